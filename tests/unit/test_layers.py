@@ -59,6 +59,7 @@ PURE = (
     "topos.client_rates",
     "topos.edge_plan",
     "topos.kernel.fastpath.aggregates",
+    "topos.kernel.fastpath.lasting",
     "topos.kernel.fastpath.link_states",
     "topos.kernel.fastpath.openflow",
     "topos.kernel.fastpath.program",

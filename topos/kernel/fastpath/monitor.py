@@ -19,6 +19,8 @@ _SURE_PART = 20
 the kernel counts 768 for each. Open vSwitch sends updates before the reply that promises them, and at once unless the
 socket is full: if less than this could be read, all updates before the reply have been."""
 _CONNECT_S = 10.0
+_MOST_CHANGE_S = 5e-4
+"""A change of rules that took longer had to wait for a processor, which says nothing about the next one."""
 
 
 class Monitor:
@@ -33,7 +35,7 @@ class Monitor:
         self._timer: float | None = None
         self._gone: list[tuple[int, Callable[[], None]]] = []
         self._change_s = 0.0
-        """How long the last end of lasting flows took."""
+        """How long the last end of lasting flows took: the next one begins so much earlier."""
         self._failed = failed
         self._paused = False
         self._more = False
@@ -94,14 +96,23 @@ class Monitor:
 
         If that fails, a message says that Open vSwitch forwards for the switch.
         """
-        if self._more:
-            return
+        if not self._more:
+            self._put()
+            self._tell_gone()
+
+    def _put(self) -> None:
         try:
             self.tables.commit()
-            self.tables.lasting.committed(time.monotonic())
-            self._set_timer()
         except MachineError as error:
             print(f"fast path: Open vSwitch forwards for {self.tables.switch} from now on: {error}", file=sys.stderr)
+        self.tables.lasting.committed(time.monotonic())
+        self._set_timer()
+
+    def _tell_gone(self) -> None:
+        waiting, self._gone = self._gone, []
+        for cookie, then in waiting:
+            if not self.when_gone(cookie, then):
+                then()
 
     def when_gone(self, cookie: int, then: Callable[[], None]) -> bool:
         """Whether flows with ``cookie`` stay although Open vSwitch has none; if so, ``then`` is called at their end."""
@@ -118,13 +129,12 @@ class Monitor:
 
     def _end_lasting(self) -> None:
         began, self._timer = time.monotonic(), None
+        if self._more:
+            return  # with the rest of a change, which comes now
         self.tables.end_lasting(began + self._change_s)
-        self.commit()
-        self._change_s = time.monotonic() - began
-        gone = [then for cookie, then in self._gone if not self.tables.lasting.has(cookie)]
-        self._gone = [entry for entry in self._gone if self.tables.lasting.has(entry[0])]
-        for then in gone:
-            then()
+        self._put()
+        self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)
+        self._tell_gone()
 
     def _answered(self, message: bytes) -> None:
         kind = int.from_bytes(message[8:10], "big")

@@ -27,6 +27,8 @@ _CONNECT_S = 0.05
 _RETRY_S, _PATIENCE_S = 0.02, 0.9
 """A caller waits so long for a server that is not there yet, which is tried in between. Open vSwitch gives up after one
 second, and then waits for another."""
+_MOST_ENDS = 256
+"""Barriers of one connection that are remembered because their reply is to follow the end of flows."""
 
 Connect = Callable[[], socket.socket]
 
@@ -118,6 +120,8 @@ class Relay:
         if monitor is not None:
             monitor.tables.lasting.ask(request.cookie, request.seconds, time.monotonic())
             self._ends[request.xid] = request.cookie
+            if len(self._ends) > _MOST_ENDS:
+                del self._ends[next(iter(self._ends))]
         return True
 
     def _rewriter(self) -> Statistics | None:

@@ -169,6 +169,48 @@ def test_a_bundle_of_several_messages_holds_when_the_last_has_come(bridge: Bridg
     assert bridge.events == ["then DROP"] and len(bridge.kernel.sets) == 1
 
 
+DARK_S = 0.005
+
+
+def dark(bridge: Bridge) -> None:
+    """A flow that drops and lasts ``DARK_S`` is removed, and someone waits for its end."""
+    bridge.ovs.send(monitor_reply(added(b"", priority=9), added()))
+    turn(bridge.loop)
+    bridge.monitor.tables.lasting.ask(7, DARK_S, time.monotonic())
+    bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1), priority=9)))
+    turn(bridge.loop, 1)
+    assert bridge.rule() == Rule(DROP)
+    assert bridge.monitor.when_gone(7, bridge.then) and not bridge.events
+
+
+def wait(bridge: Bridge) -> None:
+    """Let the loop serve until twice the time is over."""
+    bridge.loop.at(time.monotonic() + 2 * DARK_S, lambda: setattr(bridge.loop, "ended", True))
+    bridge.loop.ended = False
+    bridge.loop.run()
+
+
+def test_the_end_of_a_flow_that_lasts_comes_with_the_rest_of_a_change(bridge: Bridge) -> None:
+    dark(bridge)
+    bridge.ovs.send(monitor_reply(added(priority=3), more=True))
+    turn(bridge.loop, 1)
+    wait(bridge)
+    assert not bridge.events and bridge.rule() == Rule(DROP)
+    bridge.ovs.send(monitor_reply(added(b"", priority=4)))
+    wait(bridge)
+    assert bridge.events == ["then DROP"], "by the flow of the change"
+    assert bridge.monitor.tables.counts_of(0, 9, 1, None).packets == 0
+
+
+def test_whoever_waits_for_the_end_of_a_flow_hears_it_although_the_kernel_refuses(bridge: Bridge) -> None:
+    dark(bridge)
+    bridge.kernel.refuses = True
+    bridge.ovs.send(monitor_reply(added(priority=3)))
+    turn(bridge.loop)
+    wait(bridge)
+    assert bridge.events == ["then UP"]
+
+
 def test_echoes_are_answered(bridge: Bridge) -> None:
     bridge.ovs.send(openflow.message(openflow.ECHO_REQUEST, 9, b"abc"))
     turn(bridge.loop)

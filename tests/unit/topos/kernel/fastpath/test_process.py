@@ -98,10 +98,16 @@ class Process:
         self.capsys, self.kernel = capsys, FakeForwarder()
         reading, self.parent = os.pipe()
         (folder / "ovs").mkdir()
-        self.ovs = OpenVSwitch(folder / "ovs" / "s1.mgmt")
+        self.ovs = [OpenVSwitch(folder / "ovs" / f"{name}.mgmt") for name in ("s1", "s2")]
         for name, value in (("_STDIN", reading), ("Carrier", FakeCarrier), ("FeaturesWatch", FakeWatch)):
             monkeypatch.setattr(process, name, value)
-        settings = {"netns_fd": 3, "run_dir": folder, "own_dir": folder / "ovs", "bridges": ["s1"], "openflow": None}
+        settings = {
+            "netns_fd": 3,
+            "run_dir": folder,
+            "own_dir": folder / "ovs",
+            "bridges": ["s1", "s2"],
+            "openflow": None,
+        }
         self.offload = Offload(settings, self.kernel)
         self.offload._found = FOUND
 
@@ -123,7 +129,8 @@ class Process:
 def offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Process]:
     one = Process(tmp_path, monkeypatch, capsys)
     yield one
-    one.ovs.close()
+    for ovs in one.ovs:
+        ovs.close()
     for key in list(one.offload._loop.selector.get_map().values()):
         os.close(key.fd) if isinstance(key.fileobj, int) else key.fileobj.close()  # type: ignore[attr-defined]
     one.offload._loop.selector.close()
@@ -141,22 +148,24 @@ def test_it_ends_with_its_parent(offload: Process) -> None:
     assert offload.said() == [] and offload.ended
 
 
-ATTACH = json.dumps({"ports": [["s1", 1, 5, 6], ["s1", 2, 7, 8]], "names": {"o5": "s1-eth1"}}).encode() + b"\n"
+ATTACH = json.dumps({"ports": [["s1", 1, 5, 6], ["s2", 2, 7, 8]], "names": {"o5": "s1-eth1"}}).encode() + b"\n"
 
 
-def test_it_says_that_it_is_attached_when_the_rules_hold(offload: Process, tmp_path: Path) -> None:
+def test_it_says_that_it_is_attached_when_the_rules_of_all_switches_hold(offload: Process, tmp_path: Path) -> None:
     assert offload.told(ATTACH) == []
     assert offload.kernel.rules.keys() == {1, 2} and FakeWatch.last.path == tmp_path / "db.sock"
-    offload.ovs.accept()
-    kind, xid = offload.ovs.asked()[-1]
-    assert kind == openflow.BARRIER_REQUEST
-    offload.ovs.send(openflow.message(openflow.BARRIER_REPLY, xid))
-    assert offload.said() == [{"attached": True}]
-    assert offload.told(b"counts\n") == [{"s1": {}}]
+    for ovs, said in zip(offload.ovs, ([], [{"attached": True}]), strict=True):
+        ovs.accept()
+        kind, xid = ovs.asked()[-1]
+        assert kind == openflow.BARRIER_REQUEST
+        ovs.send(openflow.message(openflow.BARRIER_REPLY, xid))
+        assert offload.said() == said
+    assert offload.told(b"counts\n") == [{"s1": {}, "s2": {}}]
+    monitors = offload.offload._monitors
     FakeWatch.last.changed({"s1"})
-    assert offload.offload._monitors["s1"].tables.suspended
+    assert [monitors[name].tables.suspended for name in ("s1", "s2")] == [True, False]
     FakeWatch.last.changed({"s2"})
-    assert not offload.offload._monitors["s1"].tables.suspended
+    assert [monitors[name].tables.suspended for name in ("s1", "s2")] == [False, True]
 
 
 def test_what_the_kernel_refuses_is_an_error(offload: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,15 +177,15 @@ def test_what_the_kernel_refuses_is_an_error(offload: Process, monkeypatch: pyte
 
 
 def test_without_open_vswitch_there_is_an_error(offload: Process) -> None:
-    offload.ovs.close()
+    offload.ovs[1].close()
     (said,) = offload.told(ATTACH)
     assert "refused" in said["error"]
 
 
 def test_an_open_vswitch_that_goes_away_ends_it_with_one_sentence(offload: Process) -> None:
     offload.told(ATTACH)
-    offload.ovs.accept()
-    offload.ovs.close()
+    offload.ovs[0].accept()
+    offload.ovs[0].close()
     turn(offload.offload._loop)
     FakeWatch.last.failed("the database is gone too")
     assert offload.ended

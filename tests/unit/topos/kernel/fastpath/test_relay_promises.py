@@ -125,6 +125,13 @@ def test_a_barrier_reply_waits_for_flows_that_last_and_nothing_else_does(pair: P
     assert pair.got() == [(BARRIER, 1)]
 
 
+def test_requests_that_no_barrier_follows_are_bounded(pair: Pair) -> None:
+    for xid in range(270):
+        pair.client.send(lasting.encode(lasting.Lasts(xid, 5, 1.0)))
+    turn(pair.loop, 1)
+    assert len(pair.relay._ends) == 256 and 269 in pair.relay._ends
+
+
 COUNTED = struct.pack("!HH4x", 1, 0)
 PROMISES = [
     message(BARRIER, 1),
