@@ -23,14 +23,14 @@ def set_priority(nice: int, process: int = 0) -> None:
         set_session_priority(process or os.getpid(), nice)
 
 
-def set_real_time(*, threads: bool = False) -> None:
-    """Let this thread run before all others whenever it has work, for a process that must wake up in time.
+def set_real_time(thread: int = 0, *, threads: bool = False) -> None:
+    """Let a thread (0: this one) run before all others whenever it has work, since it must wake up in time.
 
     ``threads``: so do the threads and processes that it starts from then on. Best effort, where the kernel refuses. The
     kernel leaves other processes 5 % of the time (``sched_rt_runtime_us``).
     """
     with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_RR | (0 if threads else os.SCHED_RESET_ON_FORK), os.sched_param(1))
+        os.sched_setscheduler(thread, os.SCHED_RR | (0 if threads else os.SCHED_RESET_ON_FORK), os.sched_param(1))
 
 
 def set_session_priority(leader: int, nice: int) -> None:

@@ -19,6 +19,7 @@ from mininet.net import Mininet
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
+from railyard.priority import set_real_time
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, tap_name
@@ -200,6 +201,8 @@ class Emulation(Mininet):  # type: ignore[misc]
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_up(index, name) for index, name in taps)
         self._offload.attach([(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends])
+        if self.openflow is not None:
+            set_real_time(self.yard.pids["ovs-vswitchd"])  # it has little to do but to answer the controller
 
     def _make_hosts(self) -> None:
         """Make the hosts' namespaces and set their sysctls."""
