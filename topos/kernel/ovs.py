@@ -175,6 +175,9 @@ class PrivateOvs:
         self._db.transact(*operations)
         self._wait_applied()
         self._check_interfaces()
+        if self.own_dir != self.run_dir:  # ovs-ofctl snoop looks in the run folder
+            for bridge in bridges:
+                (self.run_dir / f"{bridge.name}.snoop").symlink_to(self.own_dir / f"{bridge.name}.snoop")
         if self.datapath == "netdev" and any(port.mtu is None for bridge in bridges for port in bridge.ports):
             self._widen_buffers(bridges)
 
