@@ -146,7 +146,7 @@ def _capacity_lines(
         "small message, one way (median / p99)": _pair(capacity.alpha_s, capacity.alpha_p99_s),
         **transfers,
         "request to packets following (median / p99)": _pair(control.swap_s, control.swap_p99_s),
-        "error of a dark time (median / p99)": _pair(control.dark_error_s, control.dark_error_p99_s),
+        "shortest dark time that is kept": f"{control.shortest_dark_s * 1e6:,.0f} µs",
         f"scale for {ports} ports of {gbps:g} Gb/s": f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(gbps):.3g} Mb/s "
         "per port)",
         "shortest delay / slot / guard time": " / ".join(least) + " ms",

@@ -33,10 +33,9 @@ ring all-reduce stayed within 5 % of its ideal up to about 3.2 Gb/s.
 Datapath = Literal["bpf", "mirred", "ovs"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 """What forwards packets, in the order in which ``auto`` takes them."""
-_DARK_MARGIN = 8
-"""Least delay in multiples of the median error of dark times: such a delay is off by an eighth at the median."""
 _TIMER_MARGIN = 2
-"""Least delay and guard time in multiples of the 99th percentile of the timer error."""
+"""Least guard time in multiples of the 99th percentile of the timer error: a late sender loses packets, and each loss
+may cost many slots, since TCP repeats a packet when its time-out ends and not when its circuit is up."""
 _SLOT_MARGIN = 4
 """Least slot in multiples of such a guard time: in a shorter one more than a quarter is guard."""
 
@@ -72,14 +71,12 @@ class ControlCost:
 
     - ``swap_s``: from a request to packets following, if circuits change without delay (median), ``swap_p99_s`` its
       99th percentile;
-    - ``dark_error_s``: how far dark times are from a configured delay (median), ``dark_error_p99_s`` its 99th
-      percentile.
+    - ``shortest_dark_s``: the shortest delay that dark times keep to a fifth (median).
     """
 
     swap_s: Seconds
     swap_p99_s: Seconds
-    dark_error_s: Seconds
-    dark_error_p99_s: Seconds
+    shortest_dark_s: Seconds
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ _NO_FASTPATH = Capacity(
     alpha_s=200e-6,
     alpha_p99_s=1e-3,
     transfers=(TransferCost(2, 1600.0, 3.5e-3), TransferCost(16, 1600.0, 2e-3)),
-    control=ControlCost(9e-3, 12e-3, 0.2e-3, 4e-3),
+    control=ControlCost(9e-3, 12e-3, 2e-3),
 )
 _FASTPATH = Capacity(
     hosts=0,
@@ -141,7 +138,7 @@ _FASTPATH = Capacity(
     alpha_s=150e-6,
     alpha_p99_s=1e-3,
     transfers=(TransferCost(2, 2400.0, 2.5e-3), TransferCost(16, 2400.0, 1e-3)),
-    control=ControlCost(3e-3, 8e-3, 0.1e-3, 2e-3),
+    control=ControlCost(3e-3, 8e-3, 1e-3),
 )
 UNCALIBRATED: Mapping[Datapath, Capacity] = {"bpf": _FASTPATH, "mirred": _FASTPATH, "ovs": _NO_FASTPATH}
 """Values for a datapath that was not measured: about half of what 2 processors carried, and costs as measured there."""
@@ -199,9 +196,9 @@ class Calibration:
         measured, least = self.datapaths.get(name), LEAST[name]
         if measured is None or not self.timer_idle.count:
             return UNTIMED[name]
-        late_s = _TIMER_MARGIN * self.timer_idle.p99_s
+        late_s = _TIMER_MARGIN * max(self.timer_idle.p99_s, self.timer_loaded.p99_s)
         return Floors(
-            delay_s=max(least.delay_s, late_s, _DARK_MARGIN * measured.control.dark_error_s),
+            delay_s=max(least.delay_s, measured.control.shortest_dark_s),
             guard_s=max(least.guard_s, late_s),
             slot_s=max(least.slot_s, _SLOT_MARGIN * late_s),
         )

@@ -53,7 +53,8 @@ class Limits:
       ``lag_floor_s`` and ``control_floor_s``, which this class of machine keeps when it is idle.
     - ``lag_sum_share``: all timer lags of a step together, of the worst rank: this is what the step grows by.
     - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
-      goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %.
+      goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %. Of
+      a delay that is shorter than some milliseconds the median may be off by ``dark_short_share``.
     - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
       step has no other way to show that something went wrong in it.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
@@ -84,6 +85,7 @@ class Limits:
     control_floor_s: float = 0.010
     dark_median_s: float = 0.001
     dark_median_share: float = 0.02
+    dark_short_share: float = 0.20
     dark_worst_s: float = 0.008
     dark_worst_share: float = 0.10
     packet_share: float = 5e-4

@@ -200,7 +200,8 @@ def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check
     """Checks of the dark time that the controller measured against the configured one."""
     configured, error = metrics.dark_configured_s, metrics.dark_error_s
     worst_limit = max(limits.dark_worst_s, limits.dark_worst_share * configured)
-    median_limit = max(limits.dark_median_s, limits.dark_median_share * configured)
+    shortest = min(limits.dark_median_s, limits.dark_short_share * configured)
+    median_limit = max(shortest, limits.dark_median_share * configured)
     if configured == 0:
         median_limit = worst_limit  # Without a delay, the dark time is that of the message that swaps the circuits.
     if error is None:

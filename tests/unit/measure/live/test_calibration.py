@@ -24,18 +24,18 @@ GOOD_TIMER = TimerError(50e-6, 100e-6, 1e-3, 1000)
 
 
 def measured(
-    timer: TimerError = GOOD_TIMER, dark_error_s: float = 20e-6, names: tuple[Any, ...] = DATAPATHS
+    timer: TimerError = GOOD_TIMER, shortest_dark_s: float = 0.0005, names: tuple[Any, ...] = DATAPATHS
 ) -> Calibration:
     """A calibration of this machine with these timers and dark times on all of ``names``."""
     capacity = {
         name: dataclasses.replace(
             UNCALIBRATED[name],
             aggregate_mbps=1234.0,
-            control=dataclasses.replace(UNCALIBRATED[name].control, dark_error_s=dark_error_s),
+            control=dataclasses.replace(UNCALIBRATED[name].control, shortest_dark_s=shortest_dark_s),
         )
         for name in names
     }
-    return dataclasses.replace(default_calibration(), timer_idle=timer, datapaths=capacity)
+    return dataclasses.replace(default_calibration(), timer_idle=timer, timer_loaded=timer, datapaths=capacity)
 
 
 def test_auto_takes_the_first_datapath_that_was_measured() -> None:
@@ -67,10 +67,13 @@ def test_through_open_vswitch_the_floor_stays_at_two_milliseconds(timer: TimerEr
 
 def test_floors_follow_timers_and_dark_times() -> None:
     coarse = TimerError(1e-3, 3e-3, 9e-3, 100)
-    assert measured(coarse).floors("bpf").delay_s == pytest.approx(0.006)
     assert measured(coarse).floors("ovs").guard_s == pytest.approx(0.006)
     assert measured(coarse).floors("bpf").slot_s == pytest.approx(0.024)
-    assert measured(dark_error_s=0.25e-3).floors("bpf").delay_s == pytest.approx(0.002)
+    assert (
+        measured(shortest_dark_s=0.003).floors("bpf").delay_s
+        == measured(shortest_dark_s=0.003).floors("ovs").delay_s
+        == 0.003
+    )
     assert measured(dataclasses.replace(GOOD_TIMER, count=0)).floors("bpf") == UNTIMED["bpf"]
 
 

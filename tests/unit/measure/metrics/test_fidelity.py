@@ -131,6 +131,16 @@ def test_dark_time_off(make_point: Any, make_job: Any) -> None:
     assert _check(verdict, "worst dark time").ok
 
 
+@pytest.mark.parametrize(("more_s", "ok"), [(0.00005, True), (0.00015, False)])
+def test_a_short_dark_time_may_be_off_by_a_fifth(make_point: Any, make_job: Any, more_s: float, ok: bool) -> None:
+    job = make_job(make_point("on-demand", 0.0005)).with_samples()
+    job.events = [
+        Event(e.t, e.source, e.kind, (e.end or 0) + more_s, e.fields) if e.kind == "reconfigure" else e
+        for e in job.events
+    ]
+    assert _check(_verdict(job), "dark time").ok is ok
+
+
 def test_slow_answers_of_the_control_plane(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point("electrical")).with_samples()
     for k in range(50):
