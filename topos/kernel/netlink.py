@@ -29,6 +29,7 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT, ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from railyard.errors import MachineError
+from topos.kernel.buffers import SO_RCVBUFFORCE
 from topos.kernel.namespaces import inside
 
 LO_INDEX = 1
@@ -41,7 +42,9 @@ _INITIAL_WINDOW = 200
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
 _KIND_AND_SEQUENCE = struct.Struct("=4xHxxI")
 _TOGETHER = 64
-"""Messages per call; if all of them fail, their answers still fit into the buffer of a socket."""
+"""Messages per call."""
+_ROOM_BYTES = 8 << 20
+"""Room for the answers to one call, where others would be lost: 64 changes of 32 actions were answered by 337 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,7 @@ class Netlink:
         with nullcontext() if netns_fd is None else inside(netns_fd):
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
         self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # error messages in words
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _ROOM_BYTES)
         self._socket.settimeout(30)
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:
