@@ -27,6 +27,12 @@ _SHORT_GBPS = 0.4
 _MTU = 1500
 
 
+class AnySlots(AllToAll):
+    """The experiment with slots of any length: the benchmarks look for the shortest that this machine shows."""
+
+    floored = False
+
+
 def slots(bed: Bed) -> list[Measurement]:
     """Duty cycle of slots of 10 ms with 1 ms of delay, lost and misdelivered packets; needs root."""
     row = _slot_row(bed, SLOT_MS, DELAY_MS, RANKS, PORT_GBPS)
@@ -79,5 +85,5 @@ def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int, port_gbps: 
         "iterations": 9,
         "datapath": bed.option,
     }
-    (row,) = rows_of(AllToAll(validated(AllToAllSettings, values)))
+    (row,) = rows_of(AnySlots(validated(AllToAllSettings, values)))
     return row
