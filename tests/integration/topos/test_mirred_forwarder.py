@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from fast_path.yard import Yard, frame
+from fast_path.yard import Yard, frame, mac
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
 from topos.kernel.fastpath.mirred_forwarder import MirredForwarder, unsupported_reason
+from topos.kernel.fastpath.redirects import redirect
 from topos.kernel.fastpath.rules import DROP, OUT, Counts, KernelPort, PortRules, Rule
 from topos.kernel.queues import no_filters
 
@@ -45,6 +46,33 @@ def test_a_segment_left_whole_counts_as_its_frames(yard: Yard) -> None:
         sock.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT of linux/udp.h
         sock.sendto(bytes(10_000), ("10.1.1.2", 9))
     assert yard.forwarder.flow_counts(flow) == Counts(10, 10_000 + 20 + 8 + 10 * 14)
+
+
+def test_thousands_of_rules_change_at_once(yard: Yard) -> None:
+    """The kernel answers each change with counters, for which the socket must have room."""
+
+    def tables(port: int) -> dict[int, PortRules]:
+        to = {struct.pack("!HI", 0x0200, n): Rule(OUT, port) for n in range(1500)}
+        return {n: PortRules(Rule(OUT, port), to) for n in yard.numbers}
+
+    for port in (2, 3, 2):
+        yard.forwarder.set("s", tables(port))
+        assert yard.reaches(1, to=4) == {f"host {port}"}
+    assert yard.forwarder.port_counts("s")[1].received.packets == 3
+    yard.forwarder.set("s", {n: PortRules() for n in yard.numbers})
+    assert yard.reaches(1, to=4) == {"tap 1"}
+
+
+def test_a_change_that_the_kernel_refuses_leaves_its_ports_to_open_vswitch(yard: Yard) -> None:
+    yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2)), 2: PortRules(Rule(OUT, 1))})
+    yard.kernel.run([redirect(yard.ports[0].link, 1, mac(3), 0, yard.ports[2].link)])  # a filter that is in the way
+    with pytest.raises(MachineError, match="redirecting the packets of interface 1001 failed"):
+        yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2), {mac(4): Rule(OUT, 4), mac(3): Rule(OUT, 4)})})
+    assert yard.reaches(1, to=3) == yard.reaches(1, to=4) == yard.reaches(1, to=2) == {"tap 1"}
+    assert yard.reaches(2, to=1) == {"host 1"}, "ports that are not named stay"
+    yard.forwarder.set("s", {1: PortRules(Rule(DROP), {mac(4): Rule(OUT, 4)})})
+    assert yard.reaches(1, to=4) == {"host 4"} and yard.reaches(1, to=3) == set()
+    assert yard.forwarder.port_counts("s")[1].received.packets == 2
 
 
 def test_nothing_is_half_attached_if_an_interface_is_missing(yard: Yard) -> None:

@@ -105,8 +105,8 @@ class MirredForwarder:
     """Forwards packets in the namespace ``netns_fd``; ``MachineError`` where the kernel refuses (see ``Forwarder``).
 
     Differences from what eBPF counts: a segment that a host's stack left whole (TSO) is the frames that it stands for,
-    and the 4 bytes of a VLAN tag are not counted. A port takes up to 4094 rules by destination. After an error of
-    ``set`` the rules of its ports are not known.
+    and the 4 bytes of a VLAN tag are not counted. A port takes up to 4094 rules by destination. If the
+    kernel refuses a change, the ports that it names pass all packets to Open vSwitch.
     """
 
     def __init__(self, netns_fd: int) -> None:
@@ -153,7 +153,11 @@ class MirredForwarder:
         ]
         requests += redirects.change([(one.action, self._target(one.port, rule)) for one, rule in changes.changed])
         requests += (redirects.remove(one.port.at.link, one.number) for one in changes.removed)
-        self._take(self._kernel.ask(requests))
+        try:
+            self._take(self._kernel.ask(requests))
+        except MachineError:
+            self._pass_up([ports[number] for number in rules])
+            raise
         for one in changes.removed:
             self._leave(one)
         for one, rule in changes.changed:
@@ -162,6 +166,23 @@ class MirredForwarder:
             self._enter(one)
         for one, _ in changes.added:
             self._enter(one)
+
+    def _pass_up(self, ports: Iterable[_Port]) -> None:
+        """Let Open vSwitch have all packets of ``ports``, whatever filters they have; their last counts are lost."""
+        for port in ports:
+            for one in port.filters.values():
+                if one.action in self._by_action:
+                    self._leave(one)
+            port.rules, port.filters, port.free = PortRules(), {}, []
+            link, first = port.at.link, self._new_filter(port, b"", TO_OVS)
+            self._kernel.run(
+                [
+                    queues.no_filters(link, f"interface {link}"),
+                    queues.filters(link, f"interface {link}"),
+                    redirects.redirect(link, first.number, b"", first.action, port.at.tap),
+                ]
+            )
+            self._enter(first)
 
     @staticmethod
     def _check_room(port: _Port, wanted: PortRules) -> None:
