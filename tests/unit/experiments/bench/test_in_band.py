@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pytest
 
 from experiments.bench import NotMeasured
-from experiments.bench.dark import middle_mean, split
+from experiments.bench.dark import middle_mean, split, unsure_s
 from experiments.bench.echo import echo_request
 from experiments.bench.probe_streams import Probe
 from experiments.bench.swap import PORTS, circuits, followed, peers
@@ -59,6 +60,15 @@ def test_a_train_is_split_at_the_requests() -> None:
         (pytest.approx(0.005), pytest.approx(0.007), 2),
         (pytest.approx(0.012), pytest.approx(0.014), 2),
     ]
+
+
+def test_a_dark_time_is_as_sure_as_its_ends() -> None:
+    sent = [0.0, 0.1, 0.2, 0.3, 0.4, 0.9, 1.0, 1.1]
+    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 7]})) == pytest.approx(0.2)
+    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 2, 6, 7]})) == pytest.approx(0.2)
+    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 2, 5, 6, 7]})) == pytest.approx(0.6)
+    assert unsure_s(sent, dark_time(sent, {"3": range(8)})) == pytest.approx(0.5)
+    assert unsure_s([0.0], dark_time([0.0], {"3": [0]})) == math.inf
 
 
 def test_single_late_changes_do_not_move_the_middle() -> None:
