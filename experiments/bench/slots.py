@@ -18,7 +18,7 @@ from measure.results.row import Row
 from railyard.errors import RailyardError
 
 LEAST_DUTY, MOST_LOST_PERCENT = 0.87, 0.1
-SLOT_MS, DELAY_MS, GUARD_MS = 10.0, 1.0, 0.2
+SLOT_MS, DELAY_MS, GUARD_MS = 10.0, 1.0, 0.1
 FLOORS_MS = (20.0, 10.0, 5.0, 2.0)
 FLOOR_SHARE, FLOOR_LIMIT_MS, FLOOR_DELAY_MS = 0.05, 2.0, 0.5
 RANKS, PORT_GBPS = 8, 0.1
