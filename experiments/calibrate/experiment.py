@@ -37,7 +37,7 @@ MOST_BUSY_SHARE = 0.5
 class CalibrateSettings(Settings):
     """How carefully the machine is measured, and the example scale of the table."""
 
-    coarse: bool = Field(default=False, description="coarser measurement, 15 seconds for each datapath")
+    coarse: bool = Field(default=False, description="coarser measurement, 20 seconds for each datapath")
     show: bool = Field(default=False, description="the saved result; nothing is measured")
     datapaths: Annotated[tuple[Datapath, ...], Option("--datapaths", "NAME,...")] = Field(
         default=DATAPATHS, min_length=1, description="datapaths to measure; those that the machine lacks are left out"
@@ -70,7 +70,7 @@ class Calibrate(Experiment[CalibrateSettings]):
     quick: ClassVar = {"coarse": True}
     examples = (
         "              # about a minute for each datapath",
-        "--quick       # about 15 seconds for each, coarser",
+        "--quick       # about 20 seconds for each, coarser",
         "--show        # the saved result; needs no root",
     )
     packets = keeps = False
@@ -135,7 +135,7 @@ def _capacity_lines(
     more = "" if capacity.aggregate_limited else " or more"
     floors, control = found.floors(name), capacity.control
     scale = pick_scale(ScaleNeeds(ports, gbps), floors, capacity)
-    least = (f"{seconds * 1e3:.2g}" for seconds in (floors.delay_s, floors.slot_s, floors.guard_s))
+    least = (f"{seconds * 1e3:.3g}" for seconds in (floors.delay_s, floors.slot_s, floors.guard_s))
     transfers = {
         f"transfer over line rate, {cost.ranks} ranks, {cost.aggregate_mbps:,.0f} Mb/s": f"{cost.seconds * 1e3:.2g} ms"
         for cost in capacity.transfers

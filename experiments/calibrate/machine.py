@@ -52,7 +52,7 @@ def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[l
 def calibrate_machine(
     quick: bool = False, say: Say = lambda _: None, datapaths: Sequence[Datapath] = DATAPATHS
 ) -> Calibration:
-    """Measure this machine, about a minute for each datapath, or 15 s when ``quick``; needs root.
+    """Measure this machine, about a minute for each datapath, or 20 s when ``quick``; needs root.
 
     ``say`` is called with a progress line as each part starts. A datapath that this machine does not have is left out.
     ``MachineError`` when the machine cannot bring a fabric up, or has none of ``datapaths``.

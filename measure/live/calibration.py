@@ -150,8 +150,8 @@ LEAST: Mapping[Datapath, Floors] = {
 """Floors on the best of machines. Caches of Open vSwitch follow a change up to 2 ms later, unseen by the controller; tc
 takes about 1 ms for the filters of a switch."""
 UNTIMED: Mapping[Datapath, Floors] = {
-    "bpf": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.004),
-    "mirred": Floors(slot_s=0.008),
+    "bpf": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.002),
+    "mirred": Floors(slot_s=0.004),
     "ovs": Floors(),
 }
 """Floors on a machine whose timers, or whose dark times over the datapath, were not measured."""
