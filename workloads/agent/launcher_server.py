@@ -65,6 +65,10 @@ class LauncherServer:
         self._children: list[AgentProcess] = []
         self._namespaces: list[int] = []
         self._outgoing: deque[bytes] = deque()
+        self._epoll = select.epoll()
+        self._epoll.register(self._parent, select.EPOLLIN)
+        self._watched: dict[int, AgentProcess] = {}
+        """The agents by their sockets and pidfds."""
 
     def serve(self) -> None:
         """Serve until the caller closes its end."""
@@ -79,27 +83,33 @@ class LauncherServer:
                 os.waitpid(child.pid, 0)
 
     def _poll(self) -> bool:
-        poll = select.poll()  # more children than select() has room for
-        poll.register(self._parent, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
-        for child in self._children:
-            poll.register(child.pidfd, select.POLLIN)
-            if child.sock.fileno() >= 0:
-                poll.register(child.sock, select.POLLIN)
-        ready = dict(poll.poll(self._poll_ms()))
-        for child in list(self._children):
-            if child.sock.fileno() in ready:
-                self._read(child)
-            if child.pidfd in ready:
+        self._epoll.modify(self._parent, select.EPOLLIN | (select.EPOLLOUT if self._outgoing else 0))
+        ready = dict(self._epoll.poll(self._poll_s()))
+        events = ready.pop(self._parent.fileno(), 0)
+        for fd in ready:
+            child = self._watched.get(fd)
+            if child is not None and fd == child.pidfd:
                 self._reap(child)
+            elif child is not None:
+                self._read(child)
         self._kill_unresponsive()
-        events = ready.get(self._parent.fileno(), 0)
-        if events & select.POLLOUT or self._outgoing:
+        if events & select.EPOLLOUT or self._outgoing:
             self._flush()
-        return self._take_order() if events & (select.POLLIN | select.POLLHUP | select.POLLERR) else True
+        return self._take_order() if events & ~select.EPOLLOUT else True
 
-    def _poll_ms(self) -> int | None:
+    def _poll_s(self) -> float | None:
         times = [child.kill_at for child in self._children if child.kill_at is not None]
-        return max(0, int((min(times) - time.monotonic()) * 1000) + 1) if times else None
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _watch(self, child: AgentProcess) -> None:
+        for fd in (child.sock.fileno(), child.pidfd):
+            self._epoll.register(fd, select.EPOLLIN)
+            self._watched[fd] = child
+
+    def _forget(self, fd: int) -> None:
+        """Do so before closing: agents that are being forked have the descriptor too, and epoll would report it."""
+        self._epoll.unregister(fd)
+        del self._watched[fd]
 
     # -- the runner ----------------------------------------------------------------------------------
 
@@ -179,6 +189,7 @@ class LauncherServer:
         theirs.close()
         child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
+        self._watch(child)
         self._report(child, pid=pid)
 
     def _read(self, child: AgentProcess) -> None:
@@ -187,6 +198,7 @@ class LauncherServer:
         except OSError:
             data = b""
         if not data:
+            self._forget(child.sock.fileno())
             child.sock.close()
             return
         *lines, child.partial_line = (child.partial_line + data).split(b"\n")
@@ -197,6 +209,7 @@ class LauncherServer:
         while child.sock.fileno() >= 0:  # read its last messages first
             self._read(child)
         _, status = os.waitpid(child.pid, 0)
+        self._forget(child.pidfd)
         os.close(child.pidfd)
         self._children.remove(child)
         self._report(child, exited=os.waitstatus_to_exitcode(status))
