@@ -38,7 +38,7 @@ WIRINGS = (((1, 3), (5, 7)), ((1, 5), (3, 7)))
 """The two configurations; ports of lane 0 of four hosts have odd numbers, since each host has two ports."""
 _MBPS = 1000.0
 """Rate of the links, at which no probe waits for another one."""
-_UNSURE_S, _LEAST_SEEN = 0.0003, 0.2
+_UNSURE_S, _LEAST_SEEN = 0.001, 0.2
 """A move counts if its dark time is known to ``_UNSURE_S``: the process that sends probes may have to wait for a
 processor. If fewer than ``_LEAST_SEEN`` of all moves count, nothing was measured."""
 _LEAD_S = 0.06
