@@ -22,7 +22,7 @@ from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""
 _BACKLOG = 64
-_CONNECT_S = 0.05
+_CONNECT_S = 0.01
 """Longest wait for a connection, of the run's own loopback or file system, which answers at once or refuses."""
 _RETRY_S, _PATIENCE_S = 0.02, 0.9
 """A caller waits so long for a server that is not there yet, which is tried in between. Open vSwitch gives up after one
@@ -39,8 +39,21 @@ def unix(path: Path) -> Connect:
 
 
 def tcp(address: tuple[str, int]) -> Connect:
-    """A function that connects to a TCP address."""
-    return lambda: socket.create_connection(address, _CONNECT_S)
+    """A function that connects to a TCP address (IPv4), or has begun to if that takes longer than ``_CONNECT_S``."""
+
+    def connect() -> socket.socket:
+        connection = socket.socket()
+        connection.settimeout(_CONNECT_S)
+        try:
+            connection.connect(address)
+        except TimeoutError:
+            pass  # the server has no room for another caller; what is sent to it waits
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    return connect
 
 
 class Listener:

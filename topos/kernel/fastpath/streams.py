@@ -71,6 +71,9 @@ class Loop:
         return self.selector.select(0)
 
 
+def _nothing(*_: object) -> None: ...
+
+
 class Stream:
     """One connected socket: ``received`` is called with the buffer of what came, ``closed`` once when it ends."""
 
@@ -168,4 +171,5 @@ class Stream:
             self.open = False
             self._loop.forget(self._socket)
             self._socket.close()
-            self._closed()
+            closed, self._closed, self._received = self._closed, _nothing, _nothing  # these refer to this stream
+            closed()

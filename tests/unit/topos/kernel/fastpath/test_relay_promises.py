@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -213,6 +215,22 @@ def test_one_side_that_closes_in_the_middle_ends_both(pair: Pair, side: str) -> 
     pair.monitor.follow()
     pair.monitor.follow()
     assert getattr(pair, "bridge" if side == "client" else "client").fileno() != -1
+
+
+def test_a_connection_that_has_ended_leaves_no_memory_behind(pair: Pair) -> None:
+    """The process has no garbage collector, so nothing may refer to itself."""
+    gc.disable()
+    try:
+        pair.client.send(message(18, 1, bytes(50)))
+        assert pair.says(PROMISES[-1]) == [(19, 1)]
+        relay = weakref.ref(pair.relay)
+        del pair.relay
+        assert relay() is not None
+        pair.client.close()
+        turn(pair.loop)
+        assert pair.ended and relay() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("side", ["client", "bridge"])

@@ -6,13 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from topos.kernel.fastpath import relays
-from topos.kernel.fastpath.relays import Listener, unix
+from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.streams import Loop
 
 HELLO = bytes([5, 0, 0, 8, 0, 0, 0, 1])
@@ -64,6 +64,24 @@ def test_a_bridge_hears_it_if_no_controller_comes(loop: Loop, tmp_path: Path, mo
     monkeypatch.setattr(relays, "_PATIENCE_S", 0.05)
     with caller(loop, tmp_path) as bridge:
         assert bridge.recv(100) == b""
+
+
+def test_a_server_without_room_keeps_nobody_waiting() -> None:
+    """A controller that is stopped: its kernel takes some callers, and does not answer the others."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        callers = [stack.enter_context(tcp(server.getsockname())()) for _ in range(4)]
+        states = {caller.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for caller in callers}
+    assert states == {1, 2}, "established, and begun"
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            tcp(nobody.getsockname())()
 
 
 def test_timers_are_called_in_order_and_in_time() -> None:
