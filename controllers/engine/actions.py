@@ -68,6 +68,7 @@ class Darken:
 
     ``before`` and ``after`` are all circuits of the switch; only ``ports`` differ. ``quiet``: no rank sends before it
     is told that the circuits are up, as in a rotation, so the switch may install them before the delay is over.
+    ``not_before``: the ports are to go dark at this time, and not earlier.
     """
 
     reconfiguration_id: int
@@ -77,6 +78,7 @@ class Darken:
     after: Matching
     delay_s: float
     quiet: bool = False
+    not_before: float | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from controllers.circuits.losses import PortCount
 from controllers.engine.actions import Action, Darken, Note, Reroute, SlotEnds
@@ -220,8 +221,12 @@ class ControllerCore:
     def _schedule_slot_end(self, ends: SlotEnds) -> None:
         """End a slot early enough that its ports go dark when its time is over."""
         connected = [self.datapaths.connected[name] for name in ends.switches if name in self.datapaths.connected]
-        lead = max((datapath.trip_s("darken") for datapath in connected), default=0.0)
-        self.later(ends.at - lead, lambda now: self.engine.end_slot(ends, now))
+        early_s = self.datapaths.caches.early_s
+        if early_s is None:
+            lead = max((datapath.trip_s("darken") for datapath in connected), default=0.0)
+            self.later(ends.at - lead, lambda now: self.engine.end_slot(ends, now))
+        else:
+            self.later(ends.at - early_s, lambda now: at_time(self.engine.end_slot(ends, max(now, ends.at)), ends.at))
 
     def _fill(self, name: str, now: float) -> None:
         device = self.engine.optical.switches.get(name)
@@ -248,3 +253,8 @@ class ControllerCore:
     def _abort_all(self, name: str, reason: str, now: float) -> list[Action]:
         """Abort everything that is under way on a switch."""
         return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]
+
+
+def at_time(actions: Iterable[Action], moment: float) -> list[Action]:
+    """``actions`` whose ports go dark at ``moment``."""
+    return [replace(action, not_before=moment) if isinstance(action, Darken) else action for action in actions]

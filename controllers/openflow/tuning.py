@@ -8,13 +8,16 @@ time itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controllers.circuits.losses import SHORTEST_DARK_S, Losses, PortCount, lead_s
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.openflow import flows
 from controllers.openflow.datapaths import DatapathSender, Transaction
+from topos.kernel.fastpath.lasting import NotBefore, encode
 
+REPLY_S = 0.0002
+"""Time from a change in the kernel to its reply here, which is less than that."""
 _PERMITS_TRAFFIC = Ack, Registered, Rewired
 """Actions whose receiver may send at once: they are held until the caches have followed."""
 
@@ -44,7 +47,10 @@ class Tuning:
 
         def build(xid: int) -> bytes:
             rotation_ports = self._sender.datapaths.connected[action.switch].rotation_ports
-            bundle = flows.darken(action, xid, self._macs(action.switch) if action.quiet else None, rotation_ports)
+            change = replace(action, delay_s=0.0) if self._at_once(action) else action
+            bundle = flows.darken(change, xid, self._macs(action.switch) if action.quiet else None, rotation_ports)
+            if action.not_before is not None:
+                bundle = encode(NotBefore(xid, action.not_before)) + bundle
             if action.quiet:
                 rotation_ports |= dict.fromkeys(tuned, number)
             if not counted:
@@ -61,25 +67,30 @@ class Tuning:
         """Go on with a reconfiguration after the reply to its ``darken`` or ``end_dark``."""
         number, sender = done.reconfiguration_id, self._sender
         datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
+        action = running.action
         caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
-        if done.step == "darken" or not self._keeps_time(running.action):
+        if done.step == "darken" or not self._keeps_time(action):
             datapath.learn(done.step, now - done.sent_at)
-        if done.step == "darken" and not running.action.quiet:
+        if done.step == "darken" and not action.quiet:
             # a port that only lost its circuit may have been given a rotation flow by a later reconfiguration
-            for port in running.action.ports:
+            for port in action.ports:
                 if datapath.rotation_ports.get(port, number) < number:
                     del datapath.rotation_ports[port]
-        delay_s = running.action.delay_s
-        if done.step == "darken" and delay_s > 0:
+        delay_s = action.delay_s
+        if done.step == "darken" and action.not_before is not None:
+            now = max(action.not_before, now - REPLY_S)
+        if done.step == "darken" and delay_s > 0 and not self._at_once(action):
             running.dark_since = now
-            lead = min(delay_s, datapath.caches.quiet_lead_s) if running.action.quiet else 0.0
-            keeps_time, early_s = self._keeps_time(running.action), datapath.caches.early_s or 0.0
+            lead = min(delay_s, datapath.caches.quiet_lead_s) if action.quiet else 0.0
+            keeps_time, early_s = self._keeps_time(action), datapath.caches.early_s or 0.0
             end = now + delay_s - lead - (early_s if keeps_time else datapath.trip_s("end_dark"))
             if self._losses.counts(number):
                 sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
             sender.later(end, lambda t: self._end_dark(number, t))
             return ()
-        if running.action.quiet:
+        if action.quiet:
+            if running.dark_since is None and delay_s > 0:
+                running.dark_since = now
             since = now if running.dark_since is None else running.dark_since
             return self._end(number, now, max(since + delay_s, caches_at))
         actions = self._end(number, now)
@@ -139,6 +150,14 @@ class Tuning:
     def _keeps_time(self, action: Darken) -> bool:
         """Whether the switch itself ends the dark time of ``action`` when it is over."""
         return self._sender.datapaths.caches.early_s is not None and not action.quiet
+
+    def _at_once(self, action: Darken) -> bool:
+        """Whether circuits are installed at the beginning of a short delay, at whose end ranks send, as they are told.
+
+        A second order to the switch would take longer than the delay.
+        """
+        caches = self._sender.datapaths.caches
+        return action.quiet and caches.early_s is not None and action.delay_s <= caches.quiet_lead_s
 
     def _macs(self, switch: str) -> dict[int, str]:
         """The MAC addresses of the hosts at the ports of a switch, by port."""

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 
-LATE_S = 0.0005
+LATE_S = 0.0002
 """Part of an up window that is not planned for: a transfer may begin and end this much later than the port's rate
 implies, because of scheduling delay of this machine."""
 

@@ -1,10 +1,13 @@
-"""Flows whose rules stay in the kernel until a given time, although Open vSwitch has removed them already. Pure.
+"""Changes of rules in the kernel at a given time, which Open vSwitch has made already. Pure.
 
 A dark time ends when a flow-mod that removes its flows has been executed, and how long Open vSwitch takes for that is
 uncertain by a part of a millisecond. A controller therefore sends the flow-mod early, after a request of this module:
 the rules of the flows then end at the time that it names, and the reply to its barrier follows them. Times are counted
-from when the kernel held the rules first, so they do not depend on how long replies take either. The request is an
-experimenter message of OpenFlow 1.4; the relay between switch and controller carries it out and does not pass it on.
+from when the kernel held the rules first, so they do not depend on how long replies take either. ``NotBefore`` is for
+changes of other kinds: all changes of the switch wait for a time.
+
+Both requests are experimenter messages of OpenFlow 1.4; the relay between switch and controller carries them out and
+does not pass them on.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import NamedTuple
 
 _REQUEST = struct.Struct("!BBHIIIQQ")
 _VERSION, _TYPE_EXPERIMENTER = 5, 4
-_EXPERIMENTER, _LASTS = 0x52594C41, 1
+_EXPERIMENTER, _LASTS, _NOT_BEFORE = 0x52594C41, 1, 2
 _LONGEST_S = 1.0
 """A rule stays at most so much longer than its flow."""
 _MOST_COOKIES = 1 << 12
@@ -33,19 +36,30 @@ class Lasts(NamedTuple):
     seconds: float
 
 
-def encode(request: Lasts) -> bytes:
-    """The message to send before the flow-mod that removes the flows."""
-    nanoseconds = max(0, round(request.seconds * 1e9))
-    head = _VERSION, _TYPE_EXPERIMENTER, _REQUEST.size, request.xid, _EXPERIMENTER, _LASTS
-    return _REQUEST.pack(*head, request.cookie, nanoseconds)
+class NotBefore(NamedTuple):
+    """Request: the kernel follows no change of the switch before time ``at`` (seconds of the monotonic clock)."""
+
+    xid: int
+    at: float
 
 
-def decode(message: bytes) -> Lasts | None:
+def encode(request: Lasts | NotBefore) -> bytes:
+    """The message to send before the flow-mods."""
+    kind, cookie, seconds = (
+        (_LASTS, request.cookie, request.seconds) if isinstance(request, Lasts) else (_NOT_BEFORE, 0, request.at)
+    )
+    head = _VERSION, _TYPE_EXPERIMENTER, _REQUEST.size, request.xid, _EXPERIMENTER, kind
+    return _REQUEST.pack(*head, cookie, max(0, round(seconds * 1e9)))
+
+
+def decode(message: bytes) -> Lasts | NotBefore | None:
     """The request in an OpenFlow message; None if it is something else."""
     if len(message) != _REQUEST.size or message[:2] != b"\x05\x04":
         return None
     *_, xid, experimenter, kind, cookie, nanoseconds = _REQUEST.unpack(message)
-    return Lasts(xid, cookie, nanoseconds / 1e9) if (experimenter, kind) == (_EXPERIMENTER, _LASTS) else None
+    if experimenter != _EXPERIMENTER or kind not in (_LASTS, _NOT_BEFORE):
+        return None
+    return Lasts(xid, cookie, nanoseconds / 1e9) if kind == _LASTS else NotBefore(xid, nanoseconds / 1e9)
 
 
 class Lasting:

@@ -19,6 +19,8 @@ _SURE_PART = 20
 the kernel counts 768 for each. Open vSwitch sends updates before the reply that promises them, and at once unless the
 socket is full: if less than this could be read, all updates before the reply have been."""
 _CONNECT_S = 10.0
+_LONGEST_HOLD_S = 0.02
+"""Changes wait at most so long for a time that a controller names."""
 _MOST_CHANGE_S = 5e-4
 """A change of rules that took longer had to wait for a processor, which says nothing about the next one."""
 
@@ -35,7 +37,10 @@ class Monitor:
         self._timer: float | None = None
         self._gone: list[tuple[int, Callable[[], None]]] = []
         self._change_s = 0.0
-        """How long the last end of lasting flows took: the next one begins so much earlier."""
+        """How long the last change at a given time took: the next one begins so much earlier."""
+        self._held_until: float | None = None
+        """No change is put into the kernel before this time (None: at once)."""
+        self._after_hold: list[Callable[[], None]] = []
         self._failed = failed
         self._paused = False
         self._more = False
@@ -56,6 +61,9 @@ class Monitor:
         True if it is; else False, and ``then`` is called when it is.
         """
         self._stream.read()
+        if self._held_until is not None and not (self._behind or self._paused or self._more or self._waiting):
+            self._after_hold.append(then)
+            return False
         if not (self._behind or self._paused or self._more or self._waiting):
             return True
         self.when_current(then)
@@ -88,6 +96,27 @@ class Monitor:
         if not self._paused:
             done += self._after_pause
             self._after_pause = []
+        if self._held_until is not None:
+            self._after_hold += done
+            return
+        for then in done:
+            then()
+
+    def hold(self, until: float) -> None:
+        """Put no change into the kernel before time ``until``, which is at most ``_LONGEST_HOLD_S`` away."""
+        until = min(until, time.monotonic() + _LONGEST_HOLD_S)
+        if until > (self._held_until or time.monotonic()):
+            self._held_until = until
+            self._loop.at(until - self._change_s, self._end_hold)
+
+    def _end_hold(self) -> None:
+        began = time.monotonic()
+        if self._held_until is None or began + self._change_s < self._held_until:
+            return  # a later one took its place
+        self._held_until = None
+        self.commit()
+        self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)
+        done, self._after_hold = self._after_hold, []
         for then in done:
             then()
 
@@ -96,7 +125,7 @@ class Monitor:
 
         If that fails, a message says that Open vSwitch forwards for the switch.
         """
-        if not self._more:
+        if not self._more and self._held_until is None:
             self._put()
             self._tell_gone()
 
@@ -129,8 +158,8 @@ class Monitor:
 
     def _end_lasting(self) -> None:
         began, self._timer = time.monotonic(), None
-        if self._more:
-            return  # with the rest of a change, which comes now
+        if self._more or self._held_until is not None:
+            return  # with the rest of a change, which comes soon
         self.tables.end_lasting(began + self._change_s)
         self._put()
         self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)

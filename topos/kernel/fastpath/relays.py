@@ -130,7 +130,9 @@ class Relay:
         if request is None:
             return False
         monitor = self._monitor()
-        if monitor is not None:
+        if monitor is not None and isinstance(request, lasting.NotBefore):
+            monitor.hold(request.at)
+        elif monitor is not None and isinstance(request, lasting.Lasts):
             monitor.tables.lasting.ask(request.cookie, request.seconds, time.monotonic())
             self._ends[request.xid] = request.cookie
             if len(self._ends) > _MOST_ENDS:

@@ -19,6 +19,7 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
+from controllers.openflow import tuning
 from controllers.openflow.caches import EXACT, OPEN_VSWITCH, CacheTimes
 from controllers.openflow.datapaths import Datapaths, Decide, Step
 from controllers.openflow.tuning import Tuning
@@ -26,7 +27,7 @@ from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
 from controllers.policies.rotor import RotorPolicy
 from railyard.protocol import SlotWindow
-from topos.kernel.fastpath.lasting import decode
+from topos.kernel.fastpath.lasting import Lasts, NotBefore, decode
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -59,7 +60,11 @@ class South:
         xid = self.datapaths.send(name, step, build, now, number)
         self.orders.append((now, step))
         lasts = decode(self.sent[-1][:32]) if self.sent else None
-        reply = now + REPLY_S if lasts is None else max(now + REPLY_S, self.order("darken") + REPLY_S + lasts.seconds)
+        reply = now + REPLY_S
+        if isinstance(lasts, Lasts):
+            reply = max(reply, self.order("darken") + REPLY_S + lasts.seconds)
+        elif isinstance(lasts, NotBefore):
+            reply = max(reply, lasts.at + REPLY_S)
         self.later(reply, lambda t: self.tuning.step_done(self.datapaths.transactions.pop(xid), t))
         return bool(xid)
 
@@ -293,3 +298,24 @@ def test_a_switch_that_goes_in_the_dark_before_a_slot_ends_the_rotation(rotor: C
     assert not south.when(Ack)
     reasons = {action.reason for _, action in south.said if hasattr(action, "reason")}
     assert reasons == {"rail0 has gone"}
+
+
+def test_a_slot_shorter_dark_than_its_notice_is_one_order_that_waits_for_its_time() -> None:
+    """The ranks wait for the end of the delay, so the switch need not be told of it."""
+    south = South(rail_plan(4, ports=1), EXACT)
+    ended: list[tuple[float | None, float | None]] = []
+
+    def reconfigured(*_: object, since: float | None = None, until: float | None = None) -> list[Action]:
+        ended.append((since, until))
+        return []
+
+    south.engine.reconfigured = reconfigured  # type: ignore[method-assign,assignment]
+    before, after = Matching([(1, 2), (3, 4)]), Matching([(1, 3), (2, 4)])
+    moment = south.now + 0.002
+    south.do(south.tuning.begin(Darken(1, "rail0", after.ports, before, after, 0.001, True, moment), south.now))
+    south.play()
+    request = decode(south.sent[-1][:32])
+    assert isinstance(request, NotBefore) and request.at == pytest.approx(moment)
+    assert [step for _, step in south.orders] == ["darken"]
+    changed = moment + REPLY_S - tuning.REPLY_S
+    assert ended == [(pytest.approx(changed), pytest.approx(changed + 0.001))]

@@ -201,7 +201,7 @@ def test_bytes_are_conserved_whatever_the_slots(n: int, size: int, slot_ms: floa
 
 def test_a_slot_that_can_never_carry_anything_is_an_error() -> None:
     with pytest.raises(ControlError, match="slot 0 of group ep leaves nothing beside its guard time of 2 ms"):
-        run(program(straight_all_to_all(4)), Cycle(slot_s=0.0024, guard_s=0.002))
+        run(program(straight_all_to_all(4)), Cycle(slot_s=0.0021, guard_s=0.002))
 
 
 # ---- in a program ----------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:
 def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_many() -> None:
     sender, _ = slot_sender()
     said = (
-        "slot 4 of group ep leaves nothing beside its guard time of 10 ms and the 0.5 ms that this machine may be late"
+        "slot 4 of group ep leaves nothing beside its guard time of 10 ms and the 0.2 ms that this machine may be late"
     )
     with pytest.raises(ControlError, match=said):
         come(sender, 4, Hop(0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topos.kernel.fastpath.lasting import Lasting, Lasts, decode, encode
+from topos.kernel.fastpath.lasting import Lasting, Lasts, NotBefore, decode, encode
 
 DARK, OTHER = (20, b"port 1"), (20, b"port 2")
 
@@ -14,7 +14,13 @@ DARK, OTHER = (20, b"port 1"), (20, b"port 2")
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.floats(0, 1000))
 def test_a_request_survives_the_wire(xid: int, cookie: int, seconds: float) -> None:
     found = decode(encode(Lasts(xid, cookie, seconds)))
-    assert found is not None and found[:2] == (xid, cookie) and found.seconds == pytest.approx(seconds, abs=1e-9)
+    assert isinstance(found, Lasts) and found[:2] == (xid, cookie) and found.seconds == pytest.approx(seconds, abs=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 1e8))
+def test_a_time_survives_the_wire(xid: int, at: float) -> None:
+    found = decode(encode(NotBefore(xid, at)))
+    assert isinstance(found, NotBefore) and found.xid == xid and found.at == pytest.approx(at, abs=1e-7)
 
 
 @pytest.mark.parametrize("message", [b"", b"\x05\x04\x00\x20" + bytes(28), encode(Lasts(1, 2, 3))[:-1]])

@@ -278,3 +278,29 @@ def test_a_rule_that_is_to_last_outlives_its_flow_and_ends_on_time(bridge: Bridg
     bridge.loop.run()
     assert bridge.events == ["ended UP"]
     assert 0.04 < time.monotonic() - held < 0.5, "half a second is for a busy machine"
+
+
+def test_changes_and_what_promises_them_wait_for_the_time_that_a_controller_names(bridge: Bridge) -> None:
+    held = time.monotonic()
+    bridge.monitor.hold(held + 0.015)
+    bridge.ovs.send(monitor_reply(added()))
+    turn(bridge.loop)
+    assert bridge.rule() == TO_OVS and not bridge.monitor.synchronize(bridge.then)
+
+    def end() -> None:
+        bridge.then("held")
+        bridge.loop.ended = True
+
+    assert not bridge.monitor.synchronize(end)
+    bridge.loop.run()
+    assert bridge.events == ["then OUT", "held OUT"]
+    assert 0.014 < time.monotonic() - held < 0.5, "half a second is for a busy machine"
+    assert bridge.monitor.synchronize(bridge.then)
+
+
+def test_nothing_is_held_for_long(bridge: Bridge) -> None:
+    bridge.monitor.hold(time.monotonic() + 1000.0)
+    bridge.ovs.send(monitor_reply(added()))
+    bridge.loop.at(time.monotonic() + 0.1, lambda: setattr(bridge.loop, "ended", True))
+    bridge.loop.run()
+    assert bridge.rule() == Rule(OUT, 2)
