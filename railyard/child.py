@@ -118,7 +118,9 @@ class Child:
         """The next line that the child prints within ``longest_s`` seconds; empty if there is none or it has ended."""
         stdout = self._running().stdout
         assert stdout
-        return stdout.readline() if select.select([stdout], [], [], longest_s)[0] else ""
+        waiting = select.poll()  # select() has no room for descriptors above 1023, which the parent may have
+        waiting.register(stdout, select.POLLIN)
+        return stdout.readline() if waiting.poll(longest_s * 1e3) else ""
 
     def close(self) -> None:
         """Ask the child to stop and end it; does nothing if it does not run."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -110,3 +111,19 @@ def test_a_child_that_is_begun_and_never_ready_ends_with_its_close(module: Path)
     child.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_parent_with_more_descriptors_than_select_takes(module: Path) -> None:
+    """The parent of a fabric of 512 hosts has one for each of their namespaces."""
+    module.write_text(ECHO)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    null = os.open("/dev/null", os.O_RDONLY)
+    many = [os.dup(null) for _ in range(1100)]
+    try:
+        with Child(module.stem, {}, (), "the child", patience_s=5) as child:
+            assert child.answer(10)["settings"] == {}
+    finally:
+        for fd in (null, *many):
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
