@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import select
 import time
@@ -28,10 +29,14 @@ class Poller:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[Any, int]] = {}
+        self._numbers: dict[Any, int] = {}
+        """The descriptor of each owner; one that changed since is no longer waited for."""
 
     def watch(self, owner: HasFileno, events: int) -> None:
         """Wait for ``events`` (flags of epoll(7)) of ``owner`` from now on; 0: for none, not even errors."""
         fd = owner.fileno()
+        if self._numbers.get(owner, fd) != fd:
+            self._forget(self._numbers[owner])
         before = self._watched.get(fd)
         if before is not None and before[0] is owner:
             if before[1] == events:
@@ -44,9 +49,19 @@ class Poller:
             except FileNotFoundError:  # it was not watched, or was closed and opened again
                 if events:
                     self._epoll.register(fd, events)
-        elif events:
-            self._epoll.register(fd, events)
+        else:
+            if before is not None:
+                del self._numbers[before[0]]
+            if events:
+                self._epoll.register(fd, events)
         self._watched[fd] = owner, events
+        self._numbers[owner] = fd
+
+    def _forget(self, fd: int) -> None:
+        """Forget the former descriptor of an owner, which is closed or has become that of something else."""
+        del self._watched[fd]
+        with contextlib.suppress(OSError):
+            self._epoll.unregister(fd)
 
     def wait(self, at: float, about: float = math.inf) -> list[tuple[Any, int]]:
         """Wait for events; returns them with their owners, and nothing if the time is over.

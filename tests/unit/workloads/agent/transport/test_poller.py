@@ -77,6 +77,27 @@ def test_an_owner_may_get_another_socket_of_the_same_number(poller: Poller, one:
     assert poller.wait(0.0) == [(one, OUT)]
 
 
+def test_an_owner_may_get_another_number_and_the_first_one_again(poller: Poller, one: Owner) -> None:
+    numbers = []
+    for _ in range(3):
+        numbers.append(one.fileno())
+        poller.watch(one, OUT)
+        assert poller.wait(0.0) == [(one, OUT)]
+        before = one.sock, one.far
+        one.sock, one.far = socket.socketpair()
+        for sock in before:
+            sock.close()
+    assert numbers[0] == numbers[2] != numbers[1]
+
+
+def test_a_former_socket_is_not_waited_for(poller: Poller, one: Owner, other: Owner) -> None:
+    poller.watch(one, OUT)
+    one.sock, spare = other.sock, one.sock
+    poller.watch(one, OUT)
+    assert poller.wait(0.0) == [(one, OUT)], "although the first socket is open"
+    one.sock = spare
+
+
 def test_a_number_may_get_another_owner(poller: Poller, one: Owner) -> None:
     poller.watch(one, IN)
     number = one.fileno()
