@@ -96,29 +96,35 @@ class Monitor:
         if not self._paused:
             done += self._after_pause
             self._after_pause = []
-        if self._held_until is not None:
-            self._after_hold += done
-            return
-        for then in done:
-            then()
+        self._after_hold += done
+        self._tell_held()
 
     def hold(self, until: float) -> None:
         """Put no change into the kernel before time ``until``, which is at most ``_LONGEST_HOLD_S`` away."""
         until = min(until, time.monotonic() + _LONGEST_HOLD_S)
+        if self._held_until is None and until > time.monotonic():
+            self._loop.at(until - self._change_s, self._end_hold)
         if until > (self._held_until or time.monotonic()):
             self._held_until = until
-            self._loop.at(until - self._change_s, self._end_hold)
 
     def _end_hold(self) -> None:
         began = time.monotonic()
-        if self._held_until is None or began + self._change_s < self._held_until:
-            return  # a later one took its place
+        if self._held_until is None:
+            return
+        if began + self._change_s < self._held_until:  # a later one took its place
+            self._loop.at(self._held_until - self._change_s, self._end_hold)
+            return
         self._held_until = None
         self.commit()
         self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)
-        done, self._after_hold = self._after_hold, []
-        for then in done:
-            then()
+        self._tell_held()
+
+    def _tell_held(self) -> None:
+        """Call those to whom the fast path is current; not between two messages of one change."""
+        if self._held_until is None and not self._more:
+            done, self._after_hold = self._after_hold, []
+            for then in done:
+                then()
 
     def commit(self) -> None:
         """Put the changes into the kernel, when all that belong together have come.

@@ -304,3 +304,30 @@ def test_nothing_is_held_for_long(bridge: Bridge) -> None:
     bridge.loop.at(time.monotonic() + 0.1, lambda: setattr(bridge.loop, "ended", True))
     bridge.loop.run()
     assert bridge.rule() == Rule(OUT, 2)
+
+
+def test_changes_that_were_held_wait_for_the_rest_of_a_change_too(bridge: Bridge) -> None:
+    bridge.monitor.hold(time.monotonic() + DARK_S)
+    bridge.ovs.send(monitor_reply(added()))
+    assert not bridge.monitor.synchronize(bridge.then)
+    bridge.ovs.send(monitor_reply(added(priority=3), more=True))
+    turn(bridge.loop, 1)
+    wait(bridge)
+    assert not bridge.events and bridge.rule() == TO_OVS
+    bridge.ovs.send(monitor_reply(added(b"", priority=4)))
+    turn(bridge.loop, 1)
+    assert bridge.events == ["then DROP"]
+
+
+def test_the_later_of_two_times_counts_and_the_end_is_never_missed(bridge: Bridge) -> None:
+    """Also if a change is expected to take less time than it was when the end was ordered."""
+    start = time.monotonic()
+    bridge.monitor._change_s = 5e-4
+    for after in (DARK_S, 2 * DARK_S, DARK_S):
+        bridge.monitor.hold(start + after)
+    bridge.ovs.send(monitor_reply(added()))
+    assert not bridge.monitor.synchronize(lambda: setattr(bridge.loop, "ended", True))
+    bridge.monitor._change_s = 0.0
+    bridge.loop.at(start + 5.0, lambda: setattr(bridge.loop, "ended", True))
+    bridge.loop.run()
+    assert 2 * DARK_S <= time.monotonic() - start < 5 and bridge.rule() == Rule(OUT, 2)
