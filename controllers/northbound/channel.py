@@ -6,12 +6,15 @@ A Unix socket is reached from every network namespace. Only its owner may open i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
 import stat
 import struct
+import sys
 import threading
+import traceback
 from pathlib import Path
 
 from controllers.northbound.pending_replies import failure
@@ -22,8 +25,11 @@ from railyard.protocol import to_json
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""
 RECEIVE_BYTES = 1 << 16
-SEND_S = 5.0
-"""How long a client may leave its answers unread before its connection is closed."""
+SEND_S = 0.2
+"""How long a client may keep an answer from being sent, and all other clients waiting; then its connection is closed.
+The kernel keeps some 200 KB for a client that does not read."""
+_ACCEPT_AGAIN_S = 0.1
+"""Wait after a connection could not be accepted (no file descriptors are left), unless a request comes before."""
 
 
 def listen(path: Path, owner: int | None = None) -> socket.socket:
@@ -65,6 +71,10 @@ class ChannelConnection:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
 
+    def fileno(self) -> int:
+        """File descriptor of the socket, for ``selectors``."""
+        return self._socket.fileno()
+
     def answer(self, request_id: object, answer: bytes) -> None:
         """Send the answer to one request as a line."""
         number = b"%d" % request_id if type(request_id) is int else to_json(request_id)
@@ -93,8 +103,10 @@ class ChannelConnection:
     def close(self) -> None:
         """Close the connection, whose client is gone."""
         self._shut_down()
-        self._core.closed(self)
-        self._socket.close()
+        try:
+            self._core.closed(self)
+        finally:
+            self._socket.close()
 
     def _shut_down(self) -> None:
         with contextlib.suppress(OSError):
@@ -102,19 +114,52 @@ class ChannelConnection:
 
 
 def serve(listener: socket.socket, core: ControllerCore) -> None:
-    """Accept connections for ever and serve all of them in this thread.
+    """Accept connections and serve all of them in this thread, until ``listener`` is shut down.
 
-    A thread for each would hand the interpreter on for each of the requests that come together, one per member.
+    An error of one connection ends no other. A thread for each would hand the interpreter on for each of the requests
+    that come together, one per member.
     """
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
+        paused, said = False, ""
         while True:
-            for key, _ in selector.select():
-                connection: ChannelConnection | None = key.data
-                if connection is None:
-                    sock, _ = listener.accept()
-                    sock.settimeout(SEND_S)
-                    selector.register(sock, selectors.EVENT_READ, ChannelConnection(sock, core))
-                elif not connection.read():
-                    selector.unregister(key.fileobj)
-                    connection.close()
+            ready = selector.select(_ACCEPT_AGAIN_S if paused else None)
+            if paused:
+                selector.register(listener, selectors.EVENT_READ)
+                paused = False
+            for key, _ in ready:
+                if key.data is not None:
+                    _serve_one(selector, key.data)
+                    continue
+                try:
+                    _accept(selector, listener, core)
+                    said = ""
+                except OSError as error:
+                    if error.errno == errno.EINVAL:
+                        return
+                    selector.unregister(listener)
+                    paused = True
+                    if str(error) != said:
+                        said = str(error)
+                        print(f"controller: the job channel accepts no connections for now: {said}", file=sys.stderr)
+
+
+def _accept(selector: selectors.BaseSelector, listener: socket.socket, core: ControllerCore) -> None:
+    sock, _ = listener.accept()
+    sock.settimeout(SEND_S)
+    connection = ChannelConnection(sock, core)
+    selector.register(connection, selectors.EVENT_READ, connection)
+
+
+def _serve_one(selector: selectors.BaseSelector, connection: ChannelConnection) -> None:
+    """Handle what has come on a connection, which ends if the client has closed it or handling it fails."""
+    try:
+        if connection.read():
+            return
+    except Exception:  # a defect that one client meets
+        traceback.print_exc()
+    selector.unregister(connection)
+    try:
+        connection.close()
+    except Exception:  # the same
+        traceback.print_exc()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -206,16 +205,13 @@ def path(served: World, tmp_path: Path) -> Iterator[Path]:
     where = tmp_path / "channel"
     listener = channel.listen(where)
 
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            channel.serve(listener, served.core)
-
-    thread = threading.Thread(target=serve, daemon=True)
+    thread = threading.Thread(target=channel.serve, args=(listener, served.core), daemon=True)
     thread.start()
     yield where
     listener.shutdown(socket.SHUT_RDWR)
     thread.join(5)
     listener.close()
+    assert not thread.is_alive()
 
 
 def test_a_job_over_the_channel(path: Path) -> None:
