@@ -22,10 +22,9 @@ LEAST_DUTY, MOST_LOST_PERCENT = 0.87, 0.1
 SLOT_MS, DELAY_MS, GUARD_MS = 10.0, 1.0, 0.1
 FLOORS_MS = (20.0, 10.0, 5.0, 2.0)
 FLOOR_SHARE, FLOOR_LIMIT_MS, FLOOR_DELAY_MS = 0.05, 2.0, 0.5
-RANKS, PORT_GBPS = 8, 0.1
-_SHORT_GBPS = 0.4
-"""Rate of a port in the search of the shortest slot, so that 2 ms hold more than ten packets of the MTU below."""
+RANKS, PORT_GBPS = 8, 0.4
 _MTU = 1500
+"""At this rate a slot of 2 ms holds more than sixty packets of this MTU."""
 
 
 class AnySlots(AllToAll):
@@ -36,7 +35,7 @@ class AnySlots(AllToAll):
 
 def slots(bed: Bed) -> list[Measurement]:
     """Duty cycle of slots of 10 ms with 1 ms of delay, lost and misdelivered packets; needs root."""
-    row = _slot_row(bed, SLOT_MS, DELAY_MS, RANKS, PORT_GBPS)
+    row = _slot_row(bed, SLOT_MS, DELAY_MS, RANKS)
     name = f"slots_{SLOT_MS:g}ms"
     duty = row["duty_cycle"]
     if duty is None:
@@ -56,7 +55,7 @@ def shortest_slot(bed: Bed) -> list[Measurement]:
     found, shortest, why = [], None, ""
     for slot_ms in FLOORS_MS:
         try:
-            row = _slot_row(bed, slot_ms, FLOOR_DELAY_MS, RANKS // 2, _SHORT_GBPS)
+            row = _slot_row(bed, slot_ms, FLOOR_DELAY_MS, RANKS // 2)
         except RailyardError as error:
             why = str(error)
             break
@@ -84,14 +83,14 @@ def planned_duty(row: Row) -> float:
     return float(slot_bytes / (goodput_bytes_per_s(row["port_gbps"], row["mtu"]) * period_s))
 
 
-def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int, port_gbps: float) -> Row:
+def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int) -> Row:
     values: dict[str, Any] = {
         "studies": ["slot"],
         "ranks": [ranks],
         "slots_ms": [slot_ms],
         "delays_ms": [delay_ms],
         "guard_ms": GUARD_MS,
-        "port_gbps": port_gbps,
+        "port_gbps": PORT_GBPS,
         "mtu": _MTU,
         "iterations": 9,
         "datapath": bed.option,
