@@ -46,8 +46,9 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``open_vswitch``: Open vSwitch's own datapath, ``system`` (the kernel's) or ``netdev`` (userspace); ``auto`` takes
       the kernel's where the kernel has one;
     - ``link_delay``: how delayed links hold packets, ``netem`` or ``relay`` (``auto``: netem where the kernel has it);
-    - ``openflow``: address and port of the controller inside the yard; None starts no control channel: electrical
-      switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
+    - ``openflow``: address and port of the controller inside the yard, on its loopback interface (the fast path waits
+      up to 10 ms for a connection to an address that neither answers nor refuses); None starts no control channel:
+      electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
     daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.

@@ -156,7 +156,7 @@ def main() -> None:
     settings = read_settings()
     set_priority(_NICE)
     set_real_time()
-    gc.disable()  # nothing here refers to itself, and a collection would delay replies
+    gc.disable()  # what ends refers to itself no more (streams.Stream.close), and a collection would delay replies
     namespaces.enter(settings["netns_fd"])
     try:
         forwarder, found = make_forwarder(

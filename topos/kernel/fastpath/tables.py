@@ -87,6 +87,8 @@ class FlowTables:
         self._dirty: set[int] = set()
         self._shared: PortRules | None = None
         self._ended: list[tuple[_Key, _Flow]] = []
+        self._leaving: dict[tuple[int, int | None, bytes | None, int], _Flow] = {}
+        """The flows that Open vSwitch has removed and the kernel has not, as in ``_removed``."""
         self._removed: OrderedDict[tuple[int, int | None, bytes | None, int], Counts] = OrderedDict()
         self._resets: OrderedDict[tuple[int, int | None, bytes | None], None] = OrderedDict()
         self.suspended = self.refused = False
@@ -101,8 +103,8 @@ class FlowTables:
         key = update.priority, update.match_bytes
         old = self._flows.get(key)
         if update.event == openflow.REMOVED:
-            if old is not None and not self.lasting.keep(key, old.cookie):
-                self._end(key, old)
+            if old is not None:
+                self._leave(key, old)
             return
         if old is not None and self.lasting.replace(key):
             self._end(key, old)
@@ -138,8 +140,18 @@ class FlowTables:
             self._simple.pop(_named(flow), None)
         self._mark(flow.in_port)
 
+    def _leave(self, key: _Key, flow: _Flow) -> None:
+        """Take note that Open vSwitch has removed a flow, which may last longer in the kernel."""
+        if not self.lasting.keep(key, flow.cookie):
+            self._end(key, flow)
+        elif flow.simple:
+            self._simple.pop(_named(flow), None)
+            self._leaving[(*_named(flow), flow.cookie)] = flow
+
     def _end(self, key: _Key, flow: _Flow) -> None:
         self._remove(key, flow)
+        if flow.simple:
+            self._leaving.pop((*_named(flow), flow.cookie), None)
         self._ended.append((key, flow))
 
     def end_lasting(self, now: float) -> None:
@@ -217,9 +229,9 @@ class FlowTables:
             while len(self._resets) > _MOST_REMOVED:
                 self._resets.popitem(last=False)
             return
-        for flow in self._flows.values():
+        for flow in self._simple.values():
             named = reset.priority is None or _named(flow) == (reset.priority, match.in_port, match.eth_dst)
-            if not reset.added and named and flow.simple and match.covers(flow.in_port, flow.eth_dst):
+            if not reset.added and named and match.covers(flow.in_port, flow.eth_dst):
                 flow.before = self._forwarder.flow_counts(flow.slot)
 
     def _rules(self, port: int) -> PortRules:
@@ -244,10 +256,15 @@ class FlowTables:
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
     ) -> Counts:
-        """What the fast path counted for a flow that was removed; every client that hears of it asks."""
+        """What the fast path counted for a flow that was removed; every client that hears of it asks.
+
+        If the flow lasts in the kernel, that is what it counted until now.
+        """
         if table != 0:
             return Counts()
-        return self._removed.get((priority, in_port, eth_dst, cookie), Counts())
+        key = priority, in_port, eth_dst, cookie
+        leaving = self._leaving.get(key)
+        return self._removed.get(key, Counts()) if leaving is None else self._counts(leaving)
 
     def each(self) -> Iterator[SimpleFlow]:
         """The flows that compare nothing but ingress port and destination."""
