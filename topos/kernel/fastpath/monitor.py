@@ -38,6 +38,8 @@ class Monitor:
         self._gone: list[tuple[int, Callable[[], None]]] = []
         self._change_s = 0.0
         """How long the last change at a given time took: the next one begins so much earlier."""
+        self._changed_at = 0.0
+        """When the kernel held the last change."""
         self._held_until: float | None = None
         """No change is put into the kernel before this time (None: at once)."""
         self._after_hold: list[Callable[[], None]] = []
@@ -116,7 +118,8 @@ class Monitor:
             return
         self._held_until = None
         self.commit()
-        self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)
+        if self._changed_at >= began:
+            self._change_s = min(self._changed_at - began, _MOST_CHANGE_S)
         self._tell_held()
 
     def _tell_held(self) -> None:
@@ -137,11 +140,15 @@ class Monitor:
 
     def _put(self) -> None:
         try:
-            self.tables.commit()
+            self.tables.commit(self._note_time)
         except MachineError as error:
             print(f"fast path: Open vSwitch forwards for {self.tables.switch} from now on: {error}", file=sys.stderr)
-        self.tables.lasting.committed(time.monotonic())
+            self._note_time()
+        self.tables.lasting.committed(self._changed_at)
         self._set_timer()
+
+    def _note_time(self) -> None:
+        self._changed_at = time.monotonic()
 
     def _tell_gone(self) -> None:
         waiting, self._gone = self._gone, []
@@ -168,7 +175,7 @@ class Monitor:
             return  # with the rest of a change, which comes soon
         self.tables.end_lasting(began + self._change_s)
         self._put()
-        self._change_s = min(time.monotonic() - began, _MOST_CHANGE_S)
+        self._change_s = min(self._changed_at - began, _MOST_CHANGE_S)
         self._tell_gone()
 
     def _answered(self, message: bytes) -> None:

@@ -9,7 +9,7 @@ overlap.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -180,10 +180,10 @@ class FlowTables:
             self.suspended = suspended
             self._mark(None)
 
-    def commit(self) -> None:
-        """Put all changes into the kernel at once; ``MachineError`` if the kernel refuses.
+    def commit(self, held: Callable[[], None] = lambda: None) -> None:
+        """Put all changes into the kernel at once; ``held`` is called as soon as the kernel holds them.
 
-        Open vSwitch then forwards all packets of the switch, from now on.
+        ``MachineError`` if the kernel refuses. Open vSwitch then forwards all packets of the switch, from now on.
         """
         if self._dirty:
             try:
@@ -194,6 +194,7 @@ class FlowTables:
                 raise
             finally:
                 self._dirty = set()
+        held()
         for _, flow in self._ended:
             if flow.simple:
                 self._bury(flow)
