@@ -59,14 +59,16 @@ class Tuning:
             return bundle + flows.port_stats_request(xid)
 
         if self._sender.send(action.switch, "darken", build, now, number):
-            return ()
+            return self._end_dark(number, now) if self._ends_with_order(action) else ()
         self._forget(number)
         return self._sender.engine.failed(number, f"{action.switch} is not connected to the controller", now)
 
     def step_done(self, done: Transaction, now: float) -> Iterable[Action]:
         """Go on with a reconfiguration after the reply to its ``darken`` or ``end_dark``."""
         number, sender = done.reconfiguration_id, self._sender
-        datapath, running = sender.datapaths.connected[done.switch], self._under_way[number]
+        datapath, running = sender.datapaths.connected[done.switch], self._under_way.get(number)
+        if running is None:
+            return ()  # its first order was refused
         action = running.action
         caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
         if done.step == "darken" or not self._keeps_time(action):
@@ -81,6 +83,8 @@ class Tuning:
             now = max(action.not_before, now - REPLY_S)
         if done.step == "darken" and delay_s > 0 and not self._at_once(action):
             running.dark_since = now
+            if self._ends_with_order(action):
+                return ()
             lead = min(delay_s, datapath.caches.quiet_lead_s) if action.quiet else 0.0
             keeps_time, early_s = self._keeps_time(action), datapath.caches.early_s or 0.0
             end = now + delay_s - lead - (early_s if keeps_time else datapath.trip_s("end_dark"))
@@ -150,6 +154,11 @@ class Tuning:
     def _keeps_time(self, action: Darken) -> bool:
         """Whether the switch itself ends the dark time of ``action`` when it is over."""
         return self._sender.datapaths.caches.early_s is not None and not action.quiet
+
+    def _ends_with_order(self, action: Darken) -> bool:
+        """Whether the end of a dark time is ordered together with its beginning, since it is so short."""
+        early_s = self._sender.datapaths.caches.early_s
+        return self._keeps_time(action) and 0 < action.delay_s <= (early_s or 0.0)
 
     def _at_once(self, action: Darken) -> bool:
         """Whether circuits are installed at the beginning of a short delay, at whose end ranks send, as they are told.

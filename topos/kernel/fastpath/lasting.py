@@ -69,13 +69,19 @@ class Lasting:
         self._began: OrderedDict[int, float] = OrderedDict()
         self._added: set[int] = set()
         self._asked: dict[int, float] = {}
-        self._leaving: dict[FlowKey, tuple[float, int]] = {}
+        self._early: dict[int, float] = {}
+        """Seconds that flows are to last which have not begun yet, by cookie."""
+        self._leaving: dict[FlowKey, int] = {}
 
     def ask(self, cookie: int, seconds: float, now: float) -> None:
-        """Let the flows with ``cookie`` last ``seconds`` from when they began; nothing if they have not begun."""
+        """Let the flows with ``cookie`` last ``seconds`` from when they began, or will begin."""
         began = self._began.get(cookie)
         if began is not None:
             self._asked[cookie] = min(began + seconds, now + _LONGEST_S)
+            return
+        self._early[cookie] = min(seconds, _LONGEST_S)
+        while len(self._early) > _MOST_COOKIES:
+            del self._early[next(iter(self._early))]
 
     def added(self, cookie: int) -> None:
         """Take note of a new flow, which ``committed`` will have put into the kernel."""
@@ -84,17 +90,18 @@ class Lasting:
     def committed(self, now: float) -> None:
         """Take note that the kernel holds the rules of all flows that were added."""
         for cookie in self._added:
-            self._began.setdefault(cookie, now)
+            began = self._began.setdefault(cookie, now)
+            if cookie in self._early:
+                self._asked[cookie] = began + self._early.pop(cookie)
         self._added.clear()
         while len(self._began) > _MOST_COOKIES:
             self._asked.pop(self._began.popitem(last=False)[0], None)
 
     def keep(self, key: FlowKey, cookie: int) -> bool:
         """Whether the rule of a flow that was removed is to stay for now."""
-        until = self._asked.get(cookie)
-        if until is None:
+        if cookie not in self._asked and not (cookie in self._early and cookie in self._added):
             return False
-        self._leaving[key] = until, cookie
+        self._leaving[key] = cookie
         return True
 
     def replace(self, key: FlowKey) -> bool:
@@ -103,17 +110,16 @@ class Lasting:
 
     def next_end(self) -> float | None:
         """When the next rule ends; None if none stays."""
-        return min((until for until, _ in self._leaving.values()), default=None)
+        return min((self._asked[cookie] for cookie in self._leaving.values() if cookie in self._asked), default=None)
 
     def end(self, now: float) -> list[FlowKey]:
         """The flows whose time is over at ``now``; they are forgotten."""
-        over = [key for key, (until, _) in self._leaving.items() if until <= now]
-        for key in over:
-            _, cookie = self._leaving.pop(key)
+        over = [key for key, cookie in self._leaving.items() if self._asked.get(cookie, now + 1.0) <= now]
+        for cookie in {self._leaving.pop(key) for key in over}:
             self._began.pop(cookie, None)
             self._asked.pop(cookie, None)
         return over
 
     def has(self, cookie: int) -> bool:
         """Whether a flow with ``cookie`` stays."""
-        return any(other == cookie for _, other in self._leaving.values())
+        return cookie in self._leaving.values()

@@ -59,6 +59,18 @@ def test_nothing_lasts_that_was_not_asked_for_or_has_not_begun(begun: Lasting, c
     assert not begun.keep(DARK, cookie)
 
 
+def test_flows_that_come_and_go_in_one_change_last_too() -> None:
+    """The end of a short dark time is ordered together with its beginning."""
+    lasting = Lasting()
+    lasting.ask(7, 0.0005, 99.9)
+    assert not lasting.keep(DARK, 7), "no flow of this cookie is there"
+    lasting.added(7)
+    assert lasting.keep(DARK, 7) and lasting.next_end() is None and lasting.end(200.0) == []
+    lasting.committed(100.0)
+    assert lasting.next_end() == pytest.approx(100.0005) and lasting.has(7)
+    assert lasting.end(100.001) == [DARK] and not lasting.has(7)
+
+
 def test_no_request_keeps_a_flow_for_ever(begun: Lasting) -> None:
     begun.ask(7, 1e6, 100.3)
     assert begun.keep(DARK, 7) and begun.next_end() == pytest.approx(101.3)
