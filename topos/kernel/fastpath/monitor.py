@@ -21,6 +21,7 @@ socket is full: if less than this could be read, all updates before the reply ha
 _CONNECT_S = 10.0
 _LONGEST_HOLD_S = 0.02
 """Changes wait at most so long for a time that a controller names."""
+_SLOW_WEIGHT = 0.2
 _MOST_CHANGE_S = 5e-4
 """A change of rules that took longer had to wait for a processor, which says nothing about the next one."""
 
@@ -37,7 +38,7 @@ class Monitor:
         self._timer: float | None = None
         self._gone: list[tuple[int, Callable[[], None]]] = []
         self._change_s = 0.0
-        """How long the last change at a given time took: the next one begins so much earlier."""
+        """How long a change at a given time takes: the next one begins so much earlier."""
         self._changed_at = 0.0
         """When the kernel held the last change."""
         self._held_until: float | None = None
@@ -118,8 +119,7 @@ class Monitor:
             return
         self._held_until = None
         self.commit()
-        if self._changed_at >= began:
-            self._change_s = min(self._changed_at - began, _MOST_CHANGE_S)
+        self._learn(began)
         self._tell_held()
 
     def _tell_held(self) -> None:
@@ -175,8 +175,15 @@ class Monitor:
             return  # with the rest of a change, which comes soon
         self.tables.end_lasting(began + self._change_s)
         self._put()
-        self._change_s = min(self._changed_at - began, _MOST_CHANGE_S)
+        self._learn(began)
         self._tell_gone()
+
+    def _learn(self, began: float) -> None:
+        """Learn how long a change takes from one that began at ``began``; slow ones, which had to wait, weigh less."""
+        took = self._changed_at - began
+        if took >= 0:
+            slower = self._change_s + (took - self._change_s) * _SLOW_WEIGHT
+            self._change_s = min(took, slower, _MOST_CHANGE_S)
 
     def _answered(self, message: bytes) -> None:
         kind = int.from_bytes(message[8:10], "big")
