@@ -92,11 +92,11 @@ class Session:
         self._start_controller(self.controller.files)
 
     def check(self, patience_s: float = 0.0) -> None:
-        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if the relay of delayed links has.
+        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.
 
         A controller that is ending closes its sockets first: ``patience_s`` is how long to wait for its end.
         """
-        self.net.delays.check()
+        self.net.check()
         if self.controller is None:
             return
         with suppress(subprocess.TimeoutExpired):

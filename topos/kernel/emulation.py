@@ -22,7 +22,7 @@ from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_real_time
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
-from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, tap_name
+from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import RecordedIntf, RecordedLink
@@ -154,6 +154,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             return
         self.yard.own_dir = self.run.path / "ovs"
         self.yard.own_dir.mkdir(mode=0o700, exist_ok=True)
+        check_path(self.yard.own_dir, [switch.name for switch in self.switches])
         ports = sum(len(switch.intfList()) for switch in self.switches)
         self._offload = Offload(
             self.yard.netns_fd,

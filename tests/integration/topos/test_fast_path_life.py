@@ -136,6 +136,6 @@ def test_the_yard_has_the_taps_and_nothing_else_besides_the_links(net: Emulation
     with inside(net.yard.netns_fd):
         names = {name for _, name in socket.if_nameindex()}
     links = {intf.name for switch in net.switches for intf in switch.intfList()}
-    taps = {f"o{intf.index}" for switch in net.switches for intf in switch.intfList()}
+    taps = {f"tap-{intf.index}" for switch in net.switches for intf in switch.intfList()}
     sinks = {"sink0"} if net.datapath == "mirred" else set()
     assert names == links | taps | sinks | {switch.name for switch in net.switches} | {"lo", f"ovs-{net.yard.datapath}"}

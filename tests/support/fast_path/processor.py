@@ -31,6 +31,7 @@ _ALU = {
     0x67: lambda a, b: a << b,
     0x57: lambda a, b: a & b,
     0x27: lambda a, b: a * b,
+    0x97: lambda a, b: a % b,
 }
 _OF_REGISTERS = 0x08
 _FIRST_FD, _REGION = 100, 1 << 20
@@ -46,7 +47,7 @@ class Processor:
 
     def __init__(self) -> None:
         fds = {kind: _FIRST_FD + kind for kind in Map}
-        self._code = instructions(assemble(fds, FLOWS, SLOTS))
+        self._code = instructions(assemble(fds, FLOWS, SLOTS, PROCESSORS))
         self.maps: dict[Map, dict[bytes, bytearray]] = {kind: {} for kind in Map}
         for kind, entries in ((Map.FLOWS, FLOWS), (Map.COUNTS, SLOTS)):
             for number in range(PROCESSORS * entries):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from railyard.errors import MachineError
 
-_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361}
 _MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 2, 5, 26, 27
 _HASH, _ARRAY = 1, 2
 _NO_PREALLOCATION, _MAPPABLE = 1 << 0, 1 << 10

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,8 @@ from topos.kernel.netlink import Netlink, NetlinkRequest
 _MOST_INTERFACES = 1 << 16
 _MOST_TABLE_ENTRIES = 1 << 20
 _LEAST_FLOWS = 1 << 12
+_MOST_COUNTERS = 1 << 22
+"""Most counters of flows, of all processors together: 64 MiB."""
 _NAME = "railyard"
 
 
@@ -61,10 +64,13 @@ class BpfForwarder:
 
     def __init__(self, netns_fd: int, ports: int, flows: int = _LEAST_FLOWS) -> None:
         self._netns_fd = netns_fd
-        self._slots, self._flows = ports + 1, min(max(flows, _LEAST_FLOWS), 1 << FLOW_BITS)
-        self._cpus = _possible_processors()
+        self._cpus = _processors()
+        most = min(_MOST_COUNTERS // self._cpus, 1 << FLOW_BITS)
+        self._slots, self._flows = ports + 1, min(max(flows, _LEAST_FLOWS), most)
         self._switches: dict[str, _Switch] = {}
-        self._free = deque(range(1, self._flows))
+        self._free = deque[int]()
+        self._next_flow = 1
+        self._full = False
         self._next_slot = self._next_table = 1
         bpf.unlimit_memory()
         with ExitStack() as undo:
@@ -82,7 +88,7 @@ class BpfForwarder:
             self._tables = bpf.Hash(_MOST_TABLE_ENTRIES, TABLE_KEY.size, VALUE_BYTES[Map.TABLES], "tables")
             undo.callback(self._tables.close)
             fds = {kind: one.fd for kind, one in self._maps.items()} | {Map.TABLES: self._tables.fd}
-            self._program = bpf.load(assemble(fds, self._flows, self._slots), _NAME)
+            self._program = bpf.load(assemble(fds, self._flows, self._slots, self._cpus), _NAME)
             undo.callback(os.close, self._program)
             self._undo = undo.pop_all()
 
@@ -186,9 +192,17 @@ class BpfForwarder:
 
     def new_flow(self) -> int:
         """A free slot of counters, which are 0; ``ANY_FLOW`` if no slot is left."""
-        if not self._free:
+        if self._next_flow < self._flows:
+            flow = self._next_flow
+            self._next_flow += 1
+        elif self._free:
+            flow = self._free.popleft()
+        else:
+            if not self._full:
+                print(f"fast path: all {self._flows} counters of flows are taken; further flows stay with Open vSwitch",
+                      file=sys.stderr)  # fmt: skip
+            self._full = True
             return ANY_FLOW
-        flow = self._free.popleft()
         words = self._maps[Map.FLOWS].words
         for cpu in range(self._cpus):
             at = 2 * (cpu * self._flows + flow)
@@ -226,7 +240,7 @@ def _word(switch: _Switch, rule: Rule) -> int:
     return rule.kind << KIND_SHIFT | rule.flow << FLOW_SHIFT | (switch.links[rule.port] if rule.kind == OUT else 0)
 
 
-def _possible_processors() -> int:
-    """Number of processors that the kernel may ever use (1 more than the highest number)."""
-    with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
+def _processors() -> int:
+    """Number of processors of the machine (1 more than the highest number)."""
+    with open("/sys/devices/system/cpu/present", encoding="ascii") as file:
         return int(file.read().strip().replace("-", ",").rpartition(",")[2]) + 1

@@ -6,6 +6,7 @@ As long as a bridge has one of them, Open vSwitch forwards all of its packets. T
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
 _COLUMNS = {
     "Bridge": ("name", "mirrors", "netflow", "sflow", "ipfix", "stp_enable", "rstp_enable", "fail_mode", "controller"),
     "Port": ("qos",),
-    "Interface": ("ingress_policing_rate", "ingress_policing_kpkts_rate"),
+    "Interface": ("ingress_policing_rate", "ingress_policing_kpkts_rate", "bfd", "cfm_mpid", "lldp"),
 }
+_UNSET = (0, False, ["set", []], ["map", []])
 _SEEING = ("mirrors", "netflow", "sflow", "ipfix")
 _NONE = ["set", []]
 _FLAGS = ("stp_enable", "rstp_enable")
+_POLICING = ("ingress_policing_rate", "ingress_policing_kpkts_rate")
 _CONNECT_S = 10.0
 Rows = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -27,9 +30,22 @@ Rows = Mapping[str, Mapping[str, Mapping[str, Any]]]
 def needing(rows: Rows) -> set[str]:
     """The bridges all of whose packets Open vSwitch must see; ``rows``: table -> row id -> columns (``_COLUMNS``)."""
     limited = any(port["qos"] != _NONE for port in rows["Port"].values()) or any(
-        rate for interface in rows["Interface"].values() for rate in interface.values()
+        value not in _UNSET for interface in rows["Interface"].values() for value in interface.values()
     )
     return {bridge["name"] for bridge in rows["Bridge"].values() if limited or _needs(bridge)}
+
+
+def unsupported(rows: Rows) -> set[str]:
+    """Sentences about features that do not act on the links of a fast path, since its ports are behind them."""
+    found = {
+        f"spanning tree of {bridge['name']} leaves the ports of a fast path out; take --datapath ovs"
+        for bridge in rows["Bridge"].values()
+        if any(bridge[key] is True for key in _FLAGS)
+    }
+    policed = any(row.get(key) for row in rows["Interface"].values() for key in _POLICING)
+    if policed or any(port["qos"] != _NONE for port in rows["Port"].values()):
+        found.add("queues and policers of Open vSwitch do not act on the links of a fast path; take --datapath ovs")
+    return found
 
 
 def _needs(bridge: Mapping[str, Any]) -> bool:
@@ -49,6 +65,7 @@ class FeaturesWatch:
     ) -> None:
         self._changed, self._failed = changed, failed
         self._decoder = json.JSONDecoder()
+        self._said: set[str] = set()
         self._rows: dict[str, dict[str, dict[str, Any]]] = {table: {} for table in _COLUMNS}
         ended = "the database of Open vSwitch closed the connection of the fast path"
         self._stream = Stream(loop, connect_unix(path, _CONNECT_S), self._received, lambda: failed(ended))
@@ -79,4 +96,7 @@ class FeaturesWatch:
                     self._rows[table][row] = change["new"]
                 else:
                     self._rows[table].pop(row, None)
+        for sentence in unsupported(self._rows) - self._said:
+            print(f"fast path: {sentence}", file=sys.stderr)
+            self._said.add(sentence)
         self._changed(needing(self._rows))

@@ -16,6 +16,8 @@ from topos.kernel.namespaces import inside
 Forwarding = Literal["auto", "bpf", "mirred", "ovs"]
 """Ways to forward: an eBPF program, tc filters, or Open vSwitch alone; ``auto``: the first that the kernel has."""
 _WAYS = ("auto", "bpf", "mirred", "ovs")
+_LONGEST_PATH = 107
+"""Bytes of the path of a Unix socket (``sun_path`` of linux/un.h, without its last zero)."""
 _ATTACH_S = 20.0
 _ANSWER_S = 10.0
 
@@ -27,9 +29,20 @@ def check_forwarding(asked: str) -> str:
     return asked
 
 
+def check_path(folder: Path, bridges: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if the names of the sockets of ``bridges`` in ``folder`` are too long for the kernel."""
+    longest = max((len(f"{folder / bridge}.controller".encode()) for bridge in bridges), default=0)
+    if longest > _LONGEST_PATH:
+        raise ConfigError(
+            f"the run folder must be {longest - _LONGEST_PATH} characters shorter, for the names of sockets in it; "
+            "or take datapath ovs",
+            key="run_dir",
+        )
+
+
 def tap_name(link_index: int) -> str:
     """Name of the port of Open vSwitch behind the switch's end of a link, by the index of that end."""
-    return f"o{link_index}"
+    return f"tap-{link_index}"
 
 
 class Offload(Child):

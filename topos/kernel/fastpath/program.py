@@ -161,8 +161,8 @@ class Assembler:
                 yield struct.pack("<BBhi", one.code, one.source << 4 | one.register, distance, one.value)
 
 
-def assemble(fds: dict[Map, int], flows: int, ports: int) -> bytes:
-    """The program for maps with these descriptors; ``flows`` and ``ports`` are the slots of one processor."""
+def assemble(fds: dict[Map, int], flows: int, ports: int, processors: int) -> bytes:
+    """The program for maps with these descriptors; ``flows`` and ``ports`` are the slots of one of ``processors``."""
     a = Assembler()
     a.move(_CONTEXT, _R1)
     a.load(4, _R1, _CONTEXT, _INTERFACE)
@@ -178,7 +178,7 @@ def assemble(fds: dict[Map, int], flows: int, ports: int) -> bytes:
     a.move(_R1, _RULE)
     a.op(0x77, _R1, value=KIND_SHIFT)
     a.jump_if(_R1, UP, "other side")
-    _count(a, fds, flows, ports)
+    _count(a, fds, flows, ports, processors)
     a.move32(_R1, _RULE)
     a.op(0x67, _R1, value=32)
     a.op(0x77, _R1, value=32)
@@ -229,9 +229,10 @@ def _find_rule(a: Assembler, fds: dict[Map, int]) -> None:
     a.load(8, _RULE, _R0)
 
 
-def _count(a: Assembler, fds: dict[Map, int], flows: int, ports: int) -> None:
+def _count(a: Assembler, fds: dict[Map, int], flows: int, ports: int, processors: int) -> None:
     """Count the packet for its flow and as received; a packet to be dropped also as dropped, and drop it."""
     a.call(_PROCESSOR)
+    a.op(0x97, _R0, value=processors)  # a processor that was added later shares the counters of another
     a.move(_CPU, _R0)
     a.op(0x27, _R0, value=flows)
     a.move(_R1, _RULE)

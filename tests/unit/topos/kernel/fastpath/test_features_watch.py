@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from fast_path.doubles import OpenVSwitch, turn
 
-from topos.kernel.fastpath.features_watch import FeaturesWatch, needing
+from topos.kernel.fastpath.features_watch import FeaturesWatch, needing, unsupported
 from topos.kernel.fastpath.streams import Loop
 
 NONE = ["set", []]
 BRIDGE = {"name": "s1", "stp_enable": False, "rstp_enable": False, "fail_mode": "secure", "controller": ["uuid", "c"]}
 BRIDGE |= dict.fromkeys(("mirrors", "netflow", "sflow", "ipfix"), NONE)
-PLAIN = {"ingress_policing_rate": 0, "ingress_policing_kpkts_rate": 0}
+MAP = ["map", []]
+PLAIN = {"ingress_policing_rate": 0, "ingress_policing_kpkts_rate": 0, "bfd": MAP, "cfm_mpid": NONE, "lldp": MAP}
 
 
-def rows(port: object = NONE, policing: object = 0, **bridge: object) -> dict[str, dict[str, dict[str, Any]]]:
+def rows(port: object = NONE, interface: Any = None, **bridge: object) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         "Bridge": {"a": BRIDGE | bridge, "b": BRIDGE | {"name": "s2"}},
         "Port": {"p": {"qos": port}},
-        "Interface": {"i": PLAIN | {"ingress_policing_kpkts_rate": policing}},
+        "Interface": {"i": PLAIN | (interface or {})},
     }
 
 
@@ -29,7 +30,7 @@ def rows(port: object = NONE, policing: object = 0, **bridge: object) -> dict[st
     ("found", "expected"),
     [
         (rows(), set()),
-        *((rows(**{key: ["uuid", "u"]}), {"s1"}) for key in ("mirrors", "netflow", "sflow", "ipfix")),
+        *((rows(NONE, None, **{key: ["uuid", "u"]}), {"s1"}) for key in ("mirrors", "netflow", "sflow", "ipfix")),
         (rows(mirrors=["set", [["uuid", "u"], ["uuid", "v"]]]), {"s1"}),
         (rows(stp_enable=True), {"s1"}),
         (rows(rstp_enable=True), {"s1"}),
@@ -37,11 +38,32 @@ def rows(port: object = NONE, policing: object = 0, **bridge: object) -> dict[st
         (rows(fail_mode=NONE), {"s1"}),
         (rows(fail_mode=NONE, controller=NONE), set()),
         (rows(port=["uuid", "q"]), {"s1", "s2"}),
-        (rows(policing=5), {"s1", "s2"}),
+        (rows(interface={"ingress_policing_kpkts_rate": 5}), {"s1", "s2"}),
+        (rows(interface={"bfd": ["map", [["enable", "true"]]]}), {"s1", "s2"}),
+        (rows(interface={"cfm_mpid": 3}), {"s1", "s2"}),
+        (rows(interface={"lldp": ["map", [["enable", "true"]]]}), {"s1", "s2"}),
     ],
 )
 def test_bridges_that_need_every_packet(found: dict[str, dict[str, dict[str, Any]]], expected: set[str]) -> None:
     assert needing(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (rows(), []),
+        (rows(mirrors=["uuid", "u"]), []),
+        (rows(interface={"cfm_mpid": 3}), []),
+        (rows(stp_enable=True), ["spanning tree of s1 leaves the ports"]),
+        (rows(rstp_enable=True, name="s9"), ["spanning tree of s9 leaves the ports"]),
+        (rows(port=["uuid", "q"]), ["queues and policers"]),
+        (rows(interface={"ingress_policing_rate": 5}), ["queues and policers"]),
+    ],
+)
+def test_features_that_do_not_act_are_named(found: dict[str, dict[str, dict[str, Any]]], words: list[str]) -> None:
+    said = sorted(unsupported(found))
+    assert len(said) == len(words) and all(start in sentence for start, sentence in zip(words, said, strict=True))
+    assert all("take --datapath ovs" in sentence for sentence in said)
 
 
 class Database:
@@ -74,7 +96,10 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def first(**bridge: object) -> str:
-    new = {table: {row: {"new": columns} for row, columns in found.items()} for table, found in rows(**bridge).items()}
+    new = {
+        table: {row: {"new": columns} for row, columns in found.items()}
+        for table, found in rows(NONE, None, **bridge).items()
+    }
     return json.dumps({"id": 0, "error": None, "result": new})
 
 

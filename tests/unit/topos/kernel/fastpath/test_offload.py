@@ -10,7 +10,7 @@ import pytest
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.fastpath import offload as under_test
-from topos.kernel.fastpath.offload import Offload, check_forwarding, tap_name
+from topos.kernel.fastpath.offload import Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import Counts, PortCounts
 
 
@@ -65,7 +65,7 @@ def test_ports_are_told_with_their_taps(monkeypatch: pytest.MonkeyPatch) -> None
     one.attach([("s1", 1, "s1-eth1", 21), ("s1", 2, "s1-eth2", 22)])
     assert json.loads(one.told[0]) == {
         "ports": [["s1", 1, 21, 31], ["s1", 2, 22, 32]],
-        "names": {"o21": "s1-eth1", "o22": "s1-eth2"},
+        "names": {"tap-21": "s1-eth1", "tap-22": "s1-eth2"},
     }
     with pytest.raises(MachineError, match="within 20 s"):
         one.attach([])
@@ -92,3 +92,10 @@ def test_a_process_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Offload, "has_ended", True)
     with pytest.raises(MachineError, match="the fast path ended; its message is above"):
         one.check()
+
+
+def test_a_folder_whose_sockets_would_have_too_long_names_is_refused() -> None:
+    check_path(Path("/run/railyard/4711-8e996f/ovs"), ["rail0", "rail1"])
+    check_path(Path("/" + "x" * 89), ["rail0"])
+    with pytest.raises(ConfigError, match="must be 2 characters shorter"):
+        check_path(Path("/" + "x" * 91), ["rail0"])
