@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from topos.kernel.fastpath.resets import Reset
@@ -33,8 +33,11 @@ class Flows(Protocol):
     ) -> Counts:
         """What the kernel forwarded by a flow that is just removed; every client that hears of it asks."""
 
-    def reset(self, reset: Reset) -> None:
-        """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero."""
+    def reset(self, reset: Reset) -> Callable[[], object]:
+        """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero.
+
+        Returns a function for the case that the bridge refuses it: counts are then as before.
+        """
 
     def each(self) -> Iterable[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
         """All live simple flows: table, priority, in_port, eth_dst, cookie, port of its output or None, counts."""

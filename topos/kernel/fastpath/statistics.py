@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from topos.kernel.fastpath.aggregates import AGGREGATE, EXTENSION, NX_AGGREGATE, Aggregates, Flows, statistics_kind
-from topos.kernel.fastpath.resets import resets
+from topos.kernel.fastpath.resets import OpenResets
 from topos.kernel.fastpath.simple_match import (
     NICIRA,
     V10,
@@ -29,7 +30,7 @@ from topos.kernel.fastpath.simple_match import (
     wide_port,
 )
 
-_VENDOR, _FEATURES, _REMOVED, _PORT_STATUS = 4, 6, 11, 12
+_ERROR, _VENDOR, _FEATURES, _REMOVED, _PORT_STATUS = 1, 4, 6, 11, 12
 _FLOW, _TABLE, _PORT, _PORT_DESCRIPTION = 1, 3, 4, 13
 _NX_FLOW, _NX_REMOVED = 0, 14
 _OXS, _OXS_PACKETS, _OXS_BYTES = 0x8002, 4, 5
@@ -52,15 +53,13 @@ class Statistics:
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
         self._aggregates = Aggregates()
+        self._resets = OpenResets(flows.reset)
 
     def asked(self, message: bytes) -> None:
         """Take note of a message of the client, before the bridge carries it out."""
         self._aggregates.asked(message)
-        try:
-            for reset in resets(message):
-                self._flows.reset(reset)
-        except struct.error:
-            return
+        with suppress(struct.error):
+            self._resets.asked(message)
 
     def concerns(self, message: bytes) -> bool:
         """Whether a message of the bridge has to wait until the kernel's rules are up to date, and be rewritten."""
@@ -81,6 +80,8 @@ class Statistics:
 
     def answered(self, message: bytes) -> bytes:
         """A message of the bridge as the client is to see it; it has the same length."""
+        if message[1] == _ERROR:
+            self._resets.refused(message)
         if not self.concerns(message):
             return message
         data = bytearray(message)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from railyard.errors import MachineError
@@ -217,23 +218,28 @@ class FlowTables:
         now = self._forwarder.flow_counts(flow.slot)
         return Counts(now.packets - flow.before.packets, now.bytes - flow.before.bytes)
 
-    def reset(self, reset: Reset) -> None:
+    def reset(self, reset: Reset) -> Callable[[], object]:
         """Take note of a flow-mod, which Open vSwitch has yet to carry out, that sets counts to zero.
 
-        A flow that is added in place of another begins at zero when Open vSwitch reports it.
+        A flow that is added in place of another begins at zero when Open vSwitch reports it. Returns a function that
+        takes it back.
         """
         match = reset.match
+        zeroed: list[tuple[_Flow, Counts, Counts]] = []
         if reset.table not in (0, _ALL_TABLES):
-            return
+            return partial(_take_back, zeroed)
         if reset.added and match.is_simple and reset.priority is not None:
-            self._resets[reset.priority, match.in_port, match.eth_dst] = None
+            name = reset.priority, match.in_port, match.eth_dst
+            self._resets[name] = None
             while len(self._resets) > _MOST_REMOVED:
                 self._resets.popitem(last=False)
-            return
+            return partial(self._resets.pop, name, None)
         for flow in self._simple.values():
             named = reset.priority is None or _named(flow) == (reset.priority, match.in_port, match.eth_dst)
             if not reset.added and named and match.covers(flow.in_port, flow.eth_dst):
-                flow.before = self._forwarder.flow_counts(flow.slot)
+                before, flow.before = flow.before, Counts(*self._forwarder.flow_counts(flow.slot))  # tells resets apart
+                zeroed.append((flow, before, flow.before))
+        return partial(_take_back, zeroed)
 
     def _rules(self, port: int) -> PortRules:
         if self.suspended or self.refused or port in self._blocked:
@@ -281,6 +287,13 @@ class FlowTables:
 def _named(flow: _Flow) -> tuple[int, int | None, bytes | None]:
     """What names a simple flow of table 0."""
     return flow.priority, flow.in_port, flow.eth_dst
+
+
+def _take_back(zeroed: Iterable[tuple[_Flow, Counts, Counts]]) -> None:
+    """Undo the setting to zero of flows, each with its ``before`` of then and now, unless it was set again since."""
+    for flow, then, now in zeroed:
+        if flow.before is now:
+            flow.before = then
 
 
 def _compile(flows: Iterable[_Flow], blocked: Collection[int]) -> PortRules:

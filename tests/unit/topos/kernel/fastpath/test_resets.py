@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from openflow.decoding import VERSIONS, connection, encode
 from controllers.openflow.flows import bundle
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.openflow import FlowUpdate
-from topos.kernel.fastpath.resets import Reset, resets
+from topos.kernel.fastpath.resets import OpenResets, Reset, resets
 from topos.kernel.fastpath.rules import Counts
 from topos.kernel.fastpath.simple_match import Match
+from topos.kernel.fastpath.statistics import Statistics
 from topos.kernel.fastpath.tables import FlowTables
 
 ONE = b"\2\0\0\0\0\1"
@@ -138,3 +140,96 @@ def test_a_flow_removed_and_added_again_begins_at_zero() -> None:
     slots.counts = Counts(2, 200)
     tables.update(changed(openflow.ADDED, 1))
     assert tables.counts_of(0, 7, 1, ONE) == (2, 200)
+
+
+COMMIT, DISCARD, CLOSE = 4, 6, 2
+BUNDLE, XID = 3, 9
+
+
+def control(version: int, step: int) -> bytes:
+    body = struct.pack("!IHH", BUNDLE, step, 1)
+    if version >= 5:
+        return openflow.message(openflow.BUNDLE_CONTROL, XID, body)
+    return struct.pack("!BBHIII", version, 4, 24, XID, 0x4F4E4600, 2300) + body
+
+
+def added_to_bundle(version: int) -> bytes:
+    inner = flow_mod("1.4" if version >= 5 else "1.3", "MODIFY", reset=True)
+    head = struct.pack("!IHH", BUNDLE, 0, 1)
+    if version >= 5:
+        return openflow.message(34, XID - 1, head + inner)
+    return struct.pack("!BBHIII", version, 4, 24 + len(inner), XID - 1, 0x4F4E4600, 2301) + head + inner
+
+
+def refusal(xid: int) -> bytes:
+    return openflow.message(openflow.ERROR, xid, bytes(4))
+
+
+class Counted:
+    """A client's connection to a bridge with one flow, for which the fast path counted 3 packets."""
+
+    def __init__(self) -> None:
+        self.slots = Slots()
+        self.tables = FlowTables("s1", (1, 2), self.slots)  # type: ignore[arg-type]
+        self.tables.update(changed(openflow.ADDED))
+        self.slots.counts = Counts(3, 300)
+        self.client = Statistics(self.tables)
+
+    @property
+    def packets(self) -> int:
+        return self.tables.counts_of(0, 7, 1, ONE).packets
+
+
+@pytest.mark.parametrize("command", ["MODIFY", "MODIFY_STRICT"])
+def test_a_refused_flow_mod_leaves_counts_as_they_were(command: str) -> None:
+    bridge = Counted()
+    bridge.client.asked(flow_mod("1.4", command, reset=True))
+    assert bridge.packets == 0
+    bridge.slots.counts = Counts(4, 400)
+    assert bridge.client.answered(refusal(2)) == refusal(2) and bridge.packets == 1, "another message is refused"
+    bridge.client.answered(refusal(1))
+    assert bridge.packets == 4
+    bridge.client.asked(flow_mod("1.4", command, reset=True))
+    again = flow_mod("1.4", command, reset=True)
+    bridge.client.asked(again[:4] + struct.pack("!I", 5) + again[8:])
+    bridge.client.answered(refusal(1))
+    assert bridge.packets == 0, "it was set to zero again since"
+
+
+def test_a_refused_flow_is_not_awaited() -> None:
+    bridge = Counted()
+    bridge.client.asked(flow_mod("1.0", "ADD"))
+    bridge.client.answered(refusal(1))
+    bridge.tables.update(changed(openflow.ADDED, 1))
+    assert bridge.packets == 3
+    bridge.client.asked(flow_mod("1.0", "ADD"))
+    bridge.tables.update(changed(openflow.ADDED, 1))
+    assert bridge.packets == 0
+
+
+@pytest.mark.parametrize("version", [1, 4, 5])
+def test_a_bundle_sets_to_zero_when_it_is_committed(version: int) -> None:
+    bridge = Counted()
+    for step, before, after in ((DISCARD, 3, 3), (COMMIT, 3, 0)):
+        bridge.client.asked(added_to_bundle(version))
+        assert bridge.packets == before
+        bridge.client.asked(control(version, CLOSE))
+        bridge.client.asked(control(version, step))
+        assert bridge.packets == after
+    bridge.client.answered(refusal(XID - 1))
+    assert bridge.packets == 0
+    bridge.client.answered(refusal(XID))
+    assert bridge.packets == 3, "it was refused"
+    bridge.client.asked(control(version, COMMIT))
+    assert bridge.packets == 3, "it is empty now"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    done: list[Reset] = []
+    known = OpenResets(lambda reset: partial(done.append, reset))
+    mod = flow_mod("1.4", "MODIFY", reset=True)
+    for xid in range(5_000):
+        known.asked(mod[:4] + struct.pack("!I", xid) + mod[8:])
+    for xid in range(5_000):
+        known.refused(refusal(xid))
+    assert len(done) == 1 << 10

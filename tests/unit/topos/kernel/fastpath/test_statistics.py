@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ class FakeFlows:
         self.removed: dict[tuple[object, ...], Counts] = {(0, 20, 1, None, 77): REMOVED}
         self.resets: list[Reset] = []
 
-    def reset(self, reset: Reset) -> None:
+    def reset(self, reset: Reset) -> Callable[[], object]:
         self.resets.append(reset)
+        return partial(self.resets.remove, reset)
 
     def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
         found = [flow[-1] for flow in FLOWS if flow[:4] == (table, priority, in_port, eth_dst)]
