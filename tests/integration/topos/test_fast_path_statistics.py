@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from mininet.topo import SingleSwitchTopo
@@ -162,6 +163,25 @@ def test_a_flow_that_replaces_another_begins_with_its_counts_or_at_zero(twin: Tw
     pour(twin, 1, 1, 100, ONE)
     comes(found, [(12, 1200)])
     ofctl(twin, "add-flow", "reset_counts,priority=5,in_port=1,actions=output:4", protocol="OpenFlow14")
+    pour(twin, 1, 1, 100, ONE)
+    comes(found, [(1, 100)])
+    ofctl(twin, "del-flows")
+
+
+def test_a_bundle_that_is_refused_sets_no_counts_to_zero(twin: Twin, tmp_path: Path) -> None:
+    def found() -> list[tuple[int, ...]]:
+        return numbers(r"n_packets=(\d+), n_bytes=(\d+)", ofctl(twin, "dump-flows"))
+
+    flows = tmp_path / "flows"
+    assert ofctl(twin, "add-flow", "in_port=1,actions=output:2", protocol="OpenFlow14") == ""
+    pour(twin, 1, 7, 100, ONE)
+    comes(found, [(7, 700)])
+    zero = "modify reset_counts in_port=1,actions=output:2\n"
+    flows.write_text(f"{zero}add in_port=3,actions=group:77\n")
+    said = ofctl(twin, "--bundle add-flows", str(flows), protocol="OpenFlow14")
+    assert "OFPBAC_BAD_OUT_GROUP" in said and found() == [(7, 700)]
+    flows.write_text(zero)
+    assert ofctl(twin, "--bundle add-flows", str(flows), protocol="OpenFlow14") == ""
     pour(twin, 1, 1, 100, ONE)
     comes(found, [(1, 100)])
     ofctl(twin, "del-flows")
