@@ -9,7 +9,16 @@ from typing import NamedTuple, Protocol
 
 from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import Counts, PortCounts
-from topos.kernel.fastpath.simple_match import ANY_PORT, NICIRA, V10, Match, from_10, from_11, from_fields, wide_port
+from topos.kernel.fastpath.simple_match import (
+    ANY_PORT,
+    NICIRA,
+    V10,
+    SimpleMatch,
+    from_10,
+    from_11,
+    from_fields,
+    wide_port,
+)
 
 AGGREGATE, EXTENSION = 2, 0xFFFF
 NX_AGGREGATE = 1
@@ -49,7 +58,7 @@ class Flows(Protocol):
 class Selection(NamedTuple):
     """The flows that an aggregate request selects."""
 
-    match: Match
+    match: SimpleMatch
     table: int
     out_port: int
     out_group: int = ANY_PORT

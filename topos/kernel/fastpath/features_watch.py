@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream, Loop, connect_unix
 
 _COLUMNS = {
     "Bridge": ("name", "mirrors", "netflow", "sflow", "ipfix", "stp_enable", "rstp_enable", "fail_mode", "controller"),
@@ -68,7 +68,7 @@ class FeaturesWatch:
         self._said: set[str] = set()
         self._rows: dict[str, dict[str, dict[str, Any]]] = {table: {} for table in _COLUMNS}
         ended = "the database of Open vSwitch closed the connection of the fast path"
-        self._stream = Stream(loop, connect_unix(path, _CONNECT_S), self._received, lambda: failed(ended))
+        self._stream = BufferedStream(loop, connect_unix(path, _CONNECT_S), self._received, lambda: failed(ended))
         wanted = {table: {"columns": list(columns)} for table, columns in _COLUMNS.items()}
         self._stream.send(json.dumps({"id": 0, "method": "monitor", "params": ["Open_vSwitch", None, wanted]}).encode())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream, Loop, connect_unix
 from topos.kernel.fastpath.tables import FlowTables
 
 _FIRST_XID = 1
@@ -55,7 +55,7 @@ class Monitor:
         self._after_pause: list[Callable[[], None]] = []
         connection = connect_unix(path, _CONNECT_S)
         self._sure_bytes = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // _SURE_PART
-        self._stream = Stream(loop, connection, self._received, self._ended)
+        self._stream = BufferedStream(loop, connection, self._received, self._ended)
         self._stream.send(openflow.monitor_requests(_FIRST_XID))
 
     def synchronize(self, then: Callable[[], None]) -> bool:

@@ -32,7 +32,7 @@ _MOST_PORT = 0xFFFFFF00
 PORT_DOWN, PORT_NO_RECV, PORT_NO_FWD = 1 << 0, 1 << 2, 1 << 5
 
 
-class Match(NamedTuple):
+class FlowMatch(NamedTuple):
     """The packets of a flow.
 
     ``simple``: nothing but ``in_port`` and ``eth_dst`` (6 bytes) is compared, each with one value or not at all. A
@@ -56,7 +56,7 @@ class FlowUpdate(NamedTuple):
     priority: int
     cookie: int
     match_bytes: bytes
-    match: Match
+    match: FlowMatch
     output: int | None
 
 
@@ -128,7 +128,7 @@ def _flow_update(update: bytes) -> FlowUpdate:
 
 
 @lru_cache(maxsize=1 << 14)
-def read_match(match: bytes) -> Match:
+def read_match(match: bytes) -> FlowMatch:
     """A match of OpenFlow 1.2 and later (``ofp_match`` without its padding)."""
     at, end = 4, len(match)
     simple, in_port, eth_dst = True, None, None
@@ -142,10 +142,10 @@ def read_match(match: bytes) -> Match:
         else:
             simple = False
         at += 4 + (field & 0xFF)
-    return Match(simple, in_port, eth_dst)
+    return FlowMatch(simple, in_port, eth_dst)
 
 
-_ALL = Match(simple=True, in_port=None, eth_dst=None)
+_ALL = FlowMatch(simple=True, in_port=None, eth_dst=None)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -61,7 +61,7 @@ def _slower() -> str:
     return "mirred" if mirred_forwarder.unsupported_reason() is None else "ovs"
 
 
-class Offload:
+class OffloadServer:
     """The listeners, monitors and rules of all bridges."""
 
     def __init__(self, settings: dict[str, Any], forwarder: Forwarder) -> None:
@@ -165,7 +165,7 @@ def main() -> None:
         if forwarder is None:
             _answer(found)
             return
-        offload = Offload(settings, forwarder)
+        offload = OffloadServer(settings, forwarder)
     except (MachineError, OSError) as error:
         _answer({"error": str(error)})
         return

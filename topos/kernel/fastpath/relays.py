@@ -17,7 +17,7 @@ from pathlib import Path
 from topos.kernel.fastpath import lasting, openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
-from topos.kernel.fastpath.streams import Loop, Stream, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream, Loop, connect_unix
 
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""
@@ -89,10 +89,10 @@ class Listener:
                 self._loop.at(again, partial(self._connect_on, caller, until))
             return
         bridge, client = (caller, other) if self._callers == "bridge" else (other, caller)
-        Relay(self._loop, bridge, client, self._monitor)
+        BridgeRelay(self._loop, bridge, client, self._monitor)
 
 
-class Relay:
+class BridgeRelay:
     """One connection between a bridge and a client."""
 
     def __init__(
@@ -104,8 +104,8 @@ class Relay:
         self._ends: dict[int, int] = {}
         """Xids of barriers whose reply is to say that the flows with a cookie have ended in the kernel."""
         self._held: deque[bytes] = deque()
-        self._bridge = Stream(loop, bridge, self._from_bridge, self._end)
-        self._client = Stream(loop, client, self._from_client, self._end)
+        self._bridge = BufferedStream(loop, bridge, self._from_bridge, self._end)
+        self._client = BufferedStream(loop, client, self._from_client, self._end)
 
     def _from_client(self, buffer: bytearray) -> None:
         messages = [message for message in openflow.split(buffer) if not self._lasts(message)]

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from topos.kernel.fastpath.simple_match import NICIRA, V10, V12, V14, Match, from_10, from_11, from_fields
+from topos.kernel.fastpath.simple_match import NICIRA, V10, V12, V14, SimpleMatch, from_10, from_11, from_fields
 
 _VENDOR, _FLOW_MOD, _BUNDLE_CONTROL, _BUNDLE_ADD = 4, 14, 33, 34
 _NX_FLOW_MOD, _ONF, _ONF_BUNDLE_CONTROL, _ONF_BUNDLE_ADD = 13, 0x4F4E4600, 2300, 2301
@@ -37,7 +37,7 @@ class Reset(NamedTuple):
     added: bool
     table: int
     priority: int | None
-    match: Match
+    match: SimpleMatch
 
 
 def resets(message: bytes, at: int = 0) -> Iterator[Reset]:
@@ -66,7 +66,7 @@ def _vendor(message: bytes, at: int) -> Iterator[Reset]:
         yield from _reset(command, command == _ADD, table, priority, from_fields(message, at + 48, length))
 
 
-def _reset(command: int, zero: bool, table: int, priority: int, match: Match) -> Iterator[Reset]:
+def _reset(command: int, zero: bool, table: int, priority: int, match: SimpleMatch) -> Iterator[Reset]:
     if zero and command in (_ADD, _MODIFY, _MODIFY_STRICT):
         yield Reset(command == _ADD, table, None if command == _MODIFY else priority, match)
 

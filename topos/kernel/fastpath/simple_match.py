@@ -25,7 +25,7 @@ _MATCH_11_LENGTH = 88
 _STANDARD_11 = 0
 
 
-class Match(NamedTuple):
+class SimpleMatch(NamedTuple):
     """A match: ``None`` matches every value; ``others`` says that it is on further fields too.
 
     ``cookie`` and ``cookie_mask`` are a filter inside the match, which only requests of Nicira's extension have.
@@ -59,19 +59,19 @@ def wide_port(number: int) -> int:
     return number if number < 0xFF00 else number | 0xFFFF0000
 
 
-def from_10(data: bytes | bytearray, at: int) -> Match:
+def from_10(data: bytes | bytearray, at: int) -> SimpleMatch:
     """The match at ``at`` in the structure of OpenFlow 1.0 (40 bytes)."""
     wildcards, in_port = struct.unpack_from("!IH", data, at)
     eth_dst = _slice(data, at + 12, 6)
     addresses_wild = (wildcards >> 8) & 63 >= 32 and (wildcards >> 14) & 63 >= 32
-    return Match(
+    return SimpleMatch(
         in_port=None if wildcards & 1 else wide_port(in_port),
         eth_dst=None if wildcards & 8 else eth_dst,
         others=wildcards & 0x3000F6 != 0x3000F6 or not addresses_wild,
     )
 
 
-def from_11(data: bytes | bytearray, at: int) -> tuple[Match, int]:
+def from_11(data: bytes | bytearray, at: int) -> tuple[SimpleMatch, int]:
     """The match at ``at`` in the form of OpenFlow 1.1 and later, and the length that it takes with its padding."""
     kind, length = struct.unpack_from("!HH", data, at)
     if kind != _STANDARD_11:
@@ -79,7 +79,7 @@ def from_11(data: bytes | bytearray, at: int) -> tuple[Match, int]:
     in_port, wildcards = struct.unpack_from("!II", data, at + 4)
     eth_dst, unmasked = _slice(data, at + 24, 6), _slice(data, at + 30, 6)  # in 1.1 ones of a mask are wild
     wild_masks = _slice(data, at + 18, 6), _slice(data, at + 48, 4), _slice(data, at + 56, 4), _slice(data, at + 80, 8)
-    match = Match(
+    match = SimpleMatch(
         in_port=None if wildcards & 1 else in_port,
         eth_dst=None if unmasked == ALL_ONES else eth_dst,
         eth_dst_mask=bytes(byte ^ 0xFF for byte in unmasked),
@@ -88,9 +88,9 @@ def from_11(data: bytes | bytearray, at: int) -> tuple[Match, int]:
     return match, _MATCH_11_LENGTH
 
 
-def from_fields(data: bytes | bytearray, at: int, length: int) -> Match:
+def from_fields(data: bytes | bytearray, at: int, length: int) -> SimpleMatch:
     """The match in the ``length`` bytes from ``at``, a list of OXM or NXM fields."""
-    match, end = Match(), at + length
+    match, end = SimpleMatch(), at + length
     while at + 4 <= end:
         group, field, size = struct.unpack_from("!HBB", data, at)
         value, key, masked = _slice(data, at + 4, size), (group, field >> 1), field & 1

@@ -74,7 +74,7 @@ class Loop:
 def _nothing(*_: object) -> None: ...
 
 
-class Stream:
+class BufferedStream:
     """One connected socket: ``received`` is called with the buffer of what came, ``closed`` once when it ends."""
 
     def __init__(

@@ -11,7 +11,7 @@ from fast_path.doubles import FakeForwarder, OpenVSwitch, turn
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import mirred_forwarder, openflow, process
-from topos.kernel.fastpath.process import Offload, make_forwarder
+from topos.kernel.fastpath.process import OffloadServer, make_forwarder
 
 FOUND = {"datapath": "bpf", "why": ""}
 
@@ -108,7 +108,7 @@ class Process:
             "bridges": ["s1", "s2"],
             "openflow": None,
         }
-        self.offload = Offload(settings, self.kernel)
+        self.offload = OffloadServer(settings, self.kernel)
         self.offload._found = FOUND
 
     def told(self, data: bytes) -> list[Any]:

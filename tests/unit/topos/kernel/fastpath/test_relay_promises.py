@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topos.kernel.fastpath import lasting, openflow, streams
-from topos.kernel.fastpath.relays import Relay
+from topos.kernel.fastpath.relays import BridgeRelay
 from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
@@ -61,7 +61,7 @@ class Pair:
         (self.bridge, one), (self.client, two) = socket.socketpair(), socket.socketpair()
         for end in (self.bridge, self.client):
             end.setblocking(False)
-        self.relay = Relay(self.loop, one, two, lambda: self.attached)  # type: ignore[arg-type,return-value]
+        self.relay = BridgeRelay(self.loop, one, two, lambda: self.attached)  # type: ignore[arg-type,return-value]
 
     def says(self, *messages: bytes) -> list[tuple[int, int]]:
         """What the client has got when the bridge has sent ``messages``."""

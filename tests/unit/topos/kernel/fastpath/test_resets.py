@@ -12,12 +12,12 @@ from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.openflow import FlowUpdate
 from topos.kernel.fastpath.resets import OpenResets, Reset, resets
 from topos.kernel.fastpath.rules import Counts
-from topos.kernel.fastpath.simple_match import Match
+from topos.kernel.fastpath.simple_match import SimpleMatch
 from topos.kernel.fastpath.statistics import Statistics
 from topos.kernel.fastpath.tables import FlowTables
 
 ONE = b"\2\0\0\0\0\1"
-MATCH = Match(in_port=1, eth_dst=ONE)
+MATCH = SimpleMatch(in_port=1, eth_dst=ONE)
 
 
 def flow_mod(version: str, command: str, reset: bool = False) -> bytes:
@@ -92,7 +92,7 @@ class Slots:
 
 
 def changed(event: int, output: int | None = 2) -> FlowUpdate:
-    match = openflow.Match(simple=True, in_port=1, eth_dst=ONE)
+    match = openflow.FlowMatch(simple=True, in_port=1, eth_dst=ONE)
     return FlowUpdate(event, 0, 7, 5, b"match", match, output)
 
 
@@ -119,7 +119,7 @@ def test_counts_of_flows_that_replace_others() -> None:
     assert count() == (1, 100), "also if Open vSwitch forwards for it from now on"
     tables.reset(Reset(False, 0, 8, MATCH))
     assert count() == (1, 100)
-    tables.reset(Reset(False, 0, None, Match(in_port=1)))
+    tables.reset(Reset(False, 0, None, SimpleMatch(in_port=1)))
     assert count() == (0, 0)
     slots.counts = Counts(6, 600)
     tables.update(changed(openflow.REMOVED))

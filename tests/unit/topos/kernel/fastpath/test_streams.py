@@ -9,7 +9,7 @@ import pytest
 from fast_path.doubles import turn
 
 from topos.kernel.fastpath import streams
-from topos.kernel.fastpath.streams import Loop, Stream
+from topos.kernel.fastpath.streams import BufferedStream, Loop
 
 
 class Line:
@@ -20,7 +20,7 @@ class Line:
         self.peer, own = socket.socketpair()
         self.peer.setblocking(False)
         self.came, self.ends, self.bad = bytearray(), 0, False
-        self.stream = Stream(self.loop, own, self._received, self._ended)
+        self.stream = BufferedStream(self.loop, own, self._received, self._ended)
         self.own = own
         self.on_received: Callable[[], object] = int
 
