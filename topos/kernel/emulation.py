@@ -149,13 +149,13 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _begin_offload(self) -> None:
         """Start the process of the fast path."""
-        if self.datapath == "ovs" or not self.links:
+        ports = sum(len(switch.intfList()) for switch in self.switches)
+        if self.datapath == "ovs" or not ports:
             self.datapath = "ovs"
             return
         self.yard.own_dir = self.run.path / "ovs"
         self.yard.own_dir.mkdir(mode=0o700, exist_ok=True)
         check_path(self.yard.own_dir, [switch.name for switch in self.switches])
-        ports = sum(len(switch.intfList()) for switch in self.switches)
         self._offload = Offload(
             self.yard.netns_fd,
             self.run.path,

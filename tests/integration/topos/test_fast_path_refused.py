@@ -118,7 +118,8 @@ def test_a_program_that_the_verifier_rejects_is_named_with_its_reason(
 def test_a_map_that_cannot_be_made_is_named_and_none_stays_open(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     before = descriptors()
     with monkeypatch.context() as patched:
-        patched.setattr(bpf_forwarder, "_possible_processors", lambda: 128)
+        patched.setattr(bpf_forwarder, "_processors", lambda: 128)
+        patched.setattr(bpf_forwarder, "_MOST_COUNTERS", 1 << 31)
         with pytest.raises(MachineError, match=f"making the map flows of {1 << 31} entries failed"):
             BpfForwarder(two.fd, 2, 1 << 24)
     monkeypatch.setattr(bpf_forwarder, "_MOST_TABLE_ENTRIES", 0)
