@@ -196,7 +196,7 @@ class Calibration:
         measured, least = self.datapaths.get(name), LEAST[name]
         if measured is None or not self.timer_idle.count:
             return UNTIMED[name]
-        late_s = _TIMER_MARGIN * max(self.timer_idle.p99_s, self.timer_loaded.p99_s)
+        late_s = _TIMER_MARGIN * self.timer_idle.p99_s
         return Floors(
             delay_s=max(least.delay_s, measured.control.shortest_dark_s),
             guard_s=max(least.guard_s, late_s),

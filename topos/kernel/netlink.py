@@ -224,7 +224,8 @@ class Netlink:
         with nullcontext() if netns_fd is None else inside(netns_fd):
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
         self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # error messages in words
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _ROOM_BYTES)
+        with suppress(PermissionError):  # the first request says what is not permitted
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _ROOM_BYTES)
         self._socket.settimeout(30)
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:

@@ -113,7 +113,8 @@ class Offload(Child):
     def check(self) -> None:
         """Raise ``MachineError`` if the process has ended."""
         if self.has_ended:
-            raise MachineError("the fast path ended; its message is above")
+            status = self._running().poll()
+            raise MachineError(f"the fast path ended with status {status}; its message, if it had one, is above")
 
     def _answer(self, longest_s: float) -> dict[str, Any]:
         line = self.line(longest_s)

@@ -23,6 +23,10 @@ from railyard.errors import MachineError
 GOOD_TIMER = TimerError(50e-6, 100e-6, 1e-3, 1000)
 
 
+BUSY_TIMER = TimerError(0.001, 0.01, 0.1, 100)
+"""With every processor busy, which decides no floor."""
+
+
 def measured(
     timer: TimerError = GOOD_TIMER, shortest_dark_s: float = 0.0005, names: tuple[Any, ...] = DATAPATHS
 ) -> Calibration:
@@ -35,7 +39,7 @@ def measured(
         )
         for name in names
     }
-    return dataclasses.replace(default_calibration(), timer_idle=timer, timer_loaded=timer, datapaths=capacity)
+    return dataclasses.replace(default_calibration(), timer_idle=timer, timer_loaded=BUSY_TIMER, datapaths=capacity)
 
 
 def test_auto_takes_the_first_datapath_that_was_measured() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,17 @@ def test_a_tap_has_a_name_that_an_interface_may_have() -> None:
     assert len(tap_name(2**31 - 1)) < 16
 
 
-def test_a_process_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_has_ended_is_named() -> None:
     one = Answered()
     one.check()
-    monkeypatch.setattr(Offload, "has_ended", True)
-    with pytest.raises(MachineError, match="the fast path ended; its message is above"):
+    process = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    one._process = process
+    one.check()
+    process.kill()
+    process.wait()
+    with pytest.raises(MachineError, match="the fast path ended with status -9; its message, if it had one, is above"):
         one.check()
+    one.close()
 
 
 def test_a_folder_whose_sockets_would_have_too_long_names_is_refused() -> None:
