@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from railyard.checkout import child_environment
 from railyard.errors import MachineError
 
 _START_S = 10.0
+_CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _PARENT = os.getppid()
 _C = TypeVar("_C", bound="Child")
@@ -41,6 +43,7 @@ class Child:
         self._what = what
         self._patience_s = patience_s
         self._process: subprocess.Popen[str] | None = None
+        self._printed = b""
 
     def start(self: _C) -> _C:
         """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 10 s."""
@@ -49,6 +52,7 @@ class Child:
 
     def begin(self) -> None:
         """Start the child; ``ready`` must follow."""
+        self._printed = b""
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
@@ -120,7 +124,16 @@ class Child:
         assert stdout
         waiting = select.poll()  # select() has no room for descriptors above 1023, which the parent may have
         waiting.register(stdout, select.POLLIN)
-        return stdout.readline() if waiting.poll(longest_s * 1e3) else ""
+        end = time.monotonic() + longest_s
+        while b"\n" not in self._printed:  # several lines may have come at once
+            if not waiting.poll(max(0.0, end - time.monotonic()) * 1e3):
+                return ""
+            data = os.read(stdout.fileno(), _CHUNK_BYTES)
+            if not data:
+                return ""
+            self._printed += data
+        line, _, self._printed = self._printed.partition(b"\n")
+        return line.decode() + "\n"
 
     def close(self) -> None:
         """Ask the child to stop and end it; does nothing if it does not run."""

@@ -127,3 +127,14 @@ def test_a_parent_with_more_descriptors_than_select_takes(module: Path) -> None:
         for fd in (null, *many):
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_lines_that_come_at_once_are_read_one_by_one(module: Path) -> None:
+    module.write_text(
+        "import os\ninput()\nos.write(1, b'ready\\nconnected\\nha')\ninput()\nos.write(1, b'lf\\n')\ninput()\ninput()\n"
+    )
+    with Child(module.stem, {}, (), "the child") as child:
+        assert child.line(10) == "connected\n"
+        assert child.line(0.01) == "", "half a line is none"
+        child.tell("go on")
+        assert child.line(10) == "half\n"
