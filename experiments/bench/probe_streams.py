@@ -11,14 +11,14 @@ import ctypes
 import errno
 import json
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import NamedTuple
 
-from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
+from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, open_packets
+from measure.live.probe import MAGIC, PROBE, received_numbers
 from railyard.child import Child, read_settings
 from railyard.priority import set_priority
 
@@ -29,8 +29,6 @@ _NICE = -10
 _BUFFER_BYTES = 64 << 20
 _MOST_NS = 200_000
 """Longest time that the sending of a frame may take."""
-_PROBE = struct.Struct("!4sI")
-_MAGIC = b"RYst"
 _PR_SET_TIMERSLACK = 29
 
 
@@ -86,7 +84,7 @@ def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple
         for _ in range(BATCH):
             number = len(sent)
             place = number % len(senders)
-            frame = ethernet_frame(mac, own[place], _PROBE.pack(_MAGIC, number))
+            frame = ethernet_frame(mac, own[place], PROBE.pack(MAGIC, number))
             began = time.monotonic_ns()
             try:
                 senders[place].send(frame)
@@ -95,17 +93,6 @@ def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple
                     raise
             sent.append((began, time.monotonic_ns()))
     return sent
-
-
-def _received(receiver: socket.socket) -> list[int]:
-    numbers: list[int] = []
-    while True:
-        try:
-            payload = frame_payload(receiver.recv(64, socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            return numbers
-        if payload.startswith(_MAGIC):
-            numbers.append(_PROBE.unpack_from(payload)[1])
 
 
 def main() -> None:
@@ -121,7 +108,7 @@ def main() -> None:
         print("ready", flush=True)
         sent = _send(senders, settings["mac"], settings["rounds"])
         time.sleep(_SETTLE_S)
-        print(json.dumps({"sent_ns": sent, "received": [_received(each) for each in receivers]}), flush=True)
+        print(json.dumps({"sent_ns": sent, "received": [received_numbers(each) for each in receivers]}), flush=True)
 
 
 if __name__ == "__main__":

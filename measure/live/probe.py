@@ -29,9 +29,10 @@ _SETTLE_S = 0.1
 _NICE = -10
 """Priority of the process, the same as for agents: a probe that is sent late measures nothing."""
 _BUFFER_BYTES = 256 << 20
-_PROBE = struct.Struct("!4sI")
-"""Payload of a probe: ``_MAGIC`` and its number."""
-_MAGIC = b"RYpb"
+PROBE = struct.Struct("!4sI")
+"""Payload of a probe: ``MAGIC`` and its number."""
+MAGIC = b"RYpb"
+"""The first bytes of the payload of a probe."""
 
 
 class ProbeTrain(Child):
@@ -98,7 +99,7 @@ def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[in
             while now < due:
                 now = clock()
             try:
-                out.send(ethernet_frame(mac, own_mac, _PROBE.pack(_MAGIC, number)))
+                out.send(ethernet_frame(mac, own_mac, PROBE.pack(MAGIC, number)))
             except OSError as error:
                 if error.errno != errno.ENOBUFS:  # the port dropped it: the probe is lost like one on the way
                     raise
@@ -106,7 +107,7 @@ def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[in
     return sent
 
 
-def _received(receiver: socket.socket) -> list[int]:
+def received_numbers(receiver: socket.socket) -> list[int]:
     """The numbers of the probes that wait in a socket."""
     numbers: list[int] = []
     while True:
@@ -114,8 +115,8 @@ def _received(receiver: socket.socket) -> list[int]:
             payload = frame_payload(receiver.recv(64, socket.MSG_DONTWAIT))
         except BlockingIOError:
             return numbers
-        if payload.startswith(_MAGIC) and len(payload) >= _PROBE.size:
-            numbers.append(_PROBE.unpack_from(payload)[1])
+        if payload.startswith(MAGIC) and len(payload) >= PROBE.size:
+            numbers.append(PROBE.unpack_from(payload)[1])
 
 
 def main() -> None:
@@ -130,7 +131,7 @@ def main() -> None:
         print("ready", flush=True)
         sent = _send_train(Tap(**settings["sender"]), settings["mac"], settings["count"], settings["interval_s"])
         time.sleep(_SETTLE_S)
-        received = {name: _received(receiver) for name, receiver in receivers.items()}
+        received = {name: received_numbers(receiver) for name, receiver in receivers.items()}
     print(json.dumps({"sent_ns": sent, "received": received}), flush=True)
 
 

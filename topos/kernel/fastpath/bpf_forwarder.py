@@ -29,7 +29,7 @@ from topos.kernel.fastpath.program import (
     Map,
     assemble,
 )
-from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortCounts, PortRules, Rule
+from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortCounts, PortRules, Rule, by_switch
 from topos.kernel.netlink import Netlink, NetlinkRequest
 
 _MOST_INTERFACES = 1 << 16
@@ -97,24 +97,23 @@ class BpfForwarder:
 
         If one fails, the program stays attached to none of them.
         """
-        by_switch: dict[str, list[KernelPort]] = {}
+        switches = by_switch(ports)
         for port in ports:
-            by_switch.setdefault(port.switch, []).append(port)
             if max(port.link, port.tap) >= _MOST_INTERFACES:
                 raise MachineError(
                     f"port {port.number} of {port.switch} has an interface index above {_MOST_INTERFACES}"
                 )
         if self._next_slot + len(ports) > self._slots:
             raise MachineError(f"the fast path was made for {self._slots - 1} ports, which are fewer than there are")
-        known = next((name for name in by_switch if name in self._switches), None)
+        known = next((name for name in switches if name in self._switches), None)
         if known is not None:
             raise MachineError(f"{known} has its ports already; add all ports of a switch at once")
-        for name, some in by_switch.items():
+        for name, some in switches.items():
             self._add_switch(name, some)
         try:
             self._attach([index for port in ports for index in (port.link, port.tap)])
         except MachineError:
-            for name in by_switch:
+            for name in switches:
                 del self._switches[name]
             self._next_slot -= len(ports)
             raise

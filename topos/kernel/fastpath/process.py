@@ -25,7 +25,7 @@ from topos.kernel.fastpath.features_watch import FeaturesWatch
 from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
-from topos.kernel.fastpath.rules import Forwarder, KernelPort
+from topos.kernel.fastpath.rules import Forwarder, KernelPort, by_switch
 from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
@@ -112,21 +112,19 @@ class OffloadServer:
             self._forwarder.add(ports)
             self._carrier = Carrier(self._netns_fd, ports)
             self._loop.watch(self._carrier.fileno(), lambda _: self._carrier.run())
-            by_switch: dict[str, list[KernelPort]] = {}
-            for port in ports:
-                by_switch.setdefault(port.switch, []).append(port)
-            waiting = set(by_switch)
+            switches = by_switch(ports)
+            waiting = set(switches)
 
             def hold(switch: str) -> None:
                 waiting.discard(switch)
                 if not waiting:
                     print(json.dumps({"attached": True}), flush=True)
 
-            for switch, some in by_switch.items():
+            for switch, some in switches.items():
                 tables = FlowTables(switch, (port.number for port in some), self._forwarder, command["names"])
                 self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
             FeaturesWatch(self._loop, self._run_dir / "db.sock", self._suspend, self._fail)
-            for switch in by_switch:
+            for switch in switches:
                 self._monitors[switch].when_current(partial(hold, switch))
         except (MachineError, OSError) as error:
             print(json.dumps({"error": str(error)}), flush=True)

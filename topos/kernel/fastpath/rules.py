@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 UP, OUT, DROP = 0, 1, 2
@@ -72,6 +72,14 @@ class KernelPort(NamedTuple):
     number: int
     link: int
     tap: int
+
+
+def by_switch(ports: Iterable[KernelPort]) -> dict[str, list[KernelPort]]:
+    """The ports of each switch, in their order."""
+    found: dict[str, list[KernelPort]] = {}
+    for port in ports:
+        found.setdefault(port.switch, []).append(port)
+    return found
 
 
 class Forwarder(Protocol):
