@@ -42,10 +42,11 @@ class Pairs(Topo):  # type: ignore[misc]
 
 @contextmanager
 def pairs(count: int = 1, **link: Any) -> Iterator[Emulation]:
-    """Pairs of hosts that know each other's hardware address."""
+    """Pairs of hosts that know each other's hardware address, so that no ARP request is lost."""
     with Emulation(Pairs(count, **link), openflow=None) as net:
         for number in range(count):
             net[f"a{number}"].setARP(f"10.0.{number}.2", net[f"b{number}"].MAC())
+            net[f"b{number}"].setARP(f"10.0.{number}.1", net[f"a{number}"].MAC())
         yield net
 
 
