@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,19 @@ class Counted:
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
     delays: LinkDelayLog | None = None
+    sampler: Sampler | None = None
+    """The sampler, while it samples."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the network and of the sampler; ``check`` names one that has ended."""
+        return (*self.session.net.pids, *([] if self.sampler is None else [self.sampler.pid]))
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if a process of the network, or the sampler, has ended."""
+        self.session.net.check()
+        if self.sampler is not None:
+            self.sampler.check()
 
     def read(self) -> None:
         """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
@@ -73,12 +87,19 @@ class Counted:
 
 @contextmanager
 def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
-    """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between."""
+    """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
+
+    ``MachineError`` if a process of the network, or the sampler, has ended by then.
+    """
     found = into or Counted(session)
     found.read()
     yard = session.net.yard
-    with Sampler(log, yard.netns_fd, host_interfaces(session.plan), [yard.pids["ovs-vswitchd"]]):
-        yield found
+    with Sampler(log, yard.netns_fd, host_interfaces(session.plan), [yard.pids["ovs-vswitchd"]]) as found.sampler:
+        try:
+            yield found
+            found.check()
+        finally:
+            found.sampler = None
     found.read()
 
 
@@ -127,8 +148,10 @@ class PointRun:
         session = self._session
         team = self._launcher.launch(self._configs, session.netns_fds())
         try:
-            team.wait_ready()
-            with counted(session, self._folder / "sampler.jsonl", self._counted):
+            with self._launcher.watching(session.pids, partial(session.check, _LAST_MESSAGES_S)):
+                team.wait_ready()
+            counters = counted(session, self._folder / "sampler.jsonl", self._counted)
+            with counters, self._launcher.watching(self._watched(), self._check):
                 self.began = time.monotonic()
                 team.go(self.began + _START_AFTER_S)
                 team.wait_done(timeout_s, lambda rank, done: on_step(min(team.steps.values())))
@@ -142,6 +165,15 @@ class PointRun:
             team.stop()
             with suppress(ControlError):
                 session.call("finish", job=self._point.name)
+
+    def _watched(self) -> set[int]:
+        """Process ids that must live until the agents are done."""
+        return {*self._session.pids, *self._counted.pids}
+
+    def _check(self) -> None:
+        """Raise an error that names the process that has ended."""
+        self._counted.check()
+        self._session.check(_LAST_MESSAGES_S)
 
     @property
     def delivered(self) -> Delivery | None:

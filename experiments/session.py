@@ -91,6 +91,11 @@ class Session:
         self.controller.stop()
         self._start_controller(self.controller.files)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the network and of the controller; ``check`` names one that has ended."""
+        return (*self.net.pids, *([] if self.controller is None else [self.controller.pid]))
+
     def check(self, patience_s: float = 0.0) -> None:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.
 

@@ -112,7 +112,8 @@ def play(
     counters, began = Counted(session), time.monotonic()
     try:
         before(session)
-        with counted(session, context.folder / "sampler.jsonl", counters):
+        sampled = counted(session, context.folder / "sampler.jsonl", counters)
+        with sampled, runner.launcher.watching(counters.pids, counters.check):
             job_group.run(timeout_s(specs[0], seen, len(kills)))
     finally:
         events = sorted([*context.events(), *counters.events], key=lambda e: e.t)

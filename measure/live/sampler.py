@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
 from railyard.child import Child, read_settings, stop_requested
+from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 from topos.kernel.fastpath.offload import tap_name
 from topos.plan import FabricPlan, HostPort, SwitchPlan
@@ -119,6 +120,12 @@ class Sampler(Child):
         }
         what = "the sampler of link counters"
         super().__init__("measure.live.sampler", settings, [netns_fd], what, patience_s=_END_S)
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if the process has ended by itself or was killed."""
+        if self.has_ended:
+            status = self._running().poll()
+            raise MachineError(f"the sampler of link counters ended with status {status}; its message is above, if any")
 
     def stop(self) -> list[Event]:
         """Take a last sample, end the process and return all events in order of time."""

@@ -108,6 +108,14 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(child)
 
 
+def words_of(pid: int) -> list[str]:
+    """The command line of a process; the program without its folder. Empty once it has ended."""
+    with suppress(OSError):
+        program, *words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        return [program.rpartition("/")[2], *words]
+    return []
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())
     return found

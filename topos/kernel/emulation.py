@@ -266,6 +266,12 @@ class Emulation(Mininet):  # type: ignore[misc]
             if host.params.get("defaultRoute"):
                 host.setDefaultRoute(host.params["defaultRoute"])
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the network: Open vSwitch, fast path, relay of delays. ``check`` names one that has ended."""
+        others = (self._offload, self.delays.relay)
+        return (*self.yard.pids.values(), *(process.pid for process in others if process is not None))
+
     def check(self) -> None:
         """Raise ``MachineError`` if a process of the network has ended: Open vSwitch, fast path, relay of delays."""
         self.yard.check()

@@ -25,7 +25,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,10 @@ class AgentLauncher:
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
         self._sock = sock
+        self._ready = select.epoll()
+        self._ready.register(sock, select.EPOLLIN)
+        self._checks: dict[int, Callable[[], None]] = {}
+        """What to call when a watched process ends, by the descriptor of the process."""
         self._teams: dict[int, AgentTeam] = {}
         self._next_team = 0
 
@@ -96,11 +101,43 @@ class AgentLauncher:
 
     def fileno(self) -> int:
         """File descriptor for ``select``: readable when ``listen`` has a message to read."""
-        return self._sock.fileno()
+        return self._ready.fileno()
+
+    @contextmanager
+    def watching(self, pids: Iterable[int], check: Callable[[], None]) -> Iterator[None]:
+        """Let ``listen`` call ``check``, which is to raise an error, as soon as one of the processes ``pids`` ends.
+
+        A process that has ended already counts as one that ends at once.
+        """
+        watched: list[int] = []
+        try:
+            for pid in pids:
+                try:
+                    fd = os.pidfd_open(pid)
+                except ProcessLookupError:
+                    check()
+                    continue
+                watched.append(fd)
+                self._checks[fd] = check
+                self._ready.register(fd, select.EPOLLIN)
+            yield
+        finally:
+            for fd in watched:
+                if self._checks.pop(fd, None) is not None:
+                    self._ready.unregister(fd)
+                os.close(fd)
 
     def listen(self, timeout: float) -> bool:
-        """Read one message and pass it to its team; False if none came within ``timeout`` seconds."""
-        if not select.select([self._sock], [], [], max(0.0, timeout))[0]:
+        """Read one message and pass it to its team; False if none came within ``timeout`` seconds.
+
+        Raises what the check of a watched process raises when that process has ended.
+        """
+        ready = [fd for fd, _ in self._ready.poll(max(0.0, timeout))]
+        for fd in ready:
+            if fd in self._checks:
+                self._ready.unregister(fd)  # it stays readable
+                self._checks.pop(fd)()
+        if self._sock.fileno() not in ready:
             return False
         data = self._sock.recv(MESSAGE_BYTES)
         if not data:
@@ -111,6 +148,7 @@ class AgentLauncher:
 
     def close(self) -> None:
         """Stop all agents and the launcher process."""
+        self._ready.close()
         self._sock.close()
         try:
             self._process.wait(_STOP_S)

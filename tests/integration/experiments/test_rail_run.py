@@ -24,6 +24,7 @@ from script_runs import (
     start,
     wait_for_agents,
     wait_for_step,
+    words_of,
 )
 from tries import Try
 
@@ -95,6 +96,24 @@ def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
     assert status == 5, errors
     assert "controller" in errors
     assert "Traceback" not in errors
+    assert not runs_of(process.pid)
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    ("command", "named"), [("ovs-vswitchd", "ovs-vswitchd"), ("measure.live.sampler", "the sampler of link counters")]
+)
+def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: Path, command: str, named: str) -> None:
+    modes = ("--modes", "native", "--steps", "500")
+    process = start(SCRIPT, "--workload", "smoke", *modes, "--out", str(tmp_path / "r"))
+    wait_for_step(process)
+    (child,) = (pid for pid in descendants(process.pid) if command in words_of(pid)[:3])
+    began = time.monotonic()
+    os.kill(child, signal.SIGKILL)
+    status, _, errors = finish(process)
+    assert time.monotonic() - began < 10, "it ends within a second, and is taken down"
+    assert status == 3, errors
+    assert named in errors and "rank" not in errors and "Traceback" not in errors
     assert not runs_of(process.pid)
 
 

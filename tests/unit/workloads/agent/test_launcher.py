@@ -6,6 +6,7 @@ import array
 import json
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from railyard.errors import AgentError
+from railyard.errors import AgentError, MachineError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig, configs_from_json
@@ -152,6 +153,40 @@ def test_the_end_of_the_launcher_is_an_error_in_both_directions(server: Server) 
         server.launcher.listen(LATE_S)
     with pytest.raises(AgentError, match=r"the process that starts the agents is gone \(Broken pipe\)"):
         team.go(1.0)
+
+
+def test_listen_raises_at_once_when_a_watched_process_ends(server: Server) -> None:
+    def check() -> None:
+        raise MachineError("the watched process ended")
+
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            with server.launcher.watching([process.pid], check):
+                assert not server.launcher.listen(SOON_S)
+                process.kill()
+                begin = time.monotonic()
+                with pytest.raises(MachineError, match="the watched process ended"):
+                    server.launcher.listen(LATE_S)
+                assert time.monotonic() - begin < LATE_S / 2
+                server.says(0, ready=True)
+                launched(server, 0)
+                assert server.launcher.listen(LATE_S), "it is named once; messages are read on"
+            assert not server.launcher.listen(0.0), "it is watched no more"
+        finally:
+            process.kill()
+
+
+def test_a_process_that_ended_before_it_is_watched_is_named_too(server: Server) -> None:
+    def check() -> None:
+        raise MachineError("the watched process ended")
+
+    process = subprocess.Popen(["true"])
+    process.wait()
+    with (
+        pytest.raises(MachineError, match="the watched process ended"),
+        server.launcher.watching([process.pid], check),
+    ):
+        server.launcher.listen(LATE_S)
 
 
 def test_close_ends_the_launcher_and_waits_for_it(server: Server) -> None:
