@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Builds what tests/vm/run.sh boots, as root, from the Debian mirror of this machine's apt configuration:
+#
+#   build.sh FOLDER     FOLDER/bare.img   Debian 12 with its kernel and systemd, and nothing of Railyard
+#                       FOLDER/ready.img  the same after scripts/setup.sh
+#                       FOLDER/vmlinuz, FOLDER/initrd
+#
+# A second call builds again only what is older than the files that determine it.
+set -euo pipefail
+umask 022
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
+project=$(dirname "$(dirname "$here")")
+work=$(realpath -ms "${1:?a folder to build in}")
+image_size=6G
+# The boxes of the Vagrantfile have these beside Debian's own minimum.
+packages=linux-image-amd64,initramfs-tools,kmod,udev,systemd-sysv,libpam-systemd,dbus,sudo,ca-certificates,iproute2,procps
+
+die() {
+    echo "build: $1" >&2
+    exit 3
+}
+
+fingerprint() { # fingerprint FILE...: hash of everything that determines an image
+    (cd "$project" && echo "$image_size $packages" && cat tests/vm/build.sh "$@") | sha256sum | cut -d ' ' -f 1
+}
+
+is_built() { # is_built NAME HASH
+    [ -f "$work/$1.img" ] && [ "$(cat "$work/$1.hash" 2>/dev/null)" = "$2" ]
+}
+
+mirror() { # the first mirror of apt's configuration
+    local found
+    found=$(awk '/^URIs:/ {print $2; exit}' /etc/apt/sources.list.d/*.sources 2>/dev/null || true)
+    [ -n "$found" ] || found=$(awk '/^deb / {print $2; exit}' /etc/apt/sources.list 2>/dev/null || true)
+    [ -n "$found" ] || die "no mirror in /etc/apt; add one to /etc/apt/sources.list"
+    echo "$found"
+}
+
+inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes
+    # shellcheck disable=SC2016 # expanded inside
+    unshare --mount --pid --fork --kill-child --propagation private bash -euc '
+        mount --bind "$1" "$1"; cd "$1"
+        mount --rbind /dev dev; mount -t proc proc proc; mount -t sysfs sys sys; mount -t tmpfs run run
+        wheels=${PIP_FIND_LINKS-}
+        if [ -d "$wheels" ]; then mkdir -p ".$wheels"; mount --bind "$wheels" ".$wheels"; fi
+        exec chroot . bash -euc "$2"' inside "$1" "$2"
+}
+
+to_image() { # to_image ROOT NAME HASH
+    rm -f "$work/$2.hash"
+    mke2fs -q -F -t ext4 -d "$1" "$work/$2.img" $image_size >/dev/null
+    echo "$3" >"$work/$2.hash"
+}
+
+build_bare() { # build_bare HASH
+    local root=$work/bare file
+    rm -rf --one-file-system "$root"
+    debootstrap --variant=minbase --include=$packages bookworm "$root" "$(mirror)" >"$work/debootstrap.log" 2>&1 ||
+        die "debootstrap failed; its output is in $work/debootstrap.log"
+    # How this machine reaches its package mirrors.
+    cp -r /etc/apt/sources.list.d/. "$root/etc/apt/sources.list.d/"
+    cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
+    cp /etc/apt/sources.list "$root/etc/apt/sources.list" 2>/dev/null || : >"$root/etc/apt/sources.list"
+    for file in /etc/pip.conf /etc/hosts; do
+        [ ! -e $file ] || cp $file "$root$file"
+    done
+    cp -r /etc/ssl/certs "$root/etc/ssl/"
+    cp -rL /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
+    install -m 755 "$here/init.sh" "$root/init.sh"
+    install -m 644 "$here/checks.service" "$root/etc/systemd/system/checks.service"
+    # The user of a Vagrant box, and its network: one card with DHCP.
+    inside "$root" '
+        useradd --create-home --shell /bin/bash vagrant
+        echo "vagrant ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/vagrant
+        echo railyard >/etc/hostname
+        printf "[Match]\nName=en*\n[Network]\nDHCP=yes\n" >/etc/systemd/network/card.network
+        systemctl enable -q systemd-networkd
+        systemctl enable -q checks.service
+        systemctl disable -q apt-daily.timer apt-daily-upgrade.timer
+        mkdir -p /railyard && chown vagrant: /railyard'
+    cp "$root"/boot/vmlinuz-* "$work/vmlinuz"
+    cp "$root"/boot/initrd.img-* "$work/initrd"
+    to_image "$root" bare "$1"
+}
+
+build_ready() { # build_ready HASH
+    local root=$work/ready
+    rm -rf --one-file-system "$root"
+    cp -a "$work/bare" "$root"
+    git -C "$project" archive HEAD | tar -x -C "$root/railyard"
+    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # start no service here
+    chmod 755 "$root/usr/sbin/policy-rc.d"
+    inside "$root" 'chown -R vagrant: /railyard; cd /railyard; RAILYARD_SYSTEM_OVS=no scripts/setup.sh' \
+        >"$work/setup.log" 2>&1 || die "scripts/setup.sh failed; its output is in $work/setup.log"
+    rm "$root/usr/sbin/policy-rc.d"
+    to_image "$root" ready "$1"
+}
+
+main() {
+    local hash tool
+    for tool in debootstrap mke2fs git; do
+        command -v $tool >/dev/null || die "$tool is missing; install the package that has it"
+    done
+    mkdir -p "$work"
+    exec 9<"$work"
+    flock 9 # of two builds at once the second one waits and finds everything built
+    hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service)
+    is_built bare "$hash" || build_bare "$hash"
+    hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service \
+        scripts/setup.sh scripts/constraints.txt setup.cfg pyproject.toml)
+    is_built ready "$hash" || build_ready "$hash"
+}
+
+main

@@ -1,0 +1,12 @@
+# init: script
+# limit: 1500
+# shows: a chip is killed in a rack, and both fabrics repair the job
+out=$(mktemp -d)
+run_railyard run failover --quick --heartbeat 500 --misses 20 --time 5 --out "$out/results"
+python - "$out/results/summary.json" <<'PYTHON'
+import json, sys
+rows = json.load(open(sys.argv[1]))
+print(json.dumps(rows, indent=1))
+assert {row["fabric"] for row in rows} == {"photonic", "e1"}
+assert all(row["checksum_ok"] for row in rows)
+PYTHON

@@ -1,0 +1,37 @@
+# init: script
+# limit: 600
+# shows: netem delays packets of a photonic mesh by the latency of their path, and not more than by forwarding besides
+python - <<'PYTHON'
+import json
+import re
+from urllib.request import Request, urlopen
+
+from raw_frames import forget_caches, running
+
+from topos.kernel.path_latency import unsupported_reason
+from topos.rails import RailTopo
+
+assert unsupported_reason() is None, unsupported_reason()
+found = []
+for cell_us in (0.0, 5000.0):
+    topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh="3x3@0/1/7/12", cell_latency_us=cell_us)
+    with running(topo, "os-ken", "127.0.0.1:0") as fabric:
+        for circuits in ([(1, 2), (3, 4)], [(1, 3)], [(2, 4)]):
+            with fabric.client() as people:
+                people.rewire("rail0", circuits, "overwrite", 0.0)
+            forget_caches(fabric.net)
+            request = Request(f"http://{fabric.controller.rest}/ocs/rail0/cells")
+            cells = json.load(urlopen(request, timeout=60))
+            print(cells["latency"])
+            for path in cells["paths"]:
+                a, b = (fabric.net.get(f"g{port - 1}") for port in path["circuit"])
+                said = a.cmd(f"ping -c 10 -i 0.3 -W 5 {b.IP()}")
+                times = sorted(float(ms) for ms in re.findall(r"time=([\d.]+)", said))
+                assert len(times) == 10, said
+                due_ms = 2e-3 * path["latency_us"]
+                print(f"path of {len(path['cells'])} cells, round trip due {due_ms:g} ms:", *times)
+                found.append((due_ms, times[0]))
+still = [ms for due, ms in found if not due]
+for due_ms, least_ms in found:
+    assert due_ms <= least_ms <= due_ms + 5 + 2 * max(still), (due_ms, least_ms, still)
+PYTHON

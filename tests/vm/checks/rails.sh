@@ -1,0 +1,13 @@
+# init: script
+# limit: 1200
+# shows: a training job on electrical and on optical rails, every element of its payload checked
+out=$(mktemp -d)
+run_railyard run rails --workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --verify \
+    --out "$out/results"
+python - "$out/results/summary.json" <<'PYTHON'
+import json, sys
+rows = json.load(open(sys.argv[1]))
+print(json.dumps(rows, indent=1))
+assert [row["mode"] for row in rows] == ["electrical", "on-demand"]
+assert all(row["measured_s"] > row["model_s"] > 0 for row in rows if "measured_s" in row)
+PYTHON
