@@ -17,7 +17,9 @@ left_behind() { # what a check must not leave: processes of the project, interfa
 run() { # run NAME
     local file=$job/checks/$1.sh log=$results/$1.log start=$SECONDS status=0 limit
     limit=$(sed -n 's/^# limit: //p' "$file")
-    (cd /railyard && timeout --kill-after=30 "$limit" bash -c '. /mnt/job/common.sh && set -x && . "$1"' check "$file") >"$log" 2>&1 </dev/null || status=$?
+    # shellcheck disable=SC2016 # expanded by that shell
+    (cd /railyard && timeout --kill-after=30 "$limit" \
+        bash -c '. /mnt/job/common.sh && set -x && . "$1"' check "$file") >"$log" 2>&1 </dev/null || status=$?
     [ $status != 124 ] || echo "not done within $limit s" >>"$log"
     if [ $status = 0 ] && [ -n "$(left_behind)" ]; then
         sleep 10 # what ends a moment later

@@ -3,13 +3,14 @@
 # Runs guest.sh of the folder that run.sh shares with the machine, and switches the machine off.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb
 if [ $$ = 1 ]; then
-    mount -t proc proc /proc
-    mount -t sysfs sys /sys
-    mount -t devtmpfs dev /dev
+    # The initial file system has mounted some of these.
+    mountpoint -q /proc || mount -t proc proc /proc
+    mountpoint -q /sys || mount -t sysfs sys /sys
+    mountpoint -q /dev || mount -t devtmpfs dev /dev
+    mountpoint -q /run || mount -t tmpfs -o mode=755 tmpfs /run
     mkdir -p /dev/pts /dev/shm
     mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-    mount -t tmpfs -o mode=755 tmpfs /run
     mount -t tmpfs -o mode=1777 tmpfs /tmp
     mount -t cgroup2 cgroup /sys/fs/cgroup
     mkdir -p /run/lock

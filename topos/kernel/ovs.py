@@ -7,12 +7,9 @@ namespace are gone, nothing is left.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +18,7 @@ from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
 from railyard.tools import need_tools
 from topos.kernel import buffers, namespaces
+from topos.kernel.kernel_datapath import kernel_datapath, remove_kernel_datapath
 from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
 Datapath = Literal["auto", "system", "netdev"]
@@ -68,17 +66,6 @@ def _take_table(name: str, child: subprocess.Popen[str], table: Mapping[str, int
         refused = f"no answer within {_TABLE_S:g} s"
     if child.returncode != 0:
         raise MachineError(f"{name} did not take its forwarding table: {refused.strip()}")
-
-
-def kernel_datapath() -> bool:
-    """Whether the kernel has the Open vSwitch datapath; the request loads its module if necessary."""
-    body = struct.pack("=BBxx", 3, 1) + struct.pack("=HH", 4 + 13, 2) + b"ovs_datapath\0" + bytes(3)
-    message = struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16) as generic:
-        generic.settimeout(5)
-        generic.send(message)
-        kind = struct.unpack_from("=H", generic.recv(65536), 4)[0]
-    return int(kind) == 16
 
 
 def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
@@ -229,26 +216,20 @@ class PrivateOvs:
                 raise MachineError(f"the private {name} ended with status {status}: {self._last_line(name)}")
 
     def stop(self) -> None:
-        """End both daemons; a second call does nothing."""
+        """End both daemons and remove the kernel's datapath; a second call does nothing.
+
+        Raises ``MachineError`` if the kernel does not remove it.
+        """
         if self._db is not None:
             self._db.close()
             self._db = None
-        switch = self._children.get("ovs-vswitchd")
-        if self.datapath == "system" and switch is not None and switch.poll() is None:
-            self._exit_kernel_datapath(switch.pid)
         for child in self._children.values():
             child.kill()
         for child in self._children.values():
             child.wait()
+        if self.datapath == "system" and "ovs-vswitchd" in self._children:
+            remove_kernel_datapath(self.netns_fd)
         self._children.clear()
-
-    def _exit_kernel_datapath(self, pid: int) -> None:
-        """Ask the switch to remove its datapath from the kernel before it is killed."""
-        control = self.own_dir / f"ovs-vswitchd.{pid}.ctl"
-        with suppress(subprocess.SubprocessError):
-            command = ["ovs-appctl", "--timeout=10", "-t", str(control), "exit", "--cleanup"]
-            subprocess.run(command, capture_output=True, timeout=15)
-            self._children["ovs-vswitchd"].wait(10)
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
         """Start a daemon in the yard; it dies with this thread, and Ctrl-C in the terminal does not reach it."""

@@ -58,6 +58,7 @@ def database() -> Database:
 @pytest.fixture
 def switch(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateOvs]:
     monkeypatch.setattr(ovs, "kernel_datapath", lambda: True)
+    monkeypatch.setattr(ovs, "remove_kernel_datapath", lambda netns_fd: None)
     made = PrivateOvs(tmp_path, -1, "system")
     made._db = database  # type: ignore[assignment]
     yield made
