@@ -48,9 +48,10 @@ inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mo
         exec chroot . bash -euc "$2"' inside "$1" "$2"
 }
 
-to_image() { # to_image ROOT NAME HASH
-    rm -f "$work/$2.hash"
-    mke2fs -q -F -t ext4 -d "$1" "$work/$2.img" $image_size >/dev/null
+to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run from the old one
+    rm -f "$work/$2.hash" "$work/$2.new"
+    mke2fs -q -t ext4 -d "$1" "$work/$2.new" $image_size >/dev/null
+    mv "$work/$2.new" "$work/$2.img"
     echo "$3" >"$work/$2.hash"
 }
 
