@@ -61,7 +61,5 @@ def test_the_datapath_of_a_dead_switch_is_removed_by_its_name(kernel: socket.soc
 def test_a_refusal_is_one_sentence(kernel: socket.socket) -> None:
     kernel.send(FOUND)
     kernel.send(error(errno.EPERM))
-    with pytest.raises(
-        MachineError, match="does not remove the datapath .*: Operation not permitted"
-    ):
+    with pytest.raises(MachineError, match=r"does not remove the datapath .*: Operation not permitted"):
         remove_kernel_datapath(-1)
