@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
 from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
@@ -59,7 +61,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")
-    add("--rest", default="127.0.0.1:0", help="HOST:PORT of the REST server, or none (token: RAILYARD_TOKEN)")
+    add("--rest", default="none", help="HOST:PORT of the REST server (default: none)")
+    add("--rest-token-fd", type=int, metavar="FD", help="descriptor to read the token of the REST server from")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
@@ -75,7 +78,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
-    from controllers.northbound import channel, rest
+    from controllers.northbound import channel, rest, rest_server
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
@@ -92,8 +95,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
         with writing:
             events.write(event.to_line() + "\n")
 
-    token = os.environ.pop("RAILYARD_TOKEN", None) or None
-    server, hosts = (None, None) if options.rest == "none" else rest.listen(options.rest, token)
+    token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
+    server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
     listener = channel.listen(options.channel, options.channel_owner)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
     rest_address = None if server is None else "{}:{}".format(*server.server_address[:2])
@@ -138,6 +141,20 @@ def _emulate_latency(core: ControllerCore, record: Callable[[Event], None]) -> N
     core.on_darken = latencies.darken
     for note in latencies.notes(time.monotonic()):
         record(note.event())
+
+
+def _read_token(fd: int | None) -> str:
+    """The token in the file or pipe ``fd``, which is closed. ``ConfigError`` if there is none."""
+    if fd is not None:
+        with suppress(OSError, ValueError), open(fd, encoding="ascii") as file:
+            token = file.read(MOST_TOKEN + 1).strip()
+            if is_token(token):
+                return token
+    raise ConfigError(
+        "the REST server needs a token of printable ASCII characters; give a descriptor that holds one, such as "
+        "--rest-token-fd 3 3<FILE",
+        key="rest-token-fd",
+    )
 
 
 def _read_plan(path: Path) -> FabricPlan:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from controllers.openflow import app
+from experiments.rest_access import RestAccess
 from railyard.checkout import child_environment
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
@@ -46,28 +47,39 @@ class ControllerProcess:
     """``python -m controllers.main`` as a child process; the context manager ends it in every case.
 
     ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
-    (``Emulation.datapath`` is not ``ovs``). ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
+    ``rest_address`` once the controller is ready. ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
     def __init__(
-        self, files: ControllerFiles, framework: str, yard_netns: int, rest: str = "none", exact_barriers: bool = False
+        self,
+        files: ControllerFiles,
+        framework: str,
+        yard_netns: int,
+        rest: RestAccess | None = None,
+        exact_barriers: bool = False,
     ) -> None:
         app.check_installed(framework)
         self.files = files
-        self.rest: str | None = None
+        self.rest_address: str | None = None
         self._ready_read, ready_write = os.pipe()
         command = [
             *(sys.executable, "-m", "controllers.main"),
             *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
-            *("--framework", framework, "--rest", rest),
+            *("--framework", framework),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),
         ]
+        fds = [yard_netns, ready_write]
+        if rest is not None:
+            fds.append(_filled_pipe(rest.token))
+            command += ["--rest", rest.address, "--rest-token-fd", str(fds[-1])]
         try:
             with files.log.open("ab") as log:
-                self.process = _spawn(command, log.fileno(), (yard_netns, ready_write))
+                self.process = _spawn(command, log.fileno(), fds)
         finally:
-            os.close(ready_write)
+            for fd in fds[1:]:
+                os.close(fd)
 
     @property
     def pid(self) -> int:
@@ -90,7 +102,7 @@ class ControllerProcess:
                 raise ControlError(f"the controller ended before it was ready: {self.last_log_line()}")
             line += piece
         ready: dict[str, Any] = json.loads(line)
-        self.rest = ready.get("rest")
+        self.rest_address = ready.get("rest")
         return ready
 
     def last_log_line(self) -> str:
@@ -125,6 +137,14 @@ def end_process(process: subprocess.Popen[bytes], patience_s: float = 2.0) -> No
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _filled_pipe(text: str) -> int:
+    """The end to read of a pipe that holds ``text``, which is shorter than what a pipe takes at once."""
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    return read
 
 
 def _spawn(command: Sequence[str], log_fd: int, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
+from experiments.rest_access import check_rest
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.annotation import annotate
@@ -75,9 +76,12 @@ class Runner:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._fabric: Fabric | None = None
+        self._rest_line: str | None = None
         self._number = 0
 
     def __enter__(self) -> Runner:
+        if isinstance(self.experiment.settings, PacketSettings):
+            check_rest(self.experiment.settings)
         self._stack.enter_context(self.progress)
         if not self.experiment.packets:
             self.record.open()
@@ -127,6 +131,9 @@ class Runner:
             self.record.open(datapath, forwarding=session.net.forwarding, **self.extra)
         self.record.add_plan(fabric.name, session.plan, session.net.delays.method)
         self.progress.fabric(fabric.name, datapath)
+        if session.rest_line not in (None, self._rest_line):
+            self._rest_line = session.rest_line
+            self.progress.say(str(self._rest_line))
         return session
 
     def take_down(self) -> None:

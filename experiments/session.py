@@ -16,6 +16,7 @@ from mininet.topo import Topo
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
+from experiments.rest_access import RestAccess, rest_access
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
 from topos.kernel.emulation import Emulation
@@ -27,18 +28,23 @@ OPENFLOW = ("127.0.0.1", 6653)
 
 
 class Session:
-    """One fabric, brought up with its controller; leaving the context removes both from the machine."""
+    """One fabric, brought up with its controller; leaving the context removes both from the machine.
 
-    def __init__(self, settings: PacketSettings, topo: Topo) -> None:
+    ``rest`` is the access to the REST interface, if the settings ask for one; without it the run folder gets the token.
+    """
+
+    def __init__(self, settings: PacketSettings, topo: Topo, rest: RestAccess | None = None) -> None:
         self.settings = settings
         self._topo = topo
         self._stack = ExitStack()
         self._events_read = 0
+        self._rest = rest
         self.controller: ControllerProcess | None = None
 
     def __enter__(self) -> Session:
         try:
             self.run = self._stack.enter_context(RegisteredRun.open())
+            self._rest = self._rest or rest_access(self.settings, self.run.path)
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()
@@ -65,6 +71,13 @@ class Session:
     def channel_path(self) -> str | None:
         """Socket of the job channel; None with a remote controller, and on a fabric without controlled switches."""
         return None if self.controller is None else str(self.controller.files.channel)
+
+    @property
+    def rest_line(self) -> str | None:
+        """How to call the REST interface, for a person; None without one."""
+        if self._rest is None or self.controller is None or self.controller.rest_address is None:
+            return None
+        return self._rest.line(self.controller.rest_address)
 
     def netns_fds(self) -> list[int]:
         """File descriptors of the ranks' network namespaces, by rank."""
@@ -136,7 +149,7 @@ class Session:
             files,
             self.settings.controller,
             self.net.yard.netns_fd,
-            self.settings.rest or "none",
+            self._rest,
             exact_barriers=self.net.datapath != "ovs",
         )
         self.controller = self._stack.enter_context(process)

@@ -97,6 +97,11 @@ class PacketSettings(Settings):
     rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
         default=None, description="address of a REST interface during the run"
     )
+    rest_token_file: Annotated[str | None, Option(metavar="FILE")] = Field(
+        default=None,
+        description="file with the token of the REST interface, which only its owner can open, instead of a new token "
+        "in rest-token of the results folder",
+    )
     datapath: Literal["auto", "bpf", "mirred", "ovs"] = Field(
         default="auto",
         description="how circuits and routes are forwarded: in the kernel by eBPF or by tc filters, by Open vSwitch "

@@ -70,7 +70,10 @@ NOT_FAITHFUL_EXIT_STATUS = 8
 """Exit status of a run that finished but that the machine was too slow to emulate faithfully."""
 
 
+_LONGEST_NAME = 100
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """End of a sentence that names the entry of ``known`` most like ``name``: ``; did you mean "ring"?``, or ""."""
-    found = get_close_matches(name, list(known), n=1)
+    found = get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
     return f'; did you mean "{found[0]}"?' if found else ""

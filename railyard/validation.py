@@ -15,9 +15,11 @@ from railyard.errors import ConfigError, nearest
 
 _T = TypeVar("_T")
 
-Name = Annotated[str, Field(min_length=1)]
-Whole = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1, max_length=4096)]
+Whole = Annotated[int, Field(ge=0, le=2**53)]
+"""A number or a count; the bound is that of whole numbers in JSON (RFC 8259, section 6)."""
+Seconds = Annotated[float, Field(ge=0, le=1e6)]
+"""A duration up to 11 days: a delay of 10 minutes at the slowest scale is shorter."""
 
 MOST_SHOWN = 100
 """Most characters of a wrong value that an error repeats."""
@@ -100,11 +102,9 @@ def config_error(
     if names is not None:  # a list of an option is written with commas, so its parts have no numbers for a person
         place = [part for part in place if isinstance(part, str)]
     parts = [part for part in place if isinstance(part, str)]
-    key = (names or {}).get(".".join(parts)) or ".".join(map(str, place)) or None
+    key = (names or {}).get(".".join(parts)) or shortened(".".join(map(str, place))) or None
     kind_of_error, given = str(first["type"]), first["input"]
-    text = repr(given)
-    text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
-    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {text}"
+    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {shortened(repr(given))}"
     if kind_of_error in _UNKNOWN_KEY:
         known = _keys_beside(kind, parts)
         near = nearest(parts[-1], known) or f"; the keys here are {', '.join(known)}"
@@ -114,6 +114,11 @@ def config_error(
     if kind_of_error == "missing":
         return ConfigError(f"is missing; {what} needs it", key=key, source=source)
     return ConfigError(_sentence(first, shown), key=key, source=source)
+
+
+def shortened(text: str) -> str:
+    """``text`` for an error: not more than its first ``MOST_SHOWN`` characters."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _is_branch(part: str) -> bool:

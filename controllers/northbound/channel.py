@@ -24,6 +24,8 @@ from railyard.protocol import to_json
 
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""
+MOST_CLIENTS = 1 << 14
+"""Connections at once; a rank has one or two."""
 RECEIVE_BYTES = 1 << 16
 SEND_S = 0.2
 """How long a client may keep an answer from being sent, and all other clients waiting; then its connection is closed.

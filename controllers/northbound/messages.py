@@ -14,7 +14,7 @@ from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
 from railyard.errors import ConfigError
 from railyard.protocol import from_json
-from railyard.validation import Name, Seconds, Whole, config_error
+from railyard.validation import Name, Seconds, Whole, config_error, shortened
 
 
 class Request(BaseModel):
@@ -151,7 +151,7 @@ class Rewire(SwitchRequest):
     """Change the circuits of a switch; answered when it is tuned."""
 
     op: Literal["rewire"]
-    circuits: tuple[tuple[int, int], ...]
+    circuits: tuple[tuple[Whole, Whole], ...]
     update: UpdateMode = "update"
     delay_s: Seconds | None = None
 
@@ -164,7 +164,7 @@ class Cells(SwitchRequest):
 
     op: Literal["cells"]
     cells: tuple[Literal["bar", "cross"], ...]
-    blocked: tuple[int, ...] = ()
+    blocked: tuple[Whole, ...] = ()
     delay_s: Seconds | None = None
 
 
@@ -206,12 +206,17 @@ def read_request(line: bytes) -> AnyRequest:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "json_invalid":
-            raise ConfigError("a request must be one line of JSON") from None
+            raise ConfigError(f"a request must be one line of JSON{too_deep(error)}") from None
         if first["loc"]:
             tag = str(first["loc"][0])
             raise config_error(error, _CLASSES[tag], f"operation {tag}", tags=1) from None
         _, op = header_of(line)
-        raise ConfigError(f"must be one of {', '.join(_CLASSES)}, not {op!r}", key="op") from None
+        raise ConfigError(f"must be one of {', '.join(_CLASSES)}, not {shortened(repr(op))}", key="op") from None
+
+
+def too_deep(error: ValueError) -> str:
+    """End of the sentence about text that could not be read as JSON: whether it is nested too deeply."""
+    return ", nested at most 200 deep" if "recursion limit" in str(error) else ""
 
 
 def header_of(line: bytes) -> tuple[Any, Any]:

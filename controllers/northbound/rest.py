@@ -1,8 +1,7 @@
 """REST interface for people and scripts, with the cross-connect pairs that real OCSs offer (as Polatis).
 
-The server listens on loopback without a token, or elsewhere with one (``Authorization: Bearer TOKEN``). A body must be
-``application/json``, so that web pages in a browser cannot post here. Errors are
-``{"error": "one sentence"}`` with the HTTP status that fits.
+Every call needs the token of the run (``Authorization: Bearer TOKEN``), and its body must be ``application/json``, of
+at most 1 MiB. Errors are ``{"error": "one sentence"}`` with the HTTP status that fits.
 
 ====== ===================================== =======================================================
 verb   path                                  does
@@ -32,26 +31,24 @@ from __future__ import annotations
 
 import hmac
 import json
-import socketserver
 import threading
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import bottle
 
+from controllers.northbound import bodies
+from controllers.northbound.messages import AnyRequest, Circuits, Fault, Jobs, Rewire
+from controllers.northbound.rest_server import REFUSED
 from controllers.openflow.core import ANSWER_S, ControllerCore
-from railyard.errors import ConfigError, MachineError
-from railyard.protocol import encode
+from railyard.errors import ConfigError
 
 WAIT_S = ANSWER_S + 590.0
 """How long a call waits for a change (slow switches need minutes)."""
+MOST_CALLS = 32
+"""Calls that are served at once."""
 STATUS = {"ConfigError": 400, "CircuitError": 409, "ControlError": 409}
-CROSS_CONNECTS = "optical-switch:cross-connects"
-BODY_BYTES = 1 << 20
 
 Handler = Callable[..., dict[str, Any] | None]
 
@@ -87,10 +84,11 @@ class RestResources:
 
     def routes(self) -> list[tuple[str, str, Handler]]:
         """(verb, path, handler) of every resource; parts of the path in <> are arguments of the handler."""
-        cross = f"/ocs/<name>/api/data/<:re:{CROSS_CONNECTS}>"  # as a pattern, because bottle gives colons a meaning
+        # as a pattern, because bottle gives colons a meaning
+        cross = f"/ocs/<name>/api/data/<:re:{bodies.CROSS_CONNECTS}>"
         return [
-            ("GET", "/jobs", partial(self.execute, "jobs")),
-            ("GET", "/switches", partial(self.execute, "circuits")),
+            ("GET", "/jobs", partial(self.execute, Jobs(op="jobs"))),
+            ("GET", "/switches", partial(self.execute, Circuits(op="circuits"))),
             ("GET", "/circuits", self.all_circuits),
             ("GET", "/circuits/<name>", self.circuits),
             ("PUT", "/circuits/<name>", self.put_circuits),
@@ -104,15 +102,15 @@ class RestResources:
             ("DELETE", f"{cross}/pair=<port:int>", self.clear_pairs),
         ]
 
-    def execute(self, op: str, /, **fields: Any) -> dict[str, Any]:
+    def execute(self, request: AnyRequest) -> dict[str, Any]:
         """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""
         call = RestCall()
-        self._core.handle(encode(None, op, **fields), call)
+        self._core.execute(request, call)
         return call.wait()
 
     def optical_switch(self, name: str) -> dict[str, Any]:
         """Optical switch ``name`` as plain data; raises 404 if there is no such switch, 409 if it is electrical."""
-        for entry in self.execute("circuits")["switches"]:
+        for entry in self.execute(Circuits(op="circuits"))["switches"]:
             if entry["name"] == name:
                 if entry["kind"] != "ocs":
                     raise _error(409, f"{name} is an electrical switch and has no circuits; name an optical one")
@@ -122,7 +120,7 @@ class RestResources:
 
     def all_circuits(self) -> dict[str, Any]:
         """The circuits of all optical switches."""
-        switches = self.execute("circuits")["switches"]
+        switches = self.execute(Circuits(op="circuits"))["switches"]
         return {"circuits": {entry["name"]: entry["circuits"] for entry in switches if entry["kind"] == "ocs"}}
 
     def circuits(self, name: str) -> dict[str, Any]:
@@ -132,7 +130,7 @@ class RestResources:
     def put_circuits(self, name: str) -> dict[str, Any]:
         """Rewire one optical switch."""
         self.optical_switch(name)
-        self.execute("rewire", **{**_body(), "switch": name})
+        self.execute(bodies.rewire_request(_body(), name))
         return self.circuits(name)
 
     def cells(self, name: str) -> dict[str, Any]:
@@ -145,83 +143,83 @@ class RestResources:
     def put_cells(self, name: str) -> dict[str, Any]:
         """Set the cells of one switch that is made of a mesh."""
         self.cells(name)
-        self.execute("cells", **{**_body(), "switch": name})
+        self.execute(bodies.cells_request(_body(), name))
         return self.cells(name)
 
     def fault(self) -> dict[str, Any]:
         """A port or a chip that fails, or a port that is restored."""
         body = _body()
-        if "rank" in body:
-            self.execute("failed", **{"cause": "reported over REST", **body})
-            return body
-        if isinstance(body.get("switch"), str):
-            self.optical_switch(body["switch"])
-        self.execute("fault", **body)
-        return body
+        request = bodies.fault_request(body)
+        if isinstance(request, Fault):
+            self.optical_switch(request.switch)
+        self.execute(request)
+        return bodies.read_object(body)
 
     def pairs(self, name: str) -> dict[str, Any]:
         """The cross-connect pairs of one optical switch."""
         found = [{"ingress": a, "egress": b} for a, b in self.optical_switch(name)["circuits"]]
-        return {CROSS_CONNECTS: {"pair": found}}
+        return {bodies.CROSS_CONNECTS: {"pair": found}}
 
     def set_pairs(self, name: str, update: str) -> dict[str, Any]:
         """Set the pairs of the body, and no others unless ``update`` is "update"."""
         self.optical_switch(name)
-        self.execute("rewire", switch=name, circuits=_pairs(_body()), update=update)
+        self.execute(bodies.pairs_request(_body(), name, update))
         return self.pairs(name)
 
     def clear_pairs(self, name: str, port: int | None = None) -> None:
         """Remove all pairs, or the one of ``port``; raises 404 if the port is in none."""
         found = self.optical_switch(name)["circuits"]
-        remaining = [] if port is None else [pair for pair in found if port not in pair]
+        remaining = [] if port is None else [(a, b) for a, b in found if port not in (a, b)]
         if port is not None and len(remaining) == len(found):
             raise _error(404, f"port {port} of {name} is in no pair")
-        self.execute("rewire", switch=name, circuits=remaining, update="overwrite")
+        self.execute(Rewire(op="rewire", switch=name, circuits=tuple(remaining), update="overwrite"))
         bottle.response.status = 204
 
 
-def make_app(core: ControllerCore, token: str | None, hosts: frozenset[str] | None) -> bottle.Bottle:
+def make_app(core: ControllerCore, token: str, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
     app.add_hook("before_request", partial(_check_access, token, hosts))
+    free = threading.BoundedSemaphore(MOST_CALLS)
     for verb, path, handler in RestResources(core).routes():
-        app.route(path, verb, handler)
+        app.route(path, verb, _limited(handler, free))
     app.default_error_handler = _as_json
     return app
 
 
-def _check_access(token: str | None, hosts: frozenset[str] | None) -> None:
-    """Raise 403 for a Host header that is not served and 401 for a missing or wrong token."""
-    if hosts is not None and bottle.request.get_header("Host", "").rsplit(":", 1)[0].lower() not in hosts:
+def _limited(handler: Handler, free: threading.BoundedSemaphore) -> Handler:
+    """``handler`` with the errors that it answers with, and 503 when no call is ``free``."""
+
+    def call(**arguments: Any) -> dict[str, Any] | None:
+        if not free.acquire(blocking=False):
+            raise _error(503, f"{MOST_CALLS} calls are being served; call again when one of them is over")
+        try:
+            return handler(**arguments)
+        except ConfigError as error:
+            raise _error(400, str(error)) from None
+        finally:
+            free.release()
+
+    return call
+
+
+def _check_access(token: str, hosts: frozenset[str] | None) -> None:
+    """Raise 403 for a Host header that is not served, 401 for a missing or wrong token, and 4xx for an unread body."""
+    environ = bottle.request.environ
+    if hosts is not None and environ.get("HTTP_HOST", "").rsplit(":", 1)[0].lower() not in hosts:
         raise _error(403, "the Host header must name the loopback address that this server listens on")
-    given = bottle.request.get_header("Authorization", "")
-    if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+    given = environ.get("HTTP_AUTHORIZATION", "")
+    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
         raise _error(401, "a token is needed: Authorization: Bearer TOKEN")
+    if REFUSED in environ:
+        raise environ[REFUSED]
 
 
-def _pairs(body: dict[str, Any]) -> list[list[Any]]:
-    """The port pairs of ``{"pair": [{"ingress": 1, "egress": 4}]}``, with or without the container around it."""
-    inner = body.get(CROSS_CONNECTS, body)
-    pairs = inner.get("pair") if isinstance(inner, dict) else None
-    if not isinstance(pairs, list) or not all(isinstance(p, dict) and {"ingress", "egress"} <= p.keys() for p in pairs):
-        raise _error(400, 'the body must be {"pair": [{"ingress": PORT, "egress": PORT}, ...]}')
-    return [[pair["ingress"], pair["egress"]] for pair in pairs]
-
-
-def _body() -> dict[str, Any]:
-    request = bottle.request
-    if request.content_type.split(";")[0].strip().lower() != "application/json":
+def _body() -> bytes:
+    environ = bottle.request.environ
+    if environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower() != "application/json":
         raise _error(415, "the body must be sent with Content-Type: application/json")
-    if request.content_length > BODY_BYTES:
-        raise _error(413, f"the body is longer than {BODY_BYTES} bytes")
-    try:
-        body = json.loads(request.body.read())
-    except ValueError:
-        raise _error(400, "the body must be JSON") from None
-    if not isinstance(body, dict):
-        raise _error(400, "the body must be a JSON object")
-    for key in body.keys() & {"id", "op"}:
-        raise _error(400, f"{key} is not a key of a body")
+    body: bytes = environ["wsgi.input"].read()
     return body
 
 
@@ -233,56 +231,3 @@ def _as_json(error: bottle.HTTPError) -> str:
     bottle.response.content_type = "application/json"
     reason = error.body if error.exception is None else "the controller failed; see its log"
     return json.dumps({"error": reason})
-
-
-class RestServer(ThreadingMixIn, WSGIServer):
-    """An HTTP server that is bound at once and serves later, each call in its own thread."""
-
-    daemon_threads = True
-    application: bottle.Bottle
-
-    def server_bind(self) -> None:
-        """Bind without asking the name service for the name of this machine."""
-        socketserver.TCPServer.server_bind(self)
-        host, port = self.server_address[:2]
-        self.server_name, self.server_port = str(host), int(port)
-        self.setup_environ()
-
-    def serve(self) -> None:
-        """Serve calls for ever, without poll, which green threads do not have."""
-        while True:
-            try:
-                call, address = self.get_request()
-            except OSError:
-                continue
-            self.process_request(call, address)
-
-
-class _QuietHandler(WSGIRequestHandler):
-    timeout = 60
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Write no access log: the timeline records what happened."""
-
-
-def listen(address: str, token: str | None) -> tuple[RestServer, frozenset[str] | None]:
-    """The server bound to ``HOST:PORT`` (port 0: any free one), and the Host headers to serve, for ``make_app``.
-
-    ``ConfigError`` for a wrong address, or for one beyond loopback without a token; ``MachineError`` if it is taken.
-    """
-    host, _, port = address.rpartition(":")
-    host = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
-    try:
-        loopback = ip_address(host).is_loopback
-        number = int(port)
-    except ValueError:
-        raise ConfigError(f"{address!r} is not an address; give IP:PORT such as 127.0.0.1:8080", key="rest") from None
-    if not loopback and not token:
-        raise ConfigError(
-            f"{host} can be reached from other machines, so a token is needed: set RAILYARD_TOKEN", key="rest"
-        )
-    try:
-        server = RestServer((host, number), _QuietHandler)
-    except (OSError, OverflowError) as error:
-        raise MachineError(f"the REST server cannot listen on {address}: {error}") from error
-    return server, frozenset({host, "localhost"}) if loopback else None

@@ -9,6 +9,9 @@ import time
 import traceback
 from collections.abc import Callable
 
+_LONGEST_WAIT_S = 3600.0
+"""A longer wait is made of several: that of threads has a bound."""
+
 
 class Alarm:
     """Calls functions at given times (monotonic seconds), in one thread, in order of time; tests pass in a fake one.
@@ -27,7 +30,12 @@ class Alarm:
         threading.Thread(target=self._run, name="alarm", daemon=True).start()
 
     def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
-        """Call ``call`` at time ``moment``, or at once if that is past; ``rough``: a millisecond later will do."""
+        """Call ``call`` at time ``moment``, or at once if that is past; ``rough``: a millisecond later will do.
+
+        ``ValueError`` for a moment that is no number (NaN), which has no place in the order.
+        """
+        if moment != moment:
+            raise ValueError("a timer needs a time, not NaN")
         with self._changed:
             entry = moment, next(self._order), call, 0.0 if rough else self._spin_s
             heapq.heappush(self._queue, entry)
@@ -56,6 +64,6 @@ class Alarm:
                     heapq.heappop(self._queue)
                     return call
                 if left > spin_s:
-                    self._changed.wait(left - spin_s)
+                    self._changed.wait(min(left - spin_s, _LONGEST_WAIT_S))
                     continue
             time.sleep(0)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from controllers.circuits.losses import PortCount
 from controllers.engine.actions import Action, Darken, Note, Reroute, SlotEnds
 from controllers.engine.engine import Engine
-from controllers.northbound.messages import header_of, read_request
+from controllers.northbound.messages import AnyRequest, header_of, read_request
 from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow import flows
@@ -73,18 +73,27 @@ class ControllerCore:
     # ---- northbound -------------------------------------------------------------------------------------------
 
     def handle(self, line: bytes, requester: Requester) -> None:
-        """Execute the request in a line of JSON; the requester gets its answer now or when the operation is complete.
-
-        A heartbeat is never answered, not even when it is wrong: no agent waits for that.
-        """
+        """Execute the request in a line of JSON; a line that is none is refused."""
         try:
             request = read_request(line)
-            if not self._operations.take_heartbeat(request, requester, self._clock()):
-                self._run(lambda now: self._operations.execute(request, requester, now))
         except RailyardError as error:
             request_id, op = header_of(line)
             if op != "alive":
                 requester.answer(request_id, failure(error))
+        else:
+            self.execute(request, requester)
+
+    def execute(self, request: AnyRequest, requester: Requester) -> None:
+        """Execute a request; the requester gets its answer now or when the operation is complete.
+
+        A heartbeat is never answered, not even when it is wrong: no agent waits for that.
+        """
+        try:
+            if not self._operations.take_heartbeat(request, requester, self._clock()):
+                self._run(lambda now: self._operations.execute(request, requester, now))
+        except RailyardError as error:
+            if request.op != "alive":
+                requester.answer(request.id, failure(error))
 
     def closed(self, requester: Requester) -> None:
         """Handle the end of a connection: requests that wait for its ranks are refused."""

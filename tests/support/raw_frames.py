@@ -12,16 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 from mininet.topo import Topo
 
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import ControllerFiles, ControllerProcess
+from experiments.rest_access import RestAccess
 from railyard.timeline import Event, read_events
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
 
 ETHERTYPE = 0x88B5
+TOKEN = "s3cret"
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
 PATIENCE_S = 1.0
 """How long a frame may take to its port: a machine that is busy with other tests must not lose it."""
@@ -95,6 +99,14 @@ class Fabric:
         """Where a frame from this port arrives: (rank, lane) of every port of every host that sees it."""
         return reaches(self.net, sender, lane)
 
+    def rest(self, path: str, verb: str = "GET", body: object = None) -> Any:
+        """The answer of the REST interface to one call; ``HTTPError`` on a refusal."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://{self.controller.rest_address}{path}"
+        with urlopen(Request(url, data, headers, method=verb), timeout=20) as answer:
+            return json.load(answer)
+
     def events(self) -> list[Event]:
         """The controller's timeline."""
         return read_events(self.controller.files.events)
@@ -105,12 +117,13 @@ class Fabric:
 
 
 @contextmanager
-def running(topology: Topo, framework: str, rest: str = "none") -> Iterator[Fabric]:
-    """A fabric with our controller."""
+def running(topology: Topo, framework: str, rest: bool = False) -> Iterator[Fabric]:
+    """A fabric with our controller, and its REST interface if ``rest``."""
     with Emulation(topology) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
-        with ControllerProcess(files, framework, net.yard.netns_fd, rest, net.datapath != "ovs") as controller:
+        access = RestAccess("127.0.0.1:0", TOKEN, folder / "token") if rest else None
+        with ControllerProcess(files, framework, net.yard.netns_fd, access, net.datapath != "ovs") as controller:
             controller.wait_ready()
             yield Fabric(net, controller)

@@ -45,7 +45,7 @@ def rail() -> RailTopo:
 
 @pytest.fixture(scope="module", params=["ryu", "os-ken"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with running(rail(), request.param, "127.0.0.1:0") as found:
+    with running(rail(), request.param, rest=True) as found:
         yield found
 
 
@@ -108,13 +108,10 @@ def test_loss_in_the_dark_is_counted_and_other_ports_keep_their_light(fabric: Fa
 
 @pytest.mark.beside
 def test_rest_shows_what_the_channel_did(fabric: Fabric) -> None:
-    from urllib.request import urlopen
-
     with ChannelClient(fabric.channel, 10) as people:
         people.rewire("rail0", [(1, 8)], "overwrite", 0.0)
     forget_caches(fabric.net)
-    with urlopen(f"http://{fabric.controller.rest}/circuits/rail0", timeout=10) as answer:
-        assert json.load(answer) == {"switch": "rail0", "circuits": [[1, 8]]}
+    assert fabric.rest("/circuits/rail0") == {"switch": "rail0", "circuits": [[1, 8]]}
     assert fabric.reaches(0, 0) == [(3, 1)]
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 from raw_frames import Fabric, forget_caches, reaches, running
@@ -28,7 +27,7 @@ CELL_LATENCY_US = 1000.0
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     mesh = "3x3@" + "/".join(map(str, PORTS))
     topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh=mesh, cell_latency_us=CELL_LATENCY_US)
-    with running(topo, request.param, "127.0.0.1:0") as found:
+    with running(topo, request.param, rest=True) as found:
         yield found
 
 
@@ -39,11 +38,7 @@ def matrix(fabric: Fabric) -> dict[int, list[int]]:
 
 def cells(fabric: Fabric, put: dict[str, Any] | None = None) -> dict[str, Any]:
     """The cells of the rail over REST, after ``put`` was put there."""
-    body = None if put is None else json.dumps(put).encode()
-    request = Request(f"http://{fabric.controller.rest}/ocs/rail0/cells", body, method="GET" if put is None else "PUT")
-    request.add_header("Content-Type", "application/json")
-    with urlopen(request, timeout=20) as answer:
-        found: dict[str, Any] = json.load(answer)
+    found: dict[str, Any] = fabric.rest("/ocs/rail0/cells", "GET" if put is None else "PUT", put)
     return found
 
 

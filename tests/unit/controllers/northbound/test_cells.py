@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +14,10 @@ from core_world import World
 from fabric_plans import pip_plan, rail_plan
 from fake_clock import RunningClock
 
-from controllers.northbound import rest
+from controllers.northbound import rest, rest_server
 from topos.plan import FabricPlan
 
-CELLS = "/ocs/rail0/cells"
+CELLS, TOKEN = "/ocs/rail0/cells", "s3cret"
 
 
 class Rest:
@@ -27,14 +28,15 @@ class Rest:
         world = World(plan, self.clock)
         world.join()
         assert world.ready.wait(5)
-        self.server, hosts = rest.listen("127.0.0.1:0", None)
-        self.server.set_app(rest.make_app(world.core, None, hosts))
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.server, hosts = rest_server.listen("127.0.0.1:0")
+        self.server.set_app(rest.make_app(world.core, TOKEN, hosts))
+        threading.Thread(target=self.server.serve, daemon=True).start()
 
     def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:
         host, port = self.server.server_address[:2]
         connection = http.client.HTTPConnection(str(host), int(port), timeout=20)
-        sent = {} if body is None else {"Content-Type": "application/json"}
+        sent = {"Authorization": f"Bearer {TOKEN}"}
+        sent |= {} if body is None else {"Content-Type": "application/json"}
         connection.request(verb, path, None if body is None else json.dumps(body), sent)
         response = connection.getresponse()
         found = response.status, json.loads(response.read())
@@ -47,7 +49,7 @@ class Rest:
         return body
 
     def close(self) -> None:
-        self.server.shutdown()
+        self.server.socket.shutdown(socket.SHUT_RDWR)
         self.server.server_close()
         self.clock.stop()
 

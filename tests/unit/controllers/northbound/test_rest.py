@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,28 +15,33 @@ from core_world import World
 from fabric_plans import rail_plan
 from fake_clock import RunningClock
 
-from controllers.northbound import rest
+from controllers.northbound import rest, rest_server
 from railyard.errors import ConfigError
 
 Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
+TOKEN = "s3cret"
+
+
 def serving(token: str | None) -> Iterator[Ask]:
+    """A function that sends a call with ``token``, if it is not None, and returns the status and the answer."""
     clock = RunningClock()
     world = World(rail_plan(4), clock)
     world.join()
     assert world.ready.wait(5)
-    server, hosts = rest.listen("127.0.0.1:0", token)
-    server.set_app(rest.make_app(world.core, token, hosts))
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    server, hosts = rest_server.listen("127.0.0.1:0")
+    server.set_app(rest.make_app(world.core, TOKEN, hosts))
+    threading.Thread(target=server.serve, daemon=True).start()
     address = server.server_address
+    authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def ask(verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(str(address[0]), int(address[1]), timeout=10)
         data = body if isinstance(body, str) or body is None else json.dumps(body)
         sent = {"Content-Type": "application/json"} if body is not None else {}
-        sent |= {key.replace("_", "-"): value for key, value in headers.items()}
+        sent |= authorization | {key.replace("_", "-"): value for key, value in headers.items()}
         try:
             connection.request(verb, path, data, sent)
             response = connection.getresponse()
@@ -44,19 +51,19 @@ def serving(token: str | None) -> Iterator[Ask]:
         return response.status, json.loads(content) if content else None
 
     yield ask
-    server.shutdown()
+    server.socket.shutdown(socket.SHUT_RDWR)
     server.server_close()
     clock.stop()
 
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    yield from serving(None)
+    yield from serving(TOKEN)
 
 
 @pytest.fixture
-def guarded() -> Iterator[Ask]:
-    yield from serving("s3cret")
+def stranger() -> Iterator[Ask]:
+    yield from serving(None)
 
 
 def test_switches_and_jobs_can_be_read(ask: Ask) -> None:
@@ -114,6 +121,18 @@ def test_faults(ask: Ask) -> None:
         ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
         ("PUT", CROSS, {"pair": [{"ingress": 1}]}, 400, "the body must be"),
+        ("PUT", CROSS, "[" * 100_000, 400, "the body must be JSON, nested at most 200 deep"),
+        ("PUT", CROSS, '{"pair": [], "pair": []}', 400, "pair: is given twice; give it once"),
+        (
+            "PUT",
+            "/circuits/rail0",
+            {"circuits": [], "delay_s": 1e300},
+            400,
+            "delay_s: must be at most 1e+06, not 1e+300",
+        ),
+        ("PUT", "/circuits/rail0", '{"circuits": [], "delay_s": NaN}', 400, "NaN is not a number of JSON"),
+        ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 400), 400, "circuits.0.1: must be at most"),
+        ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 9999), 400, "the body must be JSON"),
         (
             "POST",
             "/faults",
@@ -137,17 +156,24 @@ def test_a_page_in_a_browser_cannot_post_here(ask: Ask) -> None:
     assert ask("GET", "/switches", Host="evil.example")[0] == 403
 
 
-def test_a_token_is_asked_for(guarded: Ask) -> None:
-    assert guarded("GET", "/switches")[0] == 401
-    assert guarded("GET", "/switches", Authorization="Bearer wrong")[0] == 401
-    assert guarded("GET", "/switches", Authorization="Bearer s3cret")[0] == 200
+VERBS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+PATHS = ["/", "/jobs", "/switches", "/circuits", "/circuits/rail0", "/circuits/rail7", "/ocs/rail0/cells", "/faults",
+         CROSS, f"{CROSS}/pair=1", "/nothing", "/../etc", "//", "/%00", "/%ff", "*"]  # fmt: skip
 
 
-def test_beyond_loopback_a_token_is_needed() -> None:
-    with pytest.raises(ConfigError, match="a token is needed"):
-        rest.listen("0.0.0.0:0", None)
+def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
+    for verb, path in product(VERBS, PATHS):
+        body = None if verb in ("GET", "HEAD") else {"switch": "rail0", "port": 1, "state": "failed"}
+        assert stranger(verb, path, body)[0] == 401, (verb, path)
+    for wrong in ("Bearer wrong", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer \xe9"):
+        assert stranger("GET", "/switches", Authorization=wrong)[0] == 401, wrong
+    status, answer = stranger("GET", f"/switches?token={TOKEN}")
+    assert (status, answer) == (401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
+
+
+def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="'here' is not an address"):
-        rest.listen("here", None)
+        rest_server.listen("here")
 
 
 def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:

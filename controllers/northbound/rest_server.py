@@ -1,0 +1,182 @@
+"""The HTTP server of the REST interface: bounded connections, each read whole within a bounded time."""
+
+from __future__ import annotations
+
+import io
+import socket
+import socketserver
+import sys
+import threading
+import time
+from contextlib import suppress
+from ipaddress import ip_address
+from socketserver import ThreadingMixIn
+from typing import Any, BinaryIO, cast
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
+
+import bottle
+
+from controllers.northbound.bodies import BodyTooLong, read_body
+from railyard.accepting import accepted
+from railyard.errors import ConfigError, MachineError
+
+READ_S = 10.0
+"""How long a client may take to send its call."""
+WRITE_S = 10.0
+"""How long a client may take to receive the next part of its answer."""
+MOST_UNREAD = 64
+"""Connections whose call has not been read yet; when there is one more, the oldest is closed."""
+REFUSED = "railyard.refused"
+"""Key of the WSGI environment: the error with which a call is to be answered once the caller is known."""
+_LINE_BYTES = 1 << 16
+_LINGER_S = 1.0
+"""How long the rest of a refused body is taken, so that the client reads the answer and not a reset."""
+
+
+class _Reader(io.RawIOBase):
+    """What a client sends, until ``deadline`` (monotonic seconds)."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection, self._deadline = connection, deadline
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Receive what comes next; ``TimeoutError`` after the deadline."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _Answer(ServerHandler):
+    """The run of the application for one call."""
+
+    def log_exception(self, exc_info: Any) -> None:
+        """Print the traceback of a defect, and nothing about a client that is gone."""
+        if not isinstance(exc_info[1], OSError):
+            super().log_exception(exc_info)
+
+
+class _CallHandler(WSGIRequestHandler):
+    """Reads one call and answers it."""
+
+    server: RestServer
+
+    def setup(self) -> None:
+        """Bound the time in which the call must have come."""
+        super().setup()
+        self.rfile = io.BufferedReader(_Reader(self.connection, time.monotonic() + READ_S))
+
+    def handle(self) -> None:
+        """Read the call whole, then run the application."""
+        self.raw_requestline = self.rfile.readline(_LINE_BYTES + 1)
+        if len(self.raw_requestline) > _LINE_BYTES:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(414)
+        elif self.parse_request():
+            environ = self.get_environ()
+            body = self._read_body(environ)
+            self.server.forget_unread(self.connection)
+            self.connection.settimeout(WRITE_S)
+            output = cast("BinaryIO", self.wfile)
+            answer = _Answer(io.BytesIO(body), output, self.get_stderr(), environ, multithread=True)
+            answer.request_handler = self  # type: ignore[attr-defined]  # as the base class does
+            answer.run(self.server.application)
+            if REFUSED in environ:
+                self._linger()
+
+    def _read_body(self, environ: dict[str, Any]) -> bytes:
+        headers = self.headers
+        try:
+            stream = cast("BinaryIO", self.rfile)
+            return read_body(stream, headers.get("Content-Length"), headers.get("Transfer-Encoding"))
+        except ConfigError as error:
+            environ[REFUSED] = bottle.HTTPError(413 if isinstance(error, BodyTooLong) else 400, str(error))
+            return b""
+
+    def _linger(self) -> None:
+        """Take what the client still sends for a moment."""
+        rest = _Reader(self.connection, time.monotonic() + _LINGER_S)
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while rest.readinto(bytearray(_LINE_BYTES)):
+                pass
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write no access log: the timeline records what happened."""
+
+
+class RestServer(ThreadingMixIn, WSGIServer):
+    """An HTTP server that is bound at once and serves later, each call in its own thread."""
+
+    daemon_threads = True
+    request_queue_size = MOST_UNREAD
+    application: bottle.Bottle
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._unread: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
+        super().__init__(address, _CallHandler)
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service for the name of this machine."""
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def serve(self) -> None:
+        """Serve calls until the socket is shut down, without poll, which green threads do not have."""
+        for call, address in accepted(self.get_request, "the REST server"):
+            self._add_unread(call)
+            try:
+                self.process_request(call, address)
+            except RuntimeError:  # no thread can be started now
+                self.shutdown_request(call)
+
+    def _add_unread(self, call: socket.socket) -> None:
+        with self._changing:
+            self._unread[call] = None
+            if len(self._unread) > MOST_UNREAD:
+                oldest = next(iter(self._unread))
+                del self._unread[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def forget_unread(self, call: socket.socket) -> None:
+        """Take note that the call of a connection has been read whole, or that the connection is over."""
+        with self._changing:
+            self._unread.pop(call, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.forget_unread(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of a defect, and nothing about a client that is gone or too slow."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def listen(address: str) -> tuple[RestServer, frozenset[str] | None]:
+    """The server bound to ``HOST:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
+
+    ``ConfigError`` for a wrong address, ``MachineError`` if it is taken.
+    """
+    host, _, port = address.rpartition(":")
+    host = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    try:
+        loopback = ip_address(host).is_loopback
+        number = int(port)
+    except ValueError:
+        raise ConfigError(f"{address!r} is not an address; give IP:PORT such as 127.0.0.1:8080", key="rest") from None
+    try:
+        server = RestServer((host, number))
+    except (OSError, OverflowError) as error:
+        raise MachineError(f"the REST server cannot listen on {address}: {error}") from error
+    return server, frozenset({host, "localhost"}) if loopback else None

@@ -1,0 +1,100 @@
+"""Who may use the REST interface of a run: whoever can read the file with its token."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controllers.northbound.token import MOST_TOKEN, is_token, new_token
+from experiments.settings import PacketSettings
+from measure.results.ownership import hand_over_fd, invoker
+from railyard.errors import ConfigError
+
+TOKEN_FILE = "rest-token"
+_KEY = "rest_token_file"
+_OTHERS = 0o077
+_FORMER_VARIABLE = "RAILYARD_TOKEN"
+
+
+@dataclass(frozen=True)
+class RestAccess:
+    """The address of the REST interface of a run, its token, and the file that holds the token."""
+
+    address: str
+    token: str = field(repr=False)
+    file: Path
+
+    def line(self, address: str) -> str:
+        """The line that tells where the REST interface is (``address``) and how to call it.
+
+        The token stays off the command line of curl, which every user of the machine can read.
+        """
+        call = f"sed 's/^/Authorization: Bearer /' {self.file} | curl -H @- http://{address}/switches"
+        return f"REST on http://{address} with the token in {self.file}:\n  {call}"
+
+
+def check_rest(settings: PacketSettings) -> None:
+    """Refuse a token file that cannot be used, before anything is up; say that RAILYARD_TOKEN is not read."""
+    if settings.rest_token_file is not None:
+        if settings.rest is None:
+            raise ConfigError("is used by the REST interface only; give rest too", key=_KEY)
+        read_token(Path(settings.rest_token_file))
+    if settings.rest is not None and _FORMER_VARIABLE in os.environ:
+        print(f"railyard: {_FORMER_VARIABLE} is not read any more; use --rest-token-file FILE", file=sys.stderr)
+
+
+def rest_access(settings: PacketSettings, folder: Path) -> RestAccess | None:
+    """The access to the REST interface of a run whose settings ask for one; a new token is written into ``folder``."""
+    if settings.rest is None:
+        return None
+    if settings.rest_token_file is not None:
+        file = Path(settings.rest_token_file).absolute()
+        return RestAccess(settings.rest, read_token(file), file)
+    file = folder.absolute() / TOKEN_FILE
+    return RestAccess(settings.rest, make_token(file), file)
+
+
+def make_token(file: Path) -> str:
+    """A new token, written to the new ``file``, which only its owner can open: the caller of sudo, or this user."""
+    token = new_token()
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="ascii") as out:
+        hand_over_fd(fd)
+        out.write(token + "\n")
+    return token
+
+
+def read_token(file: Path) -> str:
+    """The token in ``file``; ``ConfigError`` unless only its owner, who is root or the caller, can open it."""
+    name = str(file)
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ConfigError(f"{name} is a link; name the file itself", key=_KEY) from None
+        raise ConfigError(f"{name} cannot be read ({error.strerror}); name a file with a token", key=_KEY) from None
+    with open(fd, "rb") as source:
+        _check_private(os.fstat(fd), name)
+        token = source.read(MOST_TOKEN + 2).decode("ascii", "replace").strip()
+    if not token:
+        raise ConfigError(f"{name} is empty; write a token into it", key=_KEY)
+    if not is_token(token):
+        raise ConfigError(
+            f"{name} must hold one line of at most {MOST_TOKEN} printable ASCII characters without spaces", key=_KEY
+        )
+    return token
+
+
+def _check_private(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{name} is not a file; name a file with a token", key=_KEY)
+    owners = {0, os.geteuid(), *(invoker() or ())[:1]}
+    if status.st_uid not in owners:
+        raise ConfigError(f"{name} belongs to user {status.st_uid}; it must belong to you or to root", key=_KEY)
+    if status.st_mode & _OTHERS:
+        mode = stat.S_IMODE(status.st_mode)
+        raise ConfigError(f"{name} is open to other users (mode {mode:04o}); run chmod 600 {name}", key=_KEY)

@@ -1,0 +1,34 @@
+"""Accepting connections for as long as a listening socket lives, whatever the machine lacks for a moment."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+ACCEPT_AGAIN_S = 0.1
+"""Wait after a connection could not be accepted, such as when no file descriptors are left."""
+
+
+def accepted(accept: Callable[[], tuple[Any, Any]], what: str) -> Iterator[tuple[Any, Any]]:
+    """The connections that ``accept`` returns, until its socket is closed or shut down.
+
+    When one cannot be accepted, this prints a sentence that names ``what`` listens, once for each cause in a row, and
+    waits before it tries again. Under green threads all other threads run meanwhile.
+    """
+    said = ""
+    while True:
+        try:
+            connection = accept()
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EBADF):
+                return
+            if str(error) != said:
+                said = str(error)
+                print(f"controller: {what} accepts no connections for now: {said}", file=sys.stderr)
+            time.sleep(ACCEPT_AGAIN_S)
+        else:
+            said = ""
+            yield connection

@@ -1,0 +1,139 @@
+"""Bodies of REST calls: whatever the bytes are, a request comes of them or one sentence, within bounds."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.northbound import bodies
+from controllers.northbound.bodies import BODY_BYTES, BodyTooLong, read_body
+from controllers.northbound.messages import AnyRequest, Cells, Failed, Fault, Request, Rewire
+from railyard.errors import ConfigError
+
+REQUESTS: dict[str, Callable[[bytes], AnyRequest]] = {
+    "circuits": lambda body: bodies.rewire_request(body, "rail0"),
+    "cells": lambda body: bodies.cells_request(body, "rail0"),
+    "pairs": lambda body: bodies.pairs_request(body, "rail0", "update"),
+    "fault": bodies.fault_request,
+}
+KEYS = ["circuits", "update", "delay_s", "cells", "blocked", "switch", "port", "state", "rank", "cause", "pair", "op",
+        "id", bodies.CROSS_CONNECTS]  # fmt: skip
+ANYTHING: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*KEYS, "ingress"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+def test_bodies_become_requests() -> None:
+    assert REQUESTS["circuits"](b'{"circuits": [[1, 4]], "switch": "rail7"}') == Rewire(
+        op="rewire", switch="rail0", circuits=((1, 4),)
+    )
+    assert REQUESTS["cells"](b'{"cells": ["bar"]}') == Cells(op="cells", switch="rail0", cells=("bar",))
+    wanted = Rewire(op="rewire", switch="rail0", circuits=((1, 4),), update="update")
+    pairs = {"pair": [{"ingress": 1, "egress": 4}]}
+    assert REQUESTS["pairs"](json.dumps(pairs).encode()) == wanted
+    assert REQUESTS["pairs"](json.dumps({bodies.CROSS_CONNECTS: pairs}).encode()) == wanted
+    assert REQUESTS["fault"](b'{"rank": 1}') == Failed(op="failed", rank=1, cause="reported over REST")
+    assert REQUESTS["fault"](b'{"switch": "s", "port": 1, "state": "failed"}') == Fault(
+        op="fault", switch="s", port=1, state="failed"
+    )
+
+
+@given(
+    st.sampled_from(list(REQUESTS)),
+    st.binary(max_size=60)
+    | st.builds(lambda value: json.dumps(value).encode(), st.dictionaries(st.sampled_from(KEYS), ANYTHING) | ANYTHING),
+)
+def test_whatever_is_sent_is_a_request_or_a_sentence(kind: str, body: bytes) -> None:
+    try:
+        found = REQUESTS[kind](body)
+    except ConfigError as error:
+        assert 0 < len(str(error)) < 500 and "\n" not in str(error)
+    else:
+        assert isinstance(found, Request)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "the body must be JSON"),
+        (b"\xff", "the body must be JSON"),
+        (b'{"a": 1}' * 2, "the body must be JSON"),
+        (b"[" * BODY_BYTES, "the body must be JSON, nested at most 200 deep"),
+        (b'{"rank": ' * 1000 + b"1" + b"}" * 1000, "the body must be JSON, nested at most 200 deep"),
+        (b"[]", "the body must be a JSON object"),
+        (b'{"rank": 1, "rank": 2}', "rank: is given twice; give it once"),
+        (b'{"rank": {"a": 1, "a": 2}}', "a: is given twice; give it once"),
+        (b'{"rank": 1, "op": "jobs"}', "op is not a key of a body"),
+        (b'{"rank": %s}' % (b"9" * 100), "rank: must be at most 9.0072e+15, not 9"),
+        (b'{"rank": %s}' % (b"9" * 100_000), "the body must be JSON"),
+        (b'{"rank": 1e99999}', "1e99999 is too large for a number"),
+        (b'{"rank": NaN}', "NaN is not a number of JSON"),
+        (b'{"rank": 1, "%s": 2}' % (b"k" * 500_000), "k...: there is no such key"),
+        (b'{"rank": 1, "cause": "%s"}' % (b"c" * 5000), "cause: string should have at most 4096 characters"),
+    ],
+)
+def test_a_wrong_body_is_one_short_sentence(body: bytes, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bodies.fault_request(body)
+    assert reason in str(caught.value) and len(str(caught.value)) < 500
+
+
+def chunked(data: bytes, size: int) -> bytes:
+    """``data`` in chunks of ``size`` bytes."""
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    return b"".join(b"%x;x=1\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+@given(st.binary(max_size=200), st.integers(1, 50))
+def test_a_body_is_read_by_its_length_and_in_chunks(data: bytes, size: int) -> None:
+    assert read_body(io.BytesIO(data + b"more"), str(len(data)), None) == data
+    assert read_body(io.BytesIO(chunked(data, size)), None, "chunked") == data
+    assert read_body(io.BytesIO(data), None, None) == b""
+
+
+def test_a_body_of_the_greatest_length_is_read_and_a_longer_one_refused_before_its_end() -> None:
+    data = bytes(BODY_BYTES)
+    assert read_body(io.BytesIO(chunked(data, 1 << 16)), "1", "Chunked ") == data
+    endless = io.BytesIO(chunked(bytes(3 * BODY_BYTES), 1 << 16))
+    with pytest.raises(BodyTooLong, match="the body is longer than 1048576 bytes"):
+        read_body(endless, None, "chunked")
+    assert endless.tell() < 1.2 * BODY_BYTES
+    with pytest.raises(BodyTooLong):
+        read_body(io.BytesIO(), "9" * 18, None)
+
+
+@pytest.mark.parametrize(
+    ("stream", "length", "encoding", "reason"),
+    [
+        (b"abc", "x", None, "Content-Length: must be a number of bytes"),
+        (b"abc", "-1", None, "Content-Length: must be a number of bytes"),
+        (b"abc", "9" * 5000, None, "Content-Length: must be a number of bytes"),
+        (b"abc", "4", None, "the body ends after 3 of 4 bytes"),
+        (b"abc", None, "gzip, chunked", "Transfer-Encoding: must be chunked, or be left out"),
+        (b"", None, "chunked", "a chunk of the body must begin with a line"),
+        (b"-1\r\nab", None, "chunked", "a chunk of the body must begin with a line"),
+        (b"0" * 5000, None, "chunked", "a chunk of the body must begin with a line"),
+        (b"2\r\nabc\r\n", None, "chunked", "a chunk of the body is longer than its size"),
+    ],
+)
+def test_a_body_that_is_not_as_its_headers_say_is_refused(
+    stream: bytes, length: str | None, encoding: str | None, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_body(io.BytesIO(stream), length, encoding)
+
+
+@given(st.binary(max_size=100), st.sampled_from([None, "chunked", "x"]), st.none() | st.text(max_size=4))
+def test_whatever_stream_comes_is_read_or_refused(data: bytes, encoding: str | None, length: str | None) -> None:
+    try:
+        assert len(read_body(io.BytesIO(data), length, encoding)) <= len(data)
+    except ConfigError as error:
+        assert "\n" not in str(error)
