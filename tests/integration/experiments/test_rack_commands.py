@@ -56,7 +56,8 @@ def test_failover_writes_rows_figures_and_tables_that_plot_draws_again(tmp_path:
 @pytest.mark.timed(late_ms=20)  # rates over a second, to 10 %
 def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    done = railyard("run", "server-fabric", "--study", "iperf3", "--shapes", "2x1x1", "--iperf-seconds", "1", "--out", str(out))
+    small = ("--study", "iperf3", "--shapes", "2x1x1", "--iperf-seconds", "1")
+    done = railyard("run", "server-fabric", *small, "--out", str(out))
     assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
     rows = json.loads((out / "summary.json").read_text())
     value = {(row["measure"], row["fabric"]): row["value"] for row in rows}
