@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,8 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._attach()
             self._ready()
         except BaseException:
-            self._undo_all()
+            with suppress(MachineError):  # the first error counts: what could not be deleted ends with its namespace
+                self._undo_all()
             raise
         self._running = True
 
@@ -377,11 +378,11 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _close_namespaces(self) -> None:
         """Delete the links, at the hosts' ends too, then close the hosts' namespaces."""
-        if self._offload is not None:
-            self._offload.close()
-        self.yard.stop()
-        self.run.end_children()
         try:
+            if self._offload is not None:
+                self._offload.close()
+            self.yard.stop()
+            self.run.end_children()
             if self.delays.netns_fd is not None:
                 wiring.clear_links(self.delays.netns_fd, self.delays.interfaces)
             wiring.clear_links(self.yard.netns_fd, self._yard_interfaces())

@@ -17,6 +17,7 @@ from mininet.topo import SingleSwitchTopo
 from script_runs import hear_ctrl_c
 
 from railyard.errors import ConfigError, MachineError
+from topos.kernel import wiring
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
 from topos.kernel.run_registry import REGISTRY, Process
@@ -206,7 +207,12 @@ def test_switch_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest
     broken.write_text("#!/bin/sh\necho the flux is misaligned\nexit 7\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def refuse(*_: object) -> None:
+        raise MachineError("deleting the links failed")
+
+    monkeypatch.setattr(wiring, "clear_links", refuse)
     net = Emulation(RailTopo(servers=2, gpus=1), openflow=None)
     with pytest.raises(MachineError, match="ovs-vswitchd ended with status 7: the flux is misaligned"):
-        net.start()
+        net.start()  # the first error is said, not that of the tear-down after it
     assert not net.run.path.exists()
