@@ -4,6 +4,7 @@
 #
 #   tests/vm/run.sh                   all checks for the machine without systemd
 #   tests/vm/run.sh --init systemd    those for the machine that a user gets by "vagrant up"
+#   tests/vm/run.sh --init systemd --bare     the same, before the set-up: its packages come over the network
 #   tests/vm/run.sh --only NAME       this check alone (may be given several times)
 #   tests/vm/run.sh --list            the checks, changing nothing
 #   --work FOLDER    where images and results are kept (default /var/tmp/railyard-vm; 4 GB)
@@ -18,6 +19,7 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
 work=/var/tmp/railyard-vm
+image=ready
 init=script
 accel=auto
 only=()
@@ -57,6 +59,11 @@ options() {
                 sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
                 exit
                 ;;
+            --bare)
+                image=bare
+                shift
+                continue
+                ;;
             --init | --only | --work | --accel) [ $# -gt 1 ] || die 2 "$1 needs a value; see --help" ;;
             *) die 2 "unknown option $1; see --help" ;;
         esac
@@ -69,6 +76,7 @@ options() {
         shift 2
     done
     case $init in script | systemd) ;; *) die 2 "--init is script or systemd, not $init" ;; esac
+    [ "$init-$image" != script-bare ] || die 2 "--bare needs --init systemd, which has a network"
     case $accel in kvm | tcg | auto) ;; *) die 2 "--accel is kvm, tcg or auto, not $accel" ;; esac
 }
 
@@ -96,9 +104,9 @@ boots_with_kvm() { # whether kvm comes as far as the kernel's first lines within
 }
 
 boot() { # boot FOLDER: runs the machine until it switches itself off
-    local image=ready init_path=/init.sh network=(-nic none) processor=(-accel "tcg,thread=multi" -cpu max)
+    local init_path=/init.sh network=(-nic none) processor=(-accel "tcg,thread=multi" -cpu max)
     if [ "$init" = systemd ]; then
-        image=bare init_path=/sbin/init network=(-nic "user,model=virtio-net-pci")
+        init_path=/sbin/init network=(-nic "user,model=virtio-net-pci")
     fi
     [ "$accel" != auto ] || ! boots_with_kvm || accel=kvm
     [ "$accel" != kvm ] || processor=(-accel kvm -cpu host)

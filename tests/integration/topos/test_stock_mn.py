@@ -18,7 +18,7 @@ def mn(*arguments: str, script: str = "", file: str = "rails.py") -> str:
     shell = str(Path(__file__).with_name("stock_mn.sh"))
     command = [*APART, shell, str(ROOT / "topos" / file), *arguments, "--controller", "none"]
     done = subprocess.run(
-        command, input=script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, cwd="/"
+        command, input=script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, cwd="/"
     )
     if done.returncode != 0 and done.stdout.startswith(("unshare:", "mount:")):
         pytest.skip(f"this machine gives no namespaces: {done.stdout.strip()}")

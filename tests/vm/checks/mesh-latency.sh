@@ -2,9 +2,7 @@
 # limit: 600
 # shows: netem delays packets of a photonic mesh by the latency of their path, and not more than by forwarding besides
 python - <<'PYTHON'
-import json
 import re
-from urllib.request import Request, urlopen
 
 from raw_frames import forget_caches, running
 
@@ -15,13 +13,12 @@ assert unsupported_reason() is None, unsupported_reason()
 found = []
 for cell_us in (0.0, 5000.0):
     topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh="3x3@0/1/7/12", cell_latency_us=cell_us)
-    with running(topo, "os-ken", "127.0.0.1:0") as fabric:
+    with running(topo, "os-ken", rest=True) as fabric:
         for circuits in ([(1, 2), (3, 4)], [(1, 3)], [(2, 4)]):
             with fabric.client() as people:
                 people.rewire("rail0", circuits, "overwrite", 0.0)
             forget_caches(fabric.net)
-            request = Request(f"http://{fabric.controller.rest}/ocs/rail0/cells")
-            cells = json.load(urlopen(request, timeout=60))
+            cells = fabric.rest("/ocs/rail0/cells")
             print(cells["latency"])
             for path in cells["paths"]:
                 a, b = (fabric.net.get(f"g{port - 1}") for port in path["circuit"])

@@ -25,7 +25,7 @@ state() { # all that another user would see; without counters and durations
 }
 
 state >"$out/before"
-printf '%s\n' 'g0 ping -c 1 -W 5 g2' exit | railyard cli --workload smoke --modes on-demand --time 20
+printf '%s\n' circuits exit | railyard cli --workload smoke --modes on-demand --time 20
 state >"$out/after"
 diff "$out/before" "$out/after" || fails "a run changed what is not its own"
 
