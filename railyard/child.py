@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from railyard.checkout import child_environment
 from railyard.errors import MachineError
 
-_START_S = 10.0
+_START_S = 30.0
 _CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _PARENT = os.getppid()
@@ -46,7 +46,7 @@ class Child:
         self._printed = b""
 
     def start(self: _C) -> _C:
-        """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 10 s."""
+        """Start the child; returns once it is ready. ``MachineError`` if it is not ready within 30 s."""
         self.begin()
         return self.ready()
 
@@ -68,11 +68,17 @@ class Child:
             process.stdin.flush()
 
     def ready(self: _C) -> _C:
-        """Wait until the child is ready. ``MachineError`` if it is not within 10 s; it is ended then."""
+        """Wait until the child is ready. ``MachineError`` if it is not within 30 s; it is ended then."""
         process = self._running()
         try:
+            end = time.monotonic() + _START_S
             if self.line(_START_S) != "ready\n":
-                raise MachineError(f"{self._what} did not start; its message is above")
+                late = time.monotonic() >= end
+                raise MachineError(
+                    f"{self._what} was not ready within {_START_S:g} s; the machine is too slow or too busy"
+                    if late
+                    else f"{self._what} did not start; its message is above"
+                )
         except BaseException:
             self._process = None
             end_child(process)

@@ -55,6 +55,13 @@ def test_a_child_that_does_not_get_ready_is_an_error_and_gone(module: Path, text
         Child(module.stem, {}, (), "the child").start()
 
 
+def test_a_child_that_takes_too_long_is_said_to_be_late(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module.write_text("input()\ninput()")
+    monkeypatch.setattr("railyard.child._START_S", 0.05)
+    with pytest.raises(MachineError, match=r"the child was not ready within 0\.05 s"):
+        Child(module.stem, {}, (), "the child").start()
+
+
 @pytest.mark.parametrize("stop", [True, False])
 @pytest.mark.parametrize("last", ["", "print('not JSON')"])
 def test_a_child_without_a_result_is_an_error(module: Path, stop: bool, last: str) -> None:
