@@ -22,14 +22,13 @@ from controllers.openflow import app
 from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.priority import set_priority, set_real_time
-from railyard.validation import from_plain
-from topos.plan import FabricPlan
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
     from collections.abc import Callable
 
     from controllers.openflow.core import ControllerCore
     from railyard.timeline import Event
+    from topos.plan import FabricPlan
 
 NICENESS = -10
 """Scheduling priority above that of the agents, where no real-time priority is permitted."""
@@ -158,6 +157,9 @@ def _read_token(fd: int | None) -> str:
 
 
 def _read_plan(path: Path) -> FabricPlan:
+    from railyard.validation import from_plain
+    from topos.plan import FabricPlan
+
     try:
         return from_plain(FabricPlan, path.read_bytes(), "a fabric plan", str(path))
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import sys
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class RestAccess:
 
         The token stays off the command line of curl, which every user of the machine can read.
         """
-        call = f"sed 's/^/Authorization: Bearer /' {self.file} | curl -H @- http://{address}/switches"
+        call = f"sed 's/^/Authorization: Bearer /' {shlex.quote(str(self.file))} | curl -H @- http://{address}/switches"
         return f"REST on http://{address} with the token in {self.file}:\n  {call}"
 
 
@@ -77,9 +78,11 @@ def read_token(file: Path) -> str:
         if error.errno == errno.ELOOP:
             raise ConfigError(f"{name} is a link; name the file itself", key=_KEY) from None
         raise ConfigError(f"{name} cannot be read ({error.strerror}); name a file with a token", key=_KEY) from None
-    with open(fd, "rb") as source:
+    try:
         _check_private(os.fstat(fd), name)
-        token = source.read(MOST_TOKEN + 2).decode("ascii", "replace").strip()
+        token = os.read(fd, MOST_TOKEN + 2).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
     if not token:
         raise ConfigError(f"{name} is empty; write a token into it", key=_KEY)
     if not is_token(token):

@@ -16,11 +16,15 @@ from controllers.engine.optical_state import OpticalState, SwitchPort
 from controllers.engine.readiness import Readiness, Round
 from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing
-from railyard.errors import RailyardError
+from railyard.errors import ControlError, RailyardError
 from railyard.protocol import Hop
 
 MAX_TRIES = 8
 """The most reconfigurations for one request; a policy that wants more is taken to alternate for ever."""
+
+
+MAX_REWIRINGS = 64
+"""The most rewirings by hand that may wait or be under way."""
 
 
 class RequestQueue:
@@ -35,9 +39,14 @@ class RequestQueue:
     # ---- in ---------------------------------------------------------------------------------------------------
 
     def add(self, pending: PendingRequest, now: float) -> list[Action]:
-        """Queue a request and try it at once."""
+        """Queue a request and try it at once; ``ControlError`` for too many rewirings by hand."""
         if isinstance(pending, GroupRequest):
             self._rounds[pending.group.name, pending.round.index] = pending
+        if (
+            isinstance(pending, RewireRequest)
+            and sum(isinstance(other, RewireRequest) for other in self._pending) >= MAX_REWIRINGS
+        ):
+            raise ControlError(f"{MAX_REWIRINGS} rewirings wait for their turn already; wait until some are done")
         self._pending.append(pending)
         return self._try(pending, now)
 

@@ -25,7 +25,7 @@ from railyard.protocol import to_json
 LINE_BYTES = 4 << 20
 """The longest request; the registration of a few thousand groups is far shorter."""
 MOST_CLIENTS = 1 << 14
-"""Connections at once; a rank has one or two."""
+"""Connections at once, more than ranks need; further ones are closed."""
 RECEIVE_BYTES = 1 << 16
 SEND_S = 0.2
 """How long a client may keep an answer from being sent, and all other clients waiting; then its connection is closed.
@@ -69,7 +69,7 @@ class ChannelConnection:
         self._socket = sock
         self._core = core
         self._sending = threading.Lock()
-        self._rest = b""
+        self._rest = bytearray()
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
 
@@ -94,9 +94,11 @@ class ChannelConnection:
             return True
         except OSError:
             return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._core.handle(line, self)
+        self._rest += data
+        if b"\n" in data:  # looked for in what is new only: a long line comes in many parts
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                self._core.handle(bytes(line), self)
         if len(self._rest) > LINE_BYTES:
             self.answer(None, failure(f"a request is longer than {LINE_BYTES} bytes; send it in parts"))
             return False
@@ -148,6 +150,9 @@ def serve(listener: socket.socket, core: ControllerCore) -> None:
 
 def _accept(selector: selectors.BaseSelector, listener: socket.socket, core: ControllerCore) -> None:
     sock, _ = listener.accept()
+    if len(selector.get_map()) > MOST_CLIENTS:
+        sock.close()
+        raise OSError(errno.EMFILE, f"there are {MOST_CLIENTS} connections already")
     sock.settimeout(SEND_S)
     connection = ChannelConnection(sock, core)
     selector.register(connection, selectors.EVENT_READ, connection)

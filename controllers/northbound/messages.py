@@ -14,7 +14,10 @@ from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
 from railyard.errors import ConfigError
 from railyard.protocol import from_json
-from railyard.validation import Name, Seconds, Whole, config_error, shortened
+from railyard.validation import Name, Whole, config_error, shortened
+
+RewireDelay = Annotated[float, Field(ge=0, le=600)]
+"""Seconds that the ports of a rewiring by hand are dark; a call over REST waits hardly longer."""
 
 
 class Request(BaseModel):
@@ -153,7 +156,7 @@ class Rewire(SwitchRequest):
     op: Literal["rewire"]
     circuits: tuple[tuple[Whole, Whole], ...]
     update: UpdateMode = "update"
-    delay_s: Seconds | None = None
+    delay_s: RewireDelay | None = None
 
 
 class Cells(SwitchRequest):
@@ -165,7 +168,7 @@ class Cells(SwitchRequest):
     op: Literal["cells"]
     cells: tuple[Literal["bar", "cross"], ...]
     blocked: tuple[Whole, ...] = ()
-    delay_s: Seconds | None = None
+    delay_s: RewireDelay | None = None
 
 
 class Fault(SwitchRequest):

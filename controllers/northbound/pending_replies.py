@@ -20,7 +20,7 @@ from controllers.engine.actions import (
     Rewired,
     RewireRefused,
 )
-from railyard.errors import RailyardError
+from railyard.errors import ControlError, RailyardError
 from railyard.protocol import Hop, SlotWindow, to_json
 
 
@@ -41,6 +41,8 @@ ChangesSince = Callable[[str, int], dict[str, Any] | None]
 """The changes of membership of a job after a number, or None (``Engine.changes_since``)."""
 
 OK = b'{"ok":true}'
+MOST_WATCHES = 100
+"""Requests of one connection that may wait for changes of one job."""
 
 
 def success(**fields: Any) -> bytes:
@@ -76,7 +78,13 @@ class PendingReplies:
             self.answers.append((reply_to, answer))
 
     def watch(self, job: str, seen: int, reply_to: PendingReply) -> None:
-        """Answer ``reply_to`` once ``job`` has had more than ``seen`` changes of membership."""
+        """Answer ``reply_to`` once ``job`` has had more than ``seen`` changes of membership.
+
+        ``ControlError`` if the requester has ``MOST_WATCHES`` such requests pending.
+        """
+        watching = sum(entry[1][0] is reply_to[0] for entry in self._watchers.get(job, ()))
+        if watching >= MOST_WATCHES:
+            raise ControlError(f"{watching} requests of this connection wait for job {job} already; one is enough")
         self._watchers.setdefault(job, []).append((seen, reply_to))
         self._reply_to_watchers(job)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import select
+import sys
 import threading
 import traceback
 import warnings
@@ -87,11 +88,46 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
         default_config_files=[],
         default_config_dirs=[],
     )
+    _check_messages(framework)
+    hub.StreamServer.serve_forever = lambda server: _serve_switches(hub, server)
     manager = manager_class.get_instance()
     manager.load_apps([handler_module])
     manager.applications_cls["railyard"] = _app_class(framework)
     threads = manager.instantiate_apps(core=core)
     hub.joinall(threads)
+
+
+def _check_messages(framework: str) -> None:
+    """Let the framework parse only messages that ``incoming`` lets pass; a wrong one ends its connection."""
+    from controllers.openflow import incoming
+
+    parsers, dead = (
+        _module(framework, "ofproto.ofproto_parser"),
+        _module(framework, "controller.handler").DEAD_DISPATCHER,
+    )
+    parse = parsers.msg
+
+    def checked(datapath: Any, version: int, kind: int, length: int, xid: int, buffer: Any) -> Any:
+        if datapath.state == dead:
+            return None
+        try:
+            read = incoming.is_read(bytes(buffer))
+        except ValueError as error:
+            print(f"controller: a switch that breaks OpenFlow is disconnected: {error}", file=sys.stderr)
+            datapath.close()
+            datapath.send(b"", close_socket=True)  # ends its send loop, which waits for something to send
+            return None
+        return parse(datapath, version, kind, length, xid, buffer) if read else None
+
+    parsers.msg = checked
+
+
+def _serve_switches(hub: Any, server: Any) -> None:
+    """Accept the connections of switches for ever; the framework's own loop ends with the first that fails."""
+    from railyard.accepting import accepted
+
+    for connection, address in accepted(server.server.accept, "the OpenFlow port"):
+        hub.spawn(server.handle, connection, address)
 
 
 def _module(framework: str, name: str) -> ModuleType:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -116,3 +117,51 @@ def test_no_file_descriptors_left_is_no_end(listener: Listener, capsys: pytest.C
             assert other.recv(100) == b'{"id":1,"x":"y"}\n'
     assert listener.left == 0 and listener.tries == 5, "it waited in between"
     assert capsys.readouterr().err.count("accepts no connections for now") == 1
+
+
+def test_a_line_without_end_is_refused(core: Core, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "LINE_BYTES", 1 << 18)
+    with connected(listener) as one, connected(listener) as other:
+        one.sendall(b"x" * (1 << 18) + b"\n")
+        assert one.recv(100) == b'{"id":1,"x":"y"}\n'
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for _ in range(100):
+                one.sendall(b"x" * (1 << 16))
+        with suppress(ConnectionResetError):
+            assert b"a request is longer than 262144 bytes; send it in parts" in one.recv(1000)
+            assert one.recv(100) == b""
+        other.sendall(b"hello\n")
+        assert other.recv(100) == b'{"id":1,"x":"y"}\n'
+    assert core.closed_ones
+
+
+def test_a_line_may_come_byte_by_byte(listener: Listener) -> None:
+    with connected(listener) as one:
+        for byte in b"hello\nhe":
+            one.sendall(bytes([byte]))
+        assert one.recv(100) == b'{"id":1,"x":"y"}\n'
+        one.sendall(b"llo\n")
+        assert one.recv(100) == b'{"id":1,"x":"y"}\n'
+
+
+def answered(listener: Listener) -> bool:
+    """Whether a new client is served."""
+    with connected(listener) as client, suppress(BrokenPipeError, ConnectionResetError):
+        client.sendall(b"hello\n")
+        return client.recv(100) == b'{"id":1,"x":"y"}\n'
+    return False
+
+
+def test_too_many_clients_are_turned_away_and_the_others_served(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(channel, "MOST_CLIENTS", 2)
+    with connected(listener) as one, connected(listener) as two, connected(listener) as third:
+        assert third.recv(100) == b""
+        for client in (one, two):
+            client.sendall(b"hello\n")
+            assert client.recv(100) == b'{"id":1,"x":"y"}\n'
+    end = time.monotonic() + 5
+    while not answered(listener):
+        assert time.monotonic() < end, "the connections that were closed count still"
+    assert "accepts no connections for now: [Errno 24] there are 2 connections already" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from fabric_plans import pip_plan, pipeline_groups, rail_plan
 from controllers.engine.actions import Action, Darken, Note, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Detection, Job
+from controllers.engine.request_queue import MAX_REWIRINGS
 from controllers.northbound.messages import Alive, Restart, read_request
 from controllers.northbound.operations import Operations
 from controllers.openflow.datapaths import Datapaths
@@ -561,6 +562,13 @@ def test_rewire_is_answered_when_the_switch_is_tuned_after_the_delay_that_it_nam
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.25]
     desk.tune()
     assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 4]]
+
+
+def test_only_so_many_rewirings_may_wait(desk: Desk) -> None:
+    answers = [desk.ask("rewire", switch="rail0", circuits=[[1, 4]], delay_s=600.0) for _ in range(MAX_REWIRINGS)]
+    with pytest.raises(ControlError, match="64 rewirings wait for their turn already; wait until some are done"):
+        desk.ask("rewire", switch="rail0", circuits=[[1, 4]])
+    assert not any(answers)
 
 
 def test_rewire_without_a_delay_takes_that_of_the_job(job: Desk) -> None:

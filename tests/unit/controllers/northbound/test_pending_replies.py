@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from controllers.engine.actions import Ack, Refuse
-from controllers.northbound.pending_replies import PendingReplies
+from controllers.northbound.pending_replies import MOST_WATCHES, PendingReplies
+from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 
 PATHS = (Hop(0, 0, 1, 0),)
@@ -87,3 +90,15 @@ def test_a_connection_that_has_ended_is_told_nothing() -> None:
     for rank in (0, 1):
         pending_replies.report(Ack(rank, "ep", 0, PATHS, SlotWindow(0, 1.0)))
     assert [number for number, _ in said(pending_replies)] == [1]
+
+
+def test_a_connection_cannot_wait_for_a_job_any_number_of_times() -> None:
+    pending_replies, requester = waiting()
+    other = Somebody()
+    for number in range(MOST_WATCHES):
+        pending_replies.watch("j", 0, (requester, number))
+    with pytest.raises(ControlError, match="100 requests of this connection wait for job j already; one is enough"):
+        pending_replies.watch("j", 0, (requester, 7))
+    pending_replies.watch("j", 0, (other, 1))
+    pending_replies.forget(requester)
+    pending_replies.watch("j", 0, (requester, 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from controllers.openflow.clock import Alarm
 
 LATE_S = 0.5
@@ -33,4 +35,16 @@ def test_an_earlier_time_overtakes_a_sleep_and_a_failing_call_stops_nothing() ->
     alarm.at(time.monotonic() + 60.0, lambda: None)
     alarm.at(time.monotonic() + 0.01, fail)
     alarm.at(time.monotonic() + 0.02, ended.set)
+    assert ended.wait(5)
+
+
+def test_a_time_in_the_far_future_and_one_that_is_none_end_nothing() -> None:
+    alarm, ended = Alarm(), threading.Event()
+    alarm.start()
+    for moment in (1e18, float("inf")):
+        alarm.at(moment, lambda: None)
+    with pytest.raises(ValueError, match="a timer needs a time, not NaN"):
+        alarm.at(float("nan"), lambda: None)
+    time.sleep(0.01)  # the thread now waits for the first of these times
+    alarm.at(time.monotonic() + 0.01, ended.set)
     assert ended.wait(5)

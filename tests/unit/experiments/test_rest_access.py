@@ -1,0 +1,129 @@
+"""The token of the REST interface: made anew for a run, or read from a file that only its owner can open."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from experiments.rest_access import TOKEN_FILE, RestAccess, check_rest, read_token, rest_access
+from experiments.settings import PacketSettings
+from railyard.errors import ConfigError
+
+
+def settings(rest: str | None = "127.0.0.1:0", file: Path | None = None) -> PacketSettings:
+    return PacketSettings(rest=rest, rest_token_file=None if file is None else str(file))
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file with a token that may be used."""
+    made = tmp_path / "my token"
+    made.write_text("s3cret\n")
+    made.chmod(0o600)
+    return made
+
+
+def test_a_run_gets_a_random_token_in_a_file_of_its_own(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    first, second = rest_access(settings(), tmp_path), rest_access(settings(), other)
+    assert first is not None and second is not None and first.token != second.token
+    assert len(first.token) == 43 and first.file == tmp_path / TOKEN_FILE
+    assert stat.S_IMODE(first.file.stat().st_mode) == 0o600
+    assert read_token(first.file) == first.token and first.token not in repr(first)
+    assert rest_access(settings(None), tmp_path) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_the_file_belongs_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "12345")
+    monkeypatch.setenv("SUDO_GID", "12346")
+    made = rest_access(settings(), tmp_path)
+    assert made is not None and read_token(made.file) == made.token
+    assert (made.file.stat().st_uid, made.file.stat().st_gid) == (12345, 12346)
+    monkeypatch.delenv("SUDO_UID")
+    with pytest.raises(ConfigError, match=r"belongs to user 12345; it must belong to you or to root$"):
+        read_token(made.file)
+
+
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    (tmp_path / TOKEN_FILE).symlink_to(target)
+    with pytest.raises(FileExistsError):
+        rest_access(settings(), tmp_path)
+    assert target.read_text() == "precious"
+
+
+def test_a_file_gives_a_fixed_token(token_file: Path) -> None:
+    check_rest(settings(file=token_file))
+    assert rest_access(settings(file=token_file), Path("/nowhere")) == RestAccess("127.0.0.1:0", "s3cret", token_file)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620, 0o602, 0o610])
+def test_a_file_that_others_may_open_is_refused(token_file: Path, mode: int) -> None:
+    token_file.chmod(mode)
+    with pytest.raises(
+        ConfigError, match=rf"^rest_token_file: .* is open to other users \(mode {mode:04o}\); run chmod"
+    ):
+        check_rest(settings(file=token_file))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "is empty; write a token into it"),
+        (b" \n\n", "is empty; write a token into it"),
+        (b"two words", "must hold one line of at most 1000 printable ASCII characters without spaces"),
+        (b"one\ntwo\n", "must hold one line"),
+        (b"caf\xc3\xa9", "must hold one line"),
+        (b"x" * 1001, "must hold one line"),
+        (b"x\0y", "must hold one line"),
+    ],
+)
+def test_a_file_without_a_token_is_refused(token_file: Path, text: bytes, reason: str) -> None:
+    token_file.write_bytes(text)
+    with pytest.raises(ConfigError, match=reason):
+        read_token(token_file)
+
+
+def test_what_is_no_file_is_refused(token_file: Path, tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(token_file)
+    os.mkfifo(pipe, 0o600)
+    for path, reason in (
+        (link, "is a link; name the file itself"),
+        (pipe, "is not a file"),
+        (tmp_path, "is not a file"),
+        (tmp_path / "none", r"cannot be read \(No such file or directory\); name a file with a token"),
+        (token_file / "in", "cannot be read"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            read_token(path)
+
+
+def test_a_token_without_an_interface_is_refused(token_file: Path) -> None:
+    with pytest.raises(ConfigError, match="rest_token_file: is used by the REST interface only; give rest too"):
+        check_rest(settings(rest=None, file=token_file))
+
+
+def test_the_variable_of_former_versions_is_said_to_be_without_effect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAILYARD_TOKEN", "s3cret")
+    check_rest(settings(rest=None))
+    assert capsys.readouterr().err == ""
+    check_rest(settings())
+    assert capsys.readouterr().err == "railyard: RAILYARD_TOKEN is not read any more; use --rest-token-file FILE\n"
+
+
+def test_the_line_of_a_run_is_a_command_that_works(token_file: Path) -> None:
+    line = RestAccess("127.0.0.1:0", "s3cret", token_file).line("127.0.0.1:9")
+    assert line.startswith(f"REST on http://127.0.0.1:9 with the token in {token_file}:\n  sed ")
+    command = line.splitlines()[1].replace("curl", "cat; echo")
+    found = subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+    assert found.splitlines()[0] == "Authorization: Bearer s3cret" and "s3cret" not in command
