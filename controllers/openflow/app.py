@@ -119,7 +119,7 @@ def _check_messages(framework: str) -> None:
             return None
         return parse(datapath, version, kind, length, xid, buffer) if read else None
 
-    parsers.msg = checked
+    vars(parsers)["msg"] = checked
 
 
 def _serve_switches(hub: Any, server: Any) -> None:
