@@ -9,9 +9,7 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +17,7 @@ from typing import Any
 
 from controllers.openflow import app
 from experiments.rest_access import RestAccess
-from railyard.checkout import child_environment
+from railyard.child import start_python
 from railyard.errors import ControlError
 from topos.plan import FabricPlan
 
@@ -38,6 +36,7 @@ class ControllerFiles:
     @classmethod
     def written(cls, folder: Path, plan: FabricPlan) -> ControllerFiles:
         """The files in ``folder``, with ``plan`` written."""
+        folder = folder.absolute()
         files = cls(folder / "plan.json", folder / "job.sock", folder / "controller.jsonl", folder / "controller.log")
         files.plan.write_text(json.dumps(asdict(plan)), encoding="utf-8")
         return files
@@ -63,8 +62,7 @@ class ControllerProcess:
         self.files = files
         self.rest_address: str | None = None
         self._ready_read, ready_write = os.pipe()
-        command = [
-            *(sys.executable, "-m", "controllers.main"),
+        arguments = [
             *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
             *("--framework", framework),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
@@ -73,10 +71,17 @@ class ControllerProcess:
         fds = [yard_netns, ready_write]
         if rest is not None:
             fds.append(_filled_pipe(rest.token))
-            command += ["--rest", rest.address, "--rest-token-fd", str(fds[-1])]
+            arguments += ["--rest", rest.address, "--rest-token-fd", str(fds[-1])]
         try:
             with files.log.open("ab") as log:
-                self.process = _spawn(command, log.fileno(), fds)
+                self.process: subprocess.Popen[bytes] = start_python(
+                    "controllers.main",
+                    *arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=fds,
+                )
         finally:
             for fd in fds[1:]:
                 os.close(fd)
@@ -92,10 +97,12 @@ class ControllerProcess:
         ``ControlError`` with the last line of the controller's log after ``timeout_s`` or when the controller ends.
         """
         deadline = time.monotonic() + timeout_s
+        waiting = select.poll()  # select() has no room for descriptors above 1023
+        waiting.register(self._ready_read, select.POLLIN)
         line = b""
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._ready_read], [], [], left)[0]:
+            if left <= 0 or not waiting.poll(left * 1e3):
                 raise ControlError(f"the controller was not ready within {timeout_s:g} s: {self.last_log_line()}")
             piece = os.read(self._ready_read, 4096)
             if not piece:
@@ -145,15 +152,3 @@ def _filled_pipe(text: str) -> int:
     os.write(write, text.encode())
     os.close(write)
     return read
-
-
-def _spawn(command: Sequence[str], log_fd: int, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log_fd,
-        stderr=log_fd,
-        env=child_environment(),
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-    )

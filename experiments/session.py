@@ -19,6 +19,7 @@ from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, Con
 from experiments.rest_access import RestAccess, rest_access
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
+from railyard.plugin import absolute_name
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
@@ -93,7 +94,7 @@ class Session:
 
     def register(self, job: Job, policy: str) -> None:
         """Register a job with the controller and wait until its starting circuits are up."""
-        self.call("register", job=job, policy=policy)
+        self.call("register", job=job, policy=absolute_name(policy))
 
     def restart_controller(self) -> None:
         """Start a controller in place of one that has ended: the new one knows the fabric, and no job.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,12 +14,3 @@ SETUP = ROOT / "scripts" / "setup.sh"
 def sudo(arguments: str) -> str:
     """The command line for ``railyard`` with ``arguments`` as root; in full, since sudo searches other folders."""
     return f"sudo {Path(sys.prefix) / 'bin' / 'railyard'} {arguments}"
-
-
-def child_environment(**more: str) -> dict[str, str]:
-    """Environment variables of this process, and ``more``, for a child Python that imports the project's packages.
-
-    The child takes them from where this process has them, whatever its working directory is.
-    """
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, **more}

@@ -1,7 +1,11 @@
-"""Child processes that accompany a run: samplers, probes, captures, background traffic.
+"""Child processes: how every child Python is started, and those that accompany a run (samplers, probes, captures).
 
-A child runs one module, reads its settings as one line of JSON on standard input and prints ``ready`` once it works.
-It is stopped by a line on its standard input or killed by its process id, and may print a result, one line of JSON.
+A child Python takes the project's packages from where this process has them and nothing from the working directory,
+which may be a folder that anybody can write to: it starts in the root directory.
+
+A ``Child`` runs one module, reads its settings as one line of JSON on standard input and prints ``ready`` once it
+works. It is stopped by a line on its standard input or killed by its process id, and may print a result, one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -18,14 +22,62 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from railyard.checkout import child_environment
+from railyard.checkout import ROOT
 from railyard.errors import MachineError
+from railyard.tools import safe_path
 
+MARK_VARIABLE = "RAILYARD_MARK"
+"""Environment variable by which all processes that a run started are known, and those that they started."""
+_PARENT_VARIABLE = "RAILYARD_PARENT"
 _START_S = 30.0
 _CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
-_PARENT = os.getppid()
+_given_parent = os.environ.pop(_PARENT_VARIABLE, None)
+_PARENT = int(_given_parent or os.getppid())
+"""Id of the process that started this one, given by it: what getppid() says may be a later parent already."""
+MARK = os.environ[MARK_VARIABLE] if _given_parent else os.urandom(16).hex()
+"""The value of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
 _C = TypeVar("_C", bound="Child")
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command line of a child Python that runs ``module``; it starts in ``/`` with ``child_environment``."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []  # Python 3.10 puts the working directory first, hence /
+    return [sys.executable, *safe, "-m", module, *arguments]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """Environment variables of this process, and ``more``, for a child Python that imports the project's packages.
+
+    Neither modules nor programs are searched in folders relative to a working directory.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {
+        **os.environ,
+        "PATH": safe_path(),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(os.path.isabs, given)]),
+        "PYTHONSAFEPATH": "1",
+        MARK_VARIABLE: MARK,
+        _PARENT_VARIABLE: str(os.getpid()),
+        **more,
+    }
+
+
+def start_python(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a child Python that runs ``module``; ``arguments`` must not name files relative to a working directory.
+
+    It has a session of its own, so Ctrl-C in the terminal does not reach it. ``environment`` is added to
+    ``child_environment``; ``options`` are those of ``subprocess.Popen``.
+    """
+    return subprocess.Popen(
+        python_command(module, *arguments),
+        cwd="/",
+        env=child_environment(**(environment or {})),
+        start_new_session=True,
+        **options,
+    )
 
 
 class Child:
@@ -53,14 +105,8 @@ class Child:
     def begin(self) -> None:
         """Start the child; ``ready`` must follow."""
         self._printed = b""
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=self._fds,
-            env=child_environment(),
-            start_new_session=True,
-            text=True,
+        process = self._process = start_python(
+            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, text=True
         )
         assert process.stdin
         with suppress(BrokenPipeError):  # the child has ended already, which ``ready`` reports
@@ -182,9 +228,8 @@ def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
 
 def die_with_parent() -> None:
     """Let the kernel kill this process when its parent ends (to be exact, the thread that started it)."""
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != _PARENT:
         os._exit(1)
 
 

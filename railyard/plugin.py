@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -28,7 +27,8 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
 def load_class(name: str, base: type[T], group: str, what: str, key: str, known: Iterable[str] = ()) -> type[T]:
     """The subclass of ``base`` that ``name`` names; ``ConfigError`` if there is none or it cannot be imported.
 
-    ``name`` is ``module:Class``, ``FILE.py:Class``, or the name of an entry point in ``group``. ``what`` names such a
+    ``name`` is ``module:Class``, ``FILE.py:Class``, or the name of an entry point in ``group``. A module must be
+    installed or in an absolute folder of ``PYTHONPATH``: the working directory is not searched. ``what`` names such a
     class in errors (``a policy``), ``key`` the option, ``known`` the names that exist besides.
     """
     module_name, _, class_name = name.rpartition(":")
@@ -39,8 +39,6 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
             there = nearest(name, names) or f"; use one of {', '.join(names)}, or FILE.py:Class of your own"
             raise ConfigError(f"{name!r} is not {what}{there}", key=key)
         module_name, _, class_name = points[name].value.partition(":")
-    elif (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)  # last, so that it hides nothing
     module = _load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
     found = getattr(module, class_name, None)
     if found is None:
@@ -52,13 +50,19 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
     return found
 
 
+def absolute_name(name: str) -> str:
+    """``name`` as a process with another working directory finds it: ``FILE.py:Class`` with the whole path."""
+    file, _, class_name = name.rpartition(":")
+    return f"{Path(file).absolute()}:{class_name}" if file.endswith(".py") else name
+
+
 def _load_module(name: str, key: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
-                f"there is no module {name}; name one that Python can import from here, or a path that ends in .py",
+                f"there is no installed module {name}; install it, or name its file, a path that ends in .py",
                 key=key,
             ) from None
         raise ConfigError(f"module {name} cannot be imported: {error}", key=key) from error

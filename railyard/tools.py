@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from railyard.checkout import SETUP
@@ -20,6 +21,18 @@ TOOLS = {
 """Program -> its package in Debian and Ubuntu."""
 
 
+_SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def safe_path() -> str:
+    """The search path for programs: the absolute folders of ``PATH``, then the system's.
+
+    A relative or empty entry would name a folder by the working directory, whose programs would run as root.
+    """
+    given = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
+    return os.pathsep.join(dict.fromkeys([*given, *_SYSTEM_FOLDERS]))
+
+
 def how_to_install(package: str) -> str:
     """The half sentence that says what installs ``package`` of the distribution."""
     return "scripts/setup.sh installs it" if SETUP.exists() else f"on Debian or Ubuntu: sudo apt install {package}"
@@ -28,5 +41,5 @@ def how_to_install(package: str) -> str:
 def need_tools(*names: str) -> None:
     """Raise ``MachineError`` naming the first of these programs that is missing; ``names`` are keys of ``TOOLS``."""
     for name in names:
-        if shutil.which(name) is None:
+        if shutil.which(name, path=safe_path()) is None:
             raise MachineError(f"{name} is missing; {how_to_install(TOOLS[name])}")

@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -EB
 """Runs a script in the project's virtual environment; every script imports this module first.
 
-``sudo scripts/NAME.py`` starts the ``python3`` that is first on root's path. Importing this module then restarts the
-script with the virtual environment that ``scripts/setup.sh`` made, or prints one sentence if there is none. As a
-program this module is the environment's Python: ``scripts/_venv.py -m pytest``.
+``sudo scripts/NAME.py`` starts the system's Python, which takes nothing from ``PYTHONPATH`` (-E) and leaves no cache
+(-B). Importing this module then restarts the script with the virtual environment that ``scripts/setup.sh`` made, or
+prints one sentence if there is none. As a program this module is the environment's Python: ``scripts/_venv.py -m
+pytest``.
 
 Any Python from 3.8 on may import this module, so it uses only the standard library of that version.
 """
@@ -25,6 +26,8 @@ SHARED = Path("/var/lib/railyard/venv")
 AGAIN = "RAILYARD_VENV_PID"
 """Environment variable with the id of a restarted process, so that a broken environment is not restarted for ever."""
 NO_VENV_EXIT_STATUS = 3
+_SYSTEM_PYTHON = "-EB"
+"""Options of the first lines of scripts, which the environment's Python does not get."""
 
 
 def candidates(checkout: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -64,7 +67,10 @@ def command(venv: Path, arguments: Sequence[str], environ: Mapping[str, str]) ->
     """Arguments and environment for ``execve``; ``arguments`` are those after the name of the interpreter."""
     changed = {**environ, AGAIN: str(os.getpid())}  # execve keeps the process id
     changed.pop("PYTHONHOME", None)
-    return [str(venv / "bin" / "python"), *arguments], changed
+    if "PYTHONPATH" in changed:  # a relative or empty entry is the working directory, whose modules would run as root
+        changed["PYTHONPATH"] = os.pathsep.join(filter(os.path.isabs, changed["PYTHONPATH"].split(os.pathsep)))
+    own = arguments[1:] if arguments and arguments[0] == _SYSTEM_PYTHON else arguments
+    return [str(venv / "bin" / "python"), *own], changed
 
 
 def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> None:
@@ -80,6 +86,8 @@ def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> 
         print(not_set_up(checkout, os.environ), file=sys.stderr)
         raise SystemExit(NO_VENV_EXIT_STATUS)
     argv, environ = command(venv, arguments, os.environ)
+    if always:
+        environ["PYTHONSAFEPATH"] = "1"  # -m and -c would search the working directory first
     sys.stdout.flush()
     os.execve(argv[0], argv, environ)
 

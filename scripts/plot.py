@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -EB
 """The command ``railyard plot``, in the project's virtual environment."""
 
 import _venv

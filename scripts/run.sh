@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # Sets up Railyard if necessary, then runs an experiment: `railyard run NAME|FILE.yaml [options]`. Without a name it is
 # the rail experiment: step time of a training job on optical rails against electrical ones.
 #
@@ -8,6 +8,9 @@
 #   sudo scripts/run.sh experiment.yaml      an experiment from a file
 #   sudo scripts/run.sh NAME --help          all options of an experiment
 set -euo pipefail
+# A relative or empty entry of PATH is the working directory, whose programs would run as root.
+PATH=$(IFS=: && for folder in $PATH; do [[ $folder != /* ]] || printf '%s:' "$folder"; done)/usr/local/sbin:/usr/sbin:/sbin
+export PATH
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 typed=$*

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # Sets up Railyard on Debian 12 or Ubuntu 24.04: missing packages of the
 # distribution, a virtual environment with the pinned Python packages, and the
 # system's Open vSwitch for plain "sudo mn --custom". A second call installs only
@@ -18,7 +18,9 @@
 #                        itself runs a private one)
 set -euo pipefail
 umask 022 # root's files must be readable by the person who called sudo
-export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+# A relative or empty entry of PATH is the working directory, whose programs would run as root.
+PATH=$(IFS=: && for folder in $PATH; do [[ $folder != /* ]] || printf '%s:' "$folder"; done)/usr/local/sbin:/usr/sbin:/sbin
+export PATH
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # settings of another environment would break this one
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # Sets up Railyard if necessary, then runs all checks: ruff (lint and format), mypy, pytest.
 #
 #   sudo scripts/test.sh                     all checks
@@ -8,6 +8,9 @@
 # Every test runs once. Only a test that measures time (marked timed) is tried again, and only where the machine did
 # not keep up; after three tries it is inconclusive: named at the end, and neither passed nor failed.
 set -uo pipefail
+# A relative or empty entry of PATH is the working directory, whose programs would run as root.
+PATH=$(IFS=: && for folder in $PATH; do [[ $folder != /* ]] || printf '%s:' "$folder"; done)/usr/local/sbin:/usr/sbin:/sbin
+export PATH
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 cd "$scripts/.." || exit 1
 

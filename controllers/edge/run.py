@@ -15,6 +15,7 @@ from controllers.edge.policy import EdgePolicy
 from controllers.edge.scheduler import Sees
 from controllers.edge.trunk_actor import TrunkSettings
 from railyard.errors import ConfigError
+from railyard.plugin import absolute_name
 from railyard.scale import goodput_share
 from topos.edge_plan import CONTROL, ROOT, EdgePlan
 from workloads.edge.client_actor import ClientSettings, Vanishing
@@ -149,7 +150,7 @@ def settings_of(run: EdgeRun, name: str, incarnation: int, events: Path) -> tupl
     """(module, settings, descriptors) of the process ``name`` that writes its events to ``events``."""
     kind = name.rstrip("0123456789")
     number = int(name[len(kind) :] or 0)
-    module, settings, fds = _KINDS[kind](run, number, incarnation, str(events))
+    module, settings, fds = _KINDS[kind](run, number, incarnation, str(events.absolute()))
     return module, asdict(settings), fds
 
 
@@ -158,7 +159,7 @@ def _control(run: EdgeRun, _: int, __: int, events: str) -> tuple[str, Settings,
     ports = tuple(range(FIRST_MANAGER_PORT, FIRST_MANAGER_PORT + run.managers))
     sees = run.sees or ("first" if run.mode == "authors" else "all")
     address = (_EVERYWHERE, CONTROL_PORT)
-    settings = ControlSettings(fd, address, events, run.policy, run.seed, sees, run.time, ports)
+    settings = ControlSettings(fd, address, events, absolute_name(run.policy), run.seed, sees, run.time, ports)
     return "controllers.edge.control_actor", settings, (fd,)
 
 
@@ -220,7 +221,7 @@ def _leaf(run: EdgeRun, number: int, _: int, events: str) -> tuple[str, Settings
         run.size,
         run.idle_s * run.time,
         events,
-        journal=str(run.folder / f"journal-leaf{number}"),
+        journal=str(run.folder.absolute() / f"journal-leaf{number}"),
         retry_s=_RETRY_S * run.time,
         verify=run.verify,
         patience_s=run.patience_s(),

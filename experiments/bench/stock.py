@@ -18,7 +18,7 @@ from typing import Any
 
 from experiments.bench.echo import echo_times
 from experiments.bench.rings import ring_goodput
-from railyard.checkout import child_environment
+from railyard.child import start_python
 from railyard.errors import MachineError, RailyardError
 from topos.kernel import namespaces
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
@@ -54,11 +54,15 @@ def stock(shape: dict[str, Any], ring_s: float = 0.0, pings: bool = False) -> di
 
 
 def _in_yard(ovs: PrivateOvs, yard: int, options: list[str], run: RegisteredRun) -> dict[str, Any]:
-    command = [sys.executable, "-m", "experiments.bench.stock", *options]
-    command += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
-    environment = child_environment(**ovs.environment)
+    options += ["--datapath", "user" if ovs.datapath == "netdev" else "kernel"]
     with namespaces.inside(yard):
-        child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child: subprocess.Popen[bytes] = start_python(
+            "experiments.bench.stock",
+            *options,
+            environment=ovs.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
     run.add_child(child.pid)
     try:
         output, errors = child.communicate(timeout=_PATIENCE_S)

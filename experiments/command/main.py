@@ -13,6 +13,7 @@ from importlib import import_module
 
 from railyard import __version__
 from railyard.errors import ConfigError, RailyardError, nearest
+from railyard.tools import safe_path
 
 STOPPED_EXIT_STATUS = 130
 COMMANDS = {
@@ -46,6 +47,7 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    os.environ["PATH"] = safe_path()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # works in background jobs too, which ignore Ctrl-C
     try:
         status = _command(name)(rest)

@@ -20,6 +20,7 @@ from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_real_time
+from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
@@ -76,6 +77,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._why = ""
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
+        os.environ["PATH"] = safe_path()  # for the tools that Mininet and this package start
         try:
             self.yard = self._make_yard(run_dir, open_vswitch)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
@@ -260,8 +262,9 @@ class Emulation(Mininet):  # type: ignore[misc]
             link.intf1.made = link.intf2.made = True
         for node in (*self.hosts, *self.switches):
             node.on_child = self.run.add_child
+            node.environment = self.run.environment
             if isinstance(node, RailSwitch):
-                node.environment = self.yard.environment
+                node.environment |= self.yard.environment
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
         for host in self.hosts:
             if host.params.get("defaultRoute"):

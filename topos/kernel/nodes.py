@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from subprocess import Popen, TimeoutExpired
 from typing import Any
@@ -35,7 +35,7 @@ class LazyNode(Node):  # type: ignore[misc]
         self._prompted = False
         self.inNamespace = True
         self.netns_fd: int | None = None
-        self.environment: Mapping[str, str] = {}
+        self.environment: dict[str, str] = {}
         self.on_child: Callable[[int], None] | None = None
         super().__init__(name, **params)
 

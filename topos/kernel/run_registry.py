@@ -1,9 +1,9 @@
 """The registry of runs on a machine, by which a new run cleans up after one that was killed.
 
 Each run has a folder under ``/run/railyard`` (mode 0700) that records its owner (process id and start time) and the
-child processes it started. A run that ends removes its folder. After ``kill -9`` the next run finds a folder whose
-owner is dead, ends the children that still run and removes the folder. Namespaces and links need no entry: they are
-anonymous and disappear with the last process that holds them.
+child processes it started. A run that ends removes its folder. After ``kill -9`` of the owner the run's watcher ends
+what still runs and removes the folder (``topos.kernel.run_watcher``); where the watcher was killed too, the next run
+does. Namespaces and links need no entry: they are anonymous and disappear with the last process that holds them.
 """
 
 from __future__ import annotations
@@ -11,57 +11,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
+from railyard.child import MARK, MARK_VARIABLE
 from railyard.errors import MachineError
+from topos.kernel import run_watcher
+from topos.kernel.run_watcher import Process
 
 REGISTRY = Path("/run/railyard")
-_OWNER, _CHILDREN = "owner.json", "children"
+_OWNER = "owner.json"
+_MARK = f"{MARK_VARIABLE}={MARK}"
 _UNREGISTERED = ".new-"
 _UNREGISTERED_AGE_S = 60.0
-_TERMINATE_S = 1.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process, identified by process id and start time, since ids are used again.
-
-    ``started`` is in clock ticks since boot (field 22 of ``/proc/PID/stat``).
-    """
-
-    pid: int
-    started: int
-
-    @staticmethod
-    def of(pid: int) -> Process | None:
-        """The process that runs as ``pid``; None if there is none or it is a zombie."""
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        return None if fields[0] in "ZX" else Process(pid, int(fields[19]))
-
-    @property
-    def alive(self) -> bool:
-        """Whether this process, and not a later one with its id, still runs."""
-        return Process.of(self.pid) == self
-
-
-def end_processes(processes: list[Process]) -> None:
-    """End the processes that still run: SIGTERM first and, a second later, SIGKILL."""
-    for number, patience_s in ((signal.SIGTERM, _TERMINATE_S), (signal.SIGKILL, _TERMINATE_S)):
-        processes = [process for process in processes if process.alive]
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
-        deadline = time.monotonic() + patience_s
-        while any(process.alive for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.005)
 
 
 class RegisteredRun:
@@ -72,11 +39,17 @@ class RegisteredRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def id(self) -> str:
         """Name of the run, unique on this machine."""
         return self.path.name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables for what runs on hosts: it ends with the run, also if it has left its session."""
+        return {MARK_VARIABLE: f"{MARK}.{self.id}"}
 
     @classmethod
     def open(cls, registry: Path = REGISTRY) -> RegisteredRun:
@@ -91,47 +64,86 @@ class RegisteredRun:
             unregistered.mkdir(mode=0o700)
         except PermissionError:
             raise MachineError(f"{registry} cannot be written; run it as root") from None
-        (unregistered / _OWNER).write_text(json.dumps({"pid": me.pid, "started": me.started}))
+        (unregistered / _OWNER).write_text(json.dumps({**me._asdict(), "mark": _MARK}))
         unregistered.rename(registry / name)
-        return cls(registry / name)
+        run = cls(registry / name)
+        run._watcher = _start_watcher(run.path)
+        return run
 
     def add_child(self, pid: int) -> None:
-        """Record a child process, so that a later run can end it if this process is killed."""
+        """Record a child process, so that the watcher or a later run ends it if this process is killed."""
         process = Process.of(pid)
         if process is not None:
-            with open(self.path / _CHILDREN, "a") as file:
+            with open(self.path / run_watcher.CHILDREN, "a") as file:
                 file.write(f"{process.pid} {process.started}\n")
 
     def children(self) -> list[Process]:
         """All recorded child processes, including those that have ended."""
-        try:
-            lines = (self.path / _CHILDREN).read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        return [Process(int(pid), int(started)) for pid, _, started in (line.partition(" ") for line in lines)]
+        return run_watcher.recorded(str(self.path))
 
     def owner(self) -> Process | None:
         """The process that registered the run; None if the record cannot be read."""
         try:
-            data = json.loads((self.path / _OWNER).read_text())
+            data = self._record()
             return Process(int(data["pid"]), int(data["started"]))
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, TypeError, LookupError):
             return None
 
+    def _record(self) -> Any:
+        return json.loads((self.path / _OWNER).read_text())
+
     def end_children(self) -> None:
-        """End the recorded child processes that still run."""
-        end_processes(self.children())
+        """End the recorded child processes that still run, what runs on hosts, and what these started."""
+        run_watcher.end(self.children(), f"{_MARK}.{self.id}")
 
     def close(self) -> None:
-        """End the recorded child processes and remove the folder; a second call does nothing."""
+        """End what the run started and remove the folder; a second call does nothing."""
         self.end_children()
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.wait()
+            self._watcher = None
+
+    def clear(self) -> None:
+        """End what still runs of this run, whose owner is dead, and remove the folder."""
+        mark = ""
+        with suppress(OSError, ValueError, TypeError, LookupError):
+            mark = str(self._record()["mark"])
+        run_watcher.end(self.children(), mark)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def is_dead(self) -> bool:
+        """Whether the owner of this run is dead; by the name of the folder, if its record cannot be read."""
+        owner = self.owner()
+        if owner is not None:
+            return not owner.alive
+        pid, _, rest = self.id.partition("-")
+        return bool(rest) and pid.isdigit() and Process.of(int(pid)) is None
 
     def __enter__(self) -> RegisteredRun:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _start_watcher(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the watcher of the run in ``folder``, whose owner is this process."""
+    me = os.pidfd_open(os.getpid())
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", run_watcher.__file__, str(folder.absolute()), _MARK, str(me)],
+            cwd="/",
+            env={},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[me],
+            start_new_session=True,
+        )
+    finally:
+        os.close(me)
 
 
 def clear_dead_runs(registry: Path = REGISTRY) -> list[str]:
@@ -144,8 +156,7 @@ def clear_dead_runs(registry: Path = REGISTRY) -> list[str]:
                     shutil.rmtree(path, ignore_errors=True)
             continue
         run = RegisteredRun(path)
-        owner = run.owner()
-        if owner is not None and not owner.alive:
-            run.close()
+        if run.is_dead():
+            run.clear()
             cleared.append(run.id)
     return cleared

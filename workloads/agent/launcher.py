@@ -23,14 +23,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from railyard.checkout import child_environment
+from railyard.child import start_python
 from railyard.errors import AgentError
 from workloads.agent.config import AgentConfig, configs_to_json
 
@@ -62,11 +61,13 @@ class AgentLauncher:
     def start() -> AgentLauncher:
         """Start the launcher process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = child_environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-        command = [sys.executable, "-m", "workloads.agent.launcher_server", str(theirs.fileno()), str(os.getpid())]
         with theirs:
-            process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            process = start_python(
+                "workloads.agent.launcher_server",
+                str(theirs.fileno()),
+                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
             )
         return AgentLauncher(process, ours)
 

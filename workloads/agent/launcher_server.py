@@ -1,7 +1,7 @@
 """The agent launcher's process: forks agents on demand and forwards their messages.
 
 It is single-threaded, so forking is safe. Started by ``workloads.agent.launcher`` as ``python -m
-workloads.agent.launcher_server FD PARENT_PID``.
+workloads.agent.launcher_server FD``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from railyard.child import die_with_parent
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.priority import set_priority
 from workloads.agent.agent import Agent
@@ -314,7 +315,7 @@ def _keep_only(control: socket.socket) -> socket.socket:
 
 def main() -> None:
     """Serve the caller on the socket whose number is given on the command line."""
-    _die_with(int(sys.argv[2]))
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_priority(_NICE)
     LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -74,7 +74,7 @@ class DataPlane:
     ) -> None:
         self.hosts = hosts
         self.size = size
-        self._folder = folder
+        self._folder = folder = folder.absolute()
         self._root_address: Address = (hosts.root_ip, PORT)
         root = RootSettings(hosts.root_fd, self._root_address, mode, size, str(folder / "root.jsonl"), verify)
         self._root = Child(root_actor.MODULE, asdict(root), {hosts.root_fd}, "the root server", patience_s=5)

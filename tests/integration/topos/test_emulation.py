@@ -20,7 +20,8 @@ from railyard.errors import ConfigError, MachineError
 from topos.kernel import wiring
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
-from topos.kernel.run_registry import REGISTRY, Process
+from topos.kernel.run_registry import REGISTRY
+from topos.kernel.run_watcher import Process
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
@@ -146,46 +147,64 @@ from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 net = Emulation(RailTopo(servers=2, gpus=1, fabric="electrical"), openflow=None)
 net.start()
-child = net["g0"].popen(["sleep", "300"])
-print(net.run.id, child.pid, *net.yard.pids.values(), flush=True)
+host = net["g0"]
+started = [host.popen(["sleep", "300"]).pid]
+started += host.cmd("sleep 300 & echo $!").split()[-1:]
+started += host.cmd("(setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $!)").split()[-1:]
+print(net.run.id, net.run._watcher.pid, *started, *net.yard.pids.values(), flush=True)
 time.sleep(300)
 """
 
 
-def hold() -> tuple[subprocess.Popen[bytes], str, list[Process | None]]:
+def hold() -> tuple[subprocess.Popen[bytes], str, list[Process]]:
+    """A process with a net that is up, the id of its run, and its watcher, three processes on a host, and daemons."""
     command = [sys.executable, "-c", HOLD]
     owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_ctrl_c)
     assert owner.stdout is not None
     run_id, *pids = owner.stdout.readline().decode().split()
-    return owner, run_id, [Process.of(int(pid)) for pid in pids]
+    processes = [process for pid in pids if (process := Process.of(int(pid))) is not None]
+    assert len(processes) == 6
+    return owner, run_id, processes
 
 
-def gone(processes: list[Process | None], seconds: float = 10.0) -> bool:
+def gone(processes: list[Process], seconds: float = 10.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if not any(process and process.alive for process in processes):
+        if not any(process.alive for process in processes):
             return True
         time.sleep(0.01)
     return False
 
 
-def test_next_run_clears_what_kill_9_left() -> None:
-    owner, run_id, (sleeper, *daemons) = hold()
-    try:
+@pytest.mark.beside
+def test_after_kill_9_the_watcher_ends_everything_on_hosts_too() -> None:
+    """Also what was stopped, and what has left the session of its host."""
+    owner, run_id, processes = hold()
+    assert owner.stdout is not None
+    with owner.stdout:
+        for process in processes[1:]:
+            os.kill(process.pid, signal.SIGSTOP)
         owner.kill()
         owner.wait()
-        assert gone(daemons), "Open vSwitch must not outlive its run"
-        assert sleeper is not None and sleeper.alive and (REGISTRY / run_id).is_dir()
+        began = time.monotonic()
+        assert gone(processes, 5), [process for process in processes if process.alive]
+        assert not (REGISTRY / run_id).exists(), "the watcher removes the folder before it ends"
+        print(f"everything was gone {time.monotonic() - began:.2f} s after kill -9")
+
+
+def test_the_next_run_clears_what_kill_9_left_without_a_watcher() -> None:
+    owner, run_id, (watcher, *processes) = hold()
+    assert owner.stdout is not None
+    with owner.stdout:
+        os.kill(watcher.pid, signal.SIGKILL)
+        owner.kill()
+        owner.wait()
+        *on_host, _, _ = processes
+        assert any(process.alive for process in on_host) and (REGISTRY / run_id).is_dir()
         with Emulation(RailTopo(servers=2, gpus=1, fabric="electrical"), openflow=None) as net:
             assert not (REGISTRY / run_id).exists()
-            assert gone([sleeper])
+            assert gone(processes)
             assert pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
-    finally:
-        owner.kill()
-        assert owner.stdout is not None
-        owner.stdout.close()
-        if sleeper is not None and sleeper.alive:
-            os.kill(sleeper.pid, signal.SIGKILL)
 
 
 @pytest.mark.beside

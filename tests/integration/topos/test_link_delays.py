@@ -24,7 +24,7 @@ from railyard.errors import MachineError
 from topos.kernel.delay_relay import DelayRelay
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
-from topos.kernel.run_registry import Process
+from topos.kernel.run_watcher import Process
 from topos.racks import RackTopo
 from topos.rails import RailTopo
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from railyard.child import Child, end_child
+from railyard.child import Child, end_child, start_python
 from railyard.errors import MachineError
 
 ECHO = """
@@ -145,3 +147,35 @@ def test_lines_that_come_at_once_are_read_one_by_one(module: Path) -> None:
         assert child.line(0.01) == "", "half a line is none"
         child.tell("go on")
         assert child.line(10) == "half\n"
+
+
+def test_a_child_whose_parent_dies_while_it_imports_ends(module: Path) -> None:
+    """What getppid() says after the import would be the new parent, which stays."""
+    reading, writing = os.pipe()
+    module.write_text(
+        "import os, signal\n"
+        "from railyard.child import start_python\n"
+        f"start_python('a_slow_child', pass_fds=[{writing}])\n"
+        "signal.pause()\n"
+    )
+    module.with_name("a_slow_child.py").write_text(
+        "import os, time\n"
+        "parent = os.getppid()\n"
+        f"os.write({writing}, b'%d\\n' % os.getpid())\n"
+        "while os.getppid() == parent:\n    time.sleep(0.001)\n"
+        "from railyard.child import die_with_parent\n"
+        "die_with_parent()\n"
+        f"os.write({writing}, b'orphaned')\n"
+        "time.sleep(60)\n"
+    )
+    parent = start_python(module.stem, pass_fds=[writing])
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        orphan = int(said.readline())
+        parent.kill()
+        parent.wait()
+        try:
+            assert said.read() == "", "the end of the file: it has ended"
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(orphan, signal.SIGKILL)

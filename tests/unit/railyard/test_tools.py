@@ -17,7 +17,7 @@ def test_the_set_up_installs_the_package_of_each_tool() -> None:
 
 
 def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("railyard.tools.shutil.which", lambda name: None if name == "mnexec" else f"/usr/bin/{name}")
+    monkeypatch.setattr("railyard.tools.shutil.which", lambda name, path: None if name == "mnexec" else f"/bin/{name}")
     tools.need_tools("unshare", "setpriv")
     with pytest.raises(MachineError, match=r"^mnexec is missing; scripts/setup.sh installs it$"):
         tools.need_tools("unshare", "mnexec", "setpriv")

@@ -182,19 +182,6 @@ def test_a_wrong_unit_is_an_error_and_not_a_note(tmp_path: Path) -> None:
     assert "'parsec' is not a unit" in done.stderr
 
 
-# -- the name of the script ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("script", sorted(path.name for path in SCRIPTS.glob("[!_]*.py")))
-def test_every_script_starts_from_its_own_folder(script: str) -> None:
-    """One of them is called as a module that all others need."""
-    done = subprocess.run(
-        [sys.executable, script, "--help"], cwd=SCRIPTS, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ")
-
-
 # -- files of others -------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from experiments.doctor import probes, report
 from experiments.doctor.checks import Finding
 from experiments.doctor.report import exit_status, findings, main, print_findings
-from railyard.checkout import child_environment
+from railyard.child import child_environment
 
 WORDS = st.text(st.sampled_from("abcdefgh -/"), min_size=1, max_size=200).map(lambda text: f"x{text}x")
 FINDINGS = st.builds(Finding, WORDS, st.sampled_from(["ok", "missing", "warning"]), WORDS, WORDS)

@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from topos.kernel.run_registry import Process, RegisteredRun, clear_dead_runs
+import pytest
+
+from railyard.child import start_python
+from topos.kernel.run_registry import RegisteredRun, clear_dead_runs
+from topos.kernel.run_watcher import Entry, Process, family, recorded, started_by
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -35,6 +41,7 @@ def test_dead_run_is_cleared_with_its_children(tmp_path: Path) -> None:
             assert [p.name for p in tmp_path.iterdir()] == [other.id]
             assert child.wait(5) != 0
     finally:
+        run.close()
         child.kill()
         child.wait()
 
@@ -48,6 +55,7 @@ def test_process_that_took_over_the_id_of_a_child_is_left_alone(tmp_path: Path) 
         assert clear_dead_runs(tmp_path) == [run.id]
         assert stranger.poll() is None
     finally:
+        run.close()
         stranger.kill()
         stranger.wait()
 
@@ -67,3 +75,109 @@ def test_zombie_does_not_live(tmp_path: Path) -> None:
         pass
     assert me is not None and not me.alive
     child.wait()
+
+
+def test_a_cut_or_senseless_record_never_makes_a_later_run_fail(tmp_path: Path) -> None:
+    run = RegisteredRun.open(tmp_path)
+    child = sleeper()
+    try:
+        run.add_child(child.pid)
+        with (run.path / "children").open("ab") as file:
+            file.write(b"\n12\nx y z\n\xff\xfe 3\n1 ")
+        assert recorded(str(run.path)) == [Process.of(child.pid)]
+        abandon(run)
+        RegisteredRun.open(tmp_path).close()
+        assert child.wait(5) != 0 and list(tmp_path.iterdir()) == []
+    finally:
+        run.close()
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("record", [b"", b'{"pid": 1', b"[]", b'{"pid": "x"}', b"\xff", None])
+def test_a_run_whose_owner_cannot_be_read_goes_with_the_process_of_its_name(
+    tmp_path: Path, record: bytes | None
+) -> None:
+    for name in (f"{os.getpid()}-living", "4194304-dead", "other"):
+        (tmp_path / name).mkdir()
+        if record is not None:
+            (tmp_path / name / "owner.json").write_bytes(record)
+    (tmp_path / "a-file").touch()
+    assert clear_dead_runs(tmp_path) == ["4194304-dead"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{os.getpid()}-living", "other", "a-file"])
+
+
+def test_a_family_are_descendants_and_sessions_of_what_is_known() -> None:
+    def entry(pid: int, parent: int, session: int) -> Entry:
+        return Entry(Process(pid, 100 + pid), parent, session)
+
+    table = [entry(1, 0, 1), entry(5, 1, 5), entry(6, 5, 5), entry(7, 1, 5), entry(8, 7, 8), entry(9, 1, 9)]
+    assert {process.pid for process in family(table, [Process(5, 105)], [])} == {5, 6, 7, 8}
+    assert {process.pid for process in family(table, [Process(5, 1)], [])} == set(), "a later process with that id"
+    assert {process.pid for process in family(table, [], [Process(7, 107)])} == {7, 8}
+
+
+def test_what_carries_the_mark_of_a_run_ends_with_it_and_nothing_else_does(tmp_path: Path) -> None:
+    with RegisteredRun.open(tmp_path) as run, RegisteredRun.open(tmp_path) as other:
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        mine = subprocess.Popen(command, env=run.environment, start_new_session=True)
+        others = subprocess.Popen(command, env=other.environment, start_new_session=True)
+        try:
+            run.close()
+            assert mine.wait(5) == -signal.SIGTERM and others.poll() is None
+        finally:
+            for process in (mine, others):
+                process.kill()
+                process.wait()
+
+
+def test_neither_this_process_nor_its_parents_are_ever_taken_for_children() -> None:
+    parent = Process.of(os.getppid())
+    assert parent is not None and os.getpid() not in {process.pid for process in started_by([parent], "")}
+
+
+# ---- the watcher -------------------------------------------------------------------------------------------------
+
+WAITS = "print(os.getpid(), flush=True); time.sleep(60)"
+OWNER = f"""
+import os, subprocess, sys
+from pathlib import Path
+from railyard.child import start_python
+from topos.kernel.run_registry import RegisteredRun
+
+def python(code, *more, **options):
+    return subprocess.Popen([*more, sys.executable, "-c", "import os, signal, time; " + code + {WAITS!r}], **options)
+
+run = RegisteredRun.open(Path(sys.argv[1]))
+run.add_child(python("signal.signal(signal.SIGTERM, signal.SIG_IGN); ").pid)
+run.add_child(python("", "sh", "-c", 'setsid "$@"; true', "sh").pid)
+python("os.fork() and os._exit(0); os.setsid(); ", env={{**os.environ, **run.environment}})
+start_python("a_stopped_child")
+sys.stdin.read()
+"""
+STOPPED = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+def test_the_watcher_ends_whatever_a_killed_run_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ignores SIGTERM, the child of a recorded shell, a daemon on a host, and a child that was stopped."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "an_owner.py").write_text(OWNER)
+    (tmp_path / "a_stopped_child.py").write_text(STOPPED)
+    stranger, registry = sleeper(), tmp_path / "runs"
+    owner = start_python("an_owner", str(registry), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        started = [Process.of(int(owner.stdout.readline())) for _ in range(4)]
+        assert None not in started and len(list(registry.iterdir())) == 1
+        owner.kill()
+        owner.wait()
+        began = time.monotonic()
+        while list(registry.iterdir()):
+            assert time.monotonic() - began < 5, "everything is gone within 5 s"
+            time.sleep(0.01)
+        assert [process for process in started if process is not None and process.alive] == []
+        assert stranger.poll() is None
+    finally:
+        for process in (owner, stranger):
+            process.kill()
+            process.communicate()

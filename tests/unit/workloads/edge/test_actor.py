@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.checkout import child_environment
-from railyard.child import Child
+from railyard.child import Child, child_environment
 from railyard.timeline import read_events
 
 ACTOR = """
