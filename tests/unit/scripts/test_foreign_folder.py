@@ -9,12 +9,42 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT, SCRIPTS
-from hostile_folder import hostile_folder
 
 from railyard.child import child_environment, start_python
 from railyard.tools import safe_path
 
+_MODULES = (
+    *("sitecustomize", "usercustomize", "json", "inspect", "numpy", "mininet", "yaml"),
+    *("railyard", "topos", "controllers", "workloads", "measure", "experiments", "_venv"),
+)
+_PROGRAMS = (
+    "mnexec",
+    "ip",
+    "tc",
+    "ovs-vswitchd",
+    "ovsdb-server",
+    "ovsdb-tool",
+    "setpriv",
+    "nice",
+    "dirname",
+    "python3",
+)
 COMMAND = "import sys; from experiments.command.main import main; sys.exit(main(['list']))"
+
+
+def hostile_folder(folder: Path) -> Path:
+    """Fill ``folder`` with code named like that of Railyard, of Python and others; returns the trace of its runs."""
+    trace = folder.parent / "hostile-code-has-run"
+    text = f"open({str(trace)!r}, 'a').write(__file__ + '\\n')\n"
+    for name in _MODULES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(text)
+        (folder / name / "main.py").write_text(text)
+        (folder / f"{name}.py").write_text(text)
+    for name in _PROGRAMS:
+        (folder / name).write_text(f"#!/bin/sh\necho {name} >>'{trace}'\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return trace
 
 
 @pytest.fixture
