@@ -21,6 +21,7 @@ from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
 from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
+from railyard.ownership import open_text
 from railyard.priority import set_priority, set_real_time
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -85,7 +86,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     plan = _read_plan(options.plan)
     try:
-        events = options.events.open("a", encoding="utf-8", buffering=1)
+        events = open_text(options.events, "a", buffering=1)
     except OSError as error:
         raise ConfigError(f"{options.events} cannot be written: {error.strerror}", key="events") from error
     writing = threading.Lock()

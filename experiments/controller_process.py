@@ -19,6 +19,7 @@ from controllers.openflow import app
 from experiments.rest_access import RestAccess
 from railyard.child import start_python
 from railyard.errors import ControlError
+from railyard.ownership import open_binary
 from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0
@@ -26,7 +27,7 @@ READY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class ControllerFiles:
-    """Files of a controller inside the run folder: plan (read), socket of the job channel, events and log (written)."""
+    """Files of a controller: plan (read), socket of the job channel, events and log (written)."""
 
     plan: Path
     channel: Path
@@ -34,10 +35,15 @@ class ControllerFiles:
     log: Path
 
     @classmethod
-    def written(cls, folder: Path, plan: FabricPlan) -> ControllerFiles:
-        """The files in ``folder``, with ``plan`` written."""
-        folder = folder.absolute()
-        files = cls(folder / "plan.json", folder / "job.sock", folder / "controller.jsonl", folder / "controller.log")
+    def written(cls, folder: Path, plan: FabricPlan, data: Path) -> ControllerFiles:
+        """The files of a new controller, with ``plan`` written in ``folder``; events and log are in ``data``.
+
+        Events and log that an earlier controller left in ``data`` are removed.
+        """
+        folder, data = folder.absolute(), data.absolute()
+        files = cls(folder / "plan.json", folder / "job.sock", data / "controller.jsonl", data / "controller.log")
+        for old in (files.events, files.log):
+            old.unlink(missing_ok=True)
         files.plan.write_text(json.dumps(asdict(plan)), encoding="utf-8")
         return files
 
@@ -73,7 +79,7 @@ class ControllerProcess:
             fds.append(_filled_pipe(rest.token))
             arguments += ["--rest", rest.address, "--rest-token-fd", str(fds[-1])]
         try:
-            with files.log.open("ab") as log:
+            with open_binary(files.log, "ab") as log:
                 self.process: subprocess.Popen[bytes] = start_python(
                     "controllers.main",
                     *arguments,

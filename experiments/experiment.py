@@ -92,6 +92,10 @@ class Experiment(ABC, Generic[S]):
         """The rows as the model predicts them; measured columns are None. Needs no root."""
         raise ConfigError(f"has no model that predicts it; use: railyard run {self.name}", key=self.name)
 
+    def points(self) -> int | None:
+        """Number of rows that a complete run gives; None if it is known only after the run."""
+        return None
+
     @abstractmethod
     def run(self, runner: Runner) -> None:
         """Measure (or compute) every row and give it to ``runner``; an error ends the run, rows so far are saved."""

@@ -104,17 +104,22 @@ def counted(session: Session, log: Path, into: Counted | None = None) -> Iterato
 
 
 class PointRun:
-    """One point on a fabric that is up; ``job`` is what its agents run."""
+    """One point on a fabric that is up; ``job`` is what its agents run, which write their events to ``folder``."""
 
     def __init__(
-        self, session: Session, launcher: AgentLauncher, job: JobPoint, point: Point, settings: PacketSettings
+        self,
+        session: Session,
+        launcher: AgentLauncher,
+        job: JobPoint,
+        point: Point,
+        settings: PacketSettings,
+        folder: Path,
     ) -> None:
         self._session = session
         self._launcher = launcher
         self._job = job
         self._point = point
-        self._folder = session.folder / f"point{point.number}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = folder
         template = agent_config(
             settings, session, point.scale, job.program, job=point.name, mode=job.agent_mode, steps=job.steps
         )
@@ -185,6 +190,5 @@ class PointRun:
         events = list(self._counted.events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)
-        controller = [Event.from_line(line) for line in self._session.new_controller_events()]
-        events += within(controller, self.began, max(self.ended, time.monotonic()))
+        events += within(self._session.new_controller_events(), self.began, max(self.ended, time.monotonic()))
         return sorted(events, key=lambda e: e.t)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.session import Session
 from measure.live.calibration import load_calibration
+from measure.results.folder import check_folder
 from measure.results.manifest import build_manifest
-from measure.results.results import CONTROLLER_LOG, Results, check_folder, plain
+from measure.results.results import RUNNING, Results, plain
 from measure.results.row import ResultRow, Row, columns
+from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
+from workloads.program import Group
 
 
 class Recordable(Protocol):
@@ -45,29 +48,34 @@ class Recordable(Protocol):
     def rows(self) -> Sequence[type[ResultRow]]:
         """Types of the rows that a run of the experiment gives."""
 
+    def points(self) -> int | None:
+        """Number of rows that a complete run gives; None if it is known only after the run."""
+
 
 class Record:
-    """The results folder ``out`` of a run of ``experiment``. Nothing is written before ``open``."""
+    """The results folder ``out`` of a run of ``experiment``, an absolute path. Nothing is written before ``open``."""
 
     def __init__(self, out: Path, experiment: Recordable, scale: Scale) -> None:
-        check_folder(out, experiment.identifier)
+        check_folder(out)
         self._out = out
         self._experiment = experiment
         self._scale = scale
         self._typed: list[ResultRow] = []
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
-
-    @property
-    def opened(self) -> bool:
-        """Whether the results folder has been created."""
-        return self._results is not None
+        self._unsaved: set[Path] = set()
+        """Folders of points whose events have not been added to the timeline."""
 
     @property
     def results(self) -> Results:
         """The results folder; only after ``open``."""
         assert self._results is not None
         return self._results
+
+    @property
+    def running(self) -> Path:
+        """The folder for the files that the processes of the run write; removed when the run ends."""
+        return self.results.folder / RUNNING
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -80,21 +88,38 @@ class Record:
         found: list[Row] = plain([row.to_json() for row in self._typed])
         return found
 
-    def open(self, datapath: str = "", **more: Any) -> None:
-        """Create the results folder with its manifest, which holds the calibration of this machine if there is one.
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest so far."""
+        return self._manifest
 
-        ``datapath`` is how the emulation forwards: ``bpf``, ``mirred`` or ``ovs``. ``more`` are further keys.
+    def open(self) -> None:
+        """Create and lock the folder, with its manifest, which holds the calibration of this machine if there is one.
+
+        Raises ``ConfigError`` for a folder that is not new or empty.
         """
         calibration = load_calibration() if self._experiment.packets else None
         self._manifest = build_manifest(
             experiment=self.settings,
             seed=getattr(self._experiment.settings, "seed", 0),
             scale=self._scale,
+            plans=[],
+            groups={},
             calibration=asdict(calibration) if calibration else None,
-            datapath=datapath,
-            **{"plans": [], "groups": {}, **more},
+            planned=self._experiment.points(),
+            process=os.getpid(),
         )
         self._results = Results.create(self._out, self._manifest)
+        make_folder(self.running)
+
+    def describe(
+        self, *, plans: Iterable[FabricPlan] = (), groups: Mapping[str, Group] | None = None, **more: Any
+    ) -> None:
+        """Add keys to the manifest, in memory; ``add_plan`` writes it."""
+        self._manifest["plans"] |= {plan.fabric: asdict(plan) for plan in plans}
+        if groups is not None:
+            self._manifest["groups"] = [asdict(group) for group in groups.values()]
+        self._manifest |= more
 
     def add_plan(self, name: str, plan: FabricPlan, link_delay: str = "none") -> None:
         """Add the plan of fabric ``name`` to the manifest, and how the packets of its delayed links are held."""
@@ -103,9 +128,23 @@ class Record:
             self._manifest["link_delay"] = link_delay
         self.results.write_manifest(self._manifest)
 
-    def add_events(self, events: Iterable[Event]) -> None:
-        """Append events to the timeline of the results folder."""
+    def point_folder(self, number: int) -> Path:
+        """A new folder in ``running`` for the files of a point; its events are to be given to ``add_events``."""
+        folder = self.running / f"point{number}"
+        make_folder(folder)
+        self._unsaved.add(folder)
+        return folder
+
+    def add_events(self, events: Iterable[Event], folder: Path | None = None) -> None:
+        """Append events to the timeline of the results folder; ``folder``: they are those of this point folder."""
         self.results.add_events(events)
+        if folder is not None:
+            self._unsaved.discard(folder)
+
+    def remove(self, folder: Path) -> None:
+        """Remove a point folder that is no longer used."""
+        self._unsaved.discard(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def add(self, rows: Sequence[ResultRow], revise: Callable[[list[Any]], None] = lambda rows: None) -> None:
         """Add rows and write the summary with all rows; ``revise`` may change all rows so far, in place."""
@@ -118,17 +157,18 @@ class Record:
         self.results.write_rows(self.rows, list(names))
 
     def close(self, error: BaseException | None) -> None:
-        """Write in the manifest how the run ended, and give the folder to the user who called sudo."""
+        """Write in the manifest how the run ended, and free the folder.
+
+        What the processes of the run wrote is removed unless it could not be added to the timeline; after an error the
+        log of the controller is kept.
+        """
         if self._results is None:
             return
         said = str(error) or type(error).__name__
         self._manifest["ended"] = "complete" if error is None else f"stopped: {said}"
-        self._results.write_manifest(self._manifest)
-        self._results.hand_over()
-
-    def keep_logs(self, session: Session) -> None:
-        """Copy the controller's log into the results folder: the session's folder is deleted with the session."""
-        if session.controller is None or self._results is None:
-            return
-        with suppress(OSError):
-            self._results.write(CONTROLLER_LOG, session.controller.files.log.read_bytes())
+        try:
+            if not self._unsaved:
+                self._results.end_running(log=error is not None)
+            self._results.write_manifest(self._manifest)
+        finally:
+            self._results.free()

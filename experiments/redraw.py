@@ -47,7 +47,6 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None) -> list[Path
                 faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
                 image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
                 written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
-        results.hand_over()
     except PermissionError:
         raise ConfigError(
             f"{folder} belongs to another user; draw its figures with sudo, or copy it", key="results"

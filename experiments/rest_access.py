@@ -12,8 +12,8 @@ from pathlib import Path
 
 from controllers.northbound.token import MOST_TOKEN, is_token, new_token
 from experiments.settings import PacketSettings
-from measure.results.ownership import hand_over_fd, invoker
 from railyard.errors import ConfigError
+from railyard.ownership import hand_over, invoker
 
 TOKEN_FILE = "rest-token"
 _KEY = "rest_token_file"
@@ -64,7 +64,7 @@ def make_token(file: Path) -> str:
     token = new_token()
     fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(fd, "w", encoding="ascii") as out:
-        hand_over_fd(fd)
+        hand_over(fd)
         out.write(token + "\n")
     return token
 

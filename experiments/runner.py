@@ -33,7 +33,7 @@ from measure.metrics.point import Point
 from measure.model.prediction import Prediction
 from measure.results.results import CAPTURES
 from measure.results.row import ResultRow, Row
-from railyard.errors import RailyardError
+from railyard.ownership import hand_over, make_folder
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.launcher import AgentLauncher
@@ -71,7 +71,7 @@ class Runner:
         self.experiment = experiment
         self.scale: Scale = experiment.scale
         self.progress = progress or RunProgress()
-        self.record = Record(out, experiment, self.scale)
+        self.record = Record(out.absolute(), experiment, self.scale)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
         self._session: Session | None = None
@@ -82,16 +82,13 @@ class Runner:
     def __enter__(self) -> Runner:
         if isinstance(self.experiment.settings, PacketSettings):
             check_rest(self.experiment.settings)
+        self.record.open()
         self._stack.enter_context(self.progress)
-        if not self.experiment.packets:
-            self.record.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             with self._stack:
-                if isinstance(error, RailyardError) and self._session is not None:
-                    self.record.keep_logs(self._session)
                 self.take_down()
         except BaseException as another:
             error = error or another
@@ -123,12 +120,11 @@ class Runner:
             return self._session
         self.take_down()
         _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        session = Session(self.experiment.settings, fabric.topology())
+        session = Session(self.experiment.settings, fabric.topology(), self.record.running)
         session.__enter__()
         self._session, self._fabric = session, fabric
         datapath = session.net.datapath
-        if not self.record.opened:
-            self.record.open(datapath, forwarding=session.net.forwarding, **self.extra)
+        self.record.describe(datapath=datapath, forwarding=session.net.forwarding, **self.extra)
         self.record.add_plan(fabric.name, session.plan, session.net.delays.method)
         self.progress.fabric(fabric.name, datapath)
         if session.rest_line not in (None, self._rest_line):
@@ -158,19 +154,21 @@ class Runner:
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
-        point_run = PointRun(session, self.launcher, job, point, settings)
+        folder = self.record.point_folder(point.number)
+        point_run = PointRun(session, self.launcher, job, point, settings, folder)
         try:
             point_run.register()
             with ExitStack() as beside:
                 sent = self._background(job, session, beside)
-                captured = self._captured(settings, session, point, beside)
+                captured = self._captured(settings, session, folder, beside)
                 point_run.play(expected_s * _TIMEOUT_FACTOR + _SLACK_S, self.progress.step)
                 background_mbps = sent()
                 self._write_capture(captured(), point, job.program)
         finally:
             events = point_run.events()
-            self.record.add_events([point.event(point_run.began, point_run.ended), *events])
+            self.record.add_events([point.event(point_run.began, point_run.ended), *events], folder)
             self.progress.done()
+        self.record.remove(folder)
         metrics = measure_point(point, events)
         verdict = judge(point, events, metrics)
         return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)
@@ -184,13 +182,13 @@ class Runner:
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
     def _captured(
-        self, settings: PacketSettings, session: Session, point: Point, beside: ExitStack
+        self, settings: PacketSettings, session: Session, folder: Path, beside: ExitStack
     ) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
         if not settings.pcap:
             return lambda: None
         taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
-        return beside.enter_context(Capture(session.folder / f"point{point.number}.spool", taps)).stop
+        return beside.enter_context(Capture(folder / "packets.spool", taps)).stop
 
     def _write_capture(self, captured: Captured | None, point: Point, program: Program) -> None:
         """Write a file to ``captures/`` of the results folder, with the content of each packet as a comment."""
@@ -200,8 +198,9 @@ class Runner:
             why = f"{captured.missed} packets were missed" if captured.missed else "it reached its size limit"
             self.progress.say(f"  the capture of {point.mode} is incomplete: {why}")
         folder = self.record.results.folder / CAPTURES
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         comments = annotate(captured.packets, program, point.plan)
         interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
         path = folder / f"{point.number:03d}-{point.mode}.pcapng"
         write_pcapng(path, captured.packets, comments, interfaces=interfaces)
+        hand_over(path)

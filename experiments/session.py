@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments.rest_access import RestAccess, rest_access
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
 from railyard.plugin import absolute_name
+from railyard.timeline import Event, events_in
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
@@ -31,11 +33,15 @@ OPENFLOW = ("127.0.0.1", 6653)
 class Session:
     """One fabric, brought up with its controller; leaving the context removes both from the machine.
 
-    ``rest`` is the access to the REST interface, if the settings ask for one; without it the run folder gets the token.
+    ``data`` is the folder for events and logs, by default a private one that is deleted at the end. ``rest`` is the
+    access to the REST interface, if the settings ask for one; without it the run folder gets the token.
     """
 
-    def __init__(self, settings: PacketSettings, topo: Topo, rest: RestAccess | None = None) -> None:
+    def __init__(
+        self, settings: PacketSettings, topo: Topo, data: Path | None = None, rest: RestAccess | None = None
+    ) -> None:
         self.settings = settings
+        self._data = data
         self._topo = topo
         self._stack = ExitStack()
         self._events_read = 0
@@ -46,6 +52,8 @@ class Session:
         try:
             self.run = self._stack.enter_context(RegisteredRun.open())
             self._rest = self._rest or rest_access(self.settings, self.run.path)
+            if self._data is None:
+                self._data = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-")))
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()
@@ -64,9 +72,10 @@ class Session:
         return self.net.plan
 
     @property
-    def folder(self) -> Path:
-        """The run folder of the session, deleted when the session ends."""
-        return self.run.path
+    def data(self) -> Path:
+        """The folder for all that is recorded while the session is up."""
+        assert self._data is not None, "the session is up"
+        return self._data
 
     @property
     def channel_path(self) -> str | None:
@@ -122,16 +131,15 @@ class Session:
             self.controller.process.wait(patience_s)
             raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
-    def new_controller_events(self) -> list[str]:
-        """Complete lines that the controller has added to its events file since the last call."""
+    def new_controller_events(self) -> list[Event]:
+        """Events that the controller has added to its events file since the last call."""
         if self.controller is None or not self.controller.files.events.exists():
             return []
-        with self.controller.files.events.open(encoding="utf-8") as file:
+        with self.controller.files.events.open("rb") as file:
             file.seek(self._events_read)
-            lines = file.readlines()
-            complete = [line for line in lines if line.endswith("\n")]
-            self._events_read += sum(len(line.encode()) for line in complete)
-        return complete
+            complete, newline, _ = file.read().rpartition(b"\n")
+        self._events_read += len(complete + newline)
+        return events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
 
     def _connect(self) -> None:
         controlled = self.plan.controlled
@@ -143,7 +151,7 @@ class Session:
             if not self.net.waitConnected(READY_TIMEOUT_S):
                 raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return
-        self._start_controller(ControllerFiles.written(self.folder, controlled))
+        self._start_controller(ControllerFiles.written(self.run.path, controlled, self.data))
 
     def _start_controller(self, files: ControllerFiles) -> None:
         process = ControllerProcess(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from railyard.ownership import naming, open_text
+
 Source = Literal["run", "agent", "controller", "switch", "link", "edge"]
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -29,6 +31,7 @@ class Event:
     run      point       point (number of the measured point), mode, delay_s, ... (interval)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
+    run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
@@ -125,24 +128,37 @@ class Event:
     def from_line(line: str) -> Event:
         """Read an event that ``to_line`` wrote, also one with the names of version 0.4.0 and before."""
         data = json.loads(line)
-        t, source, kind = data.pop("t"), data.pop("source"), data.pop("kind")
+        t, source, kind = float(data.pop("t")), data.pop("source"), data.pop("kind")
         if "life" in data:
             data["incarnation"] = data.pop("life")
         return Event(t, source, OLD_KINDS.get(kind, kind), data.pop("end", None), data)
 
 
+def events_in(lines: Iterable[str]) -> list[Event]:
+    """The events of lines of a log.
+
+    A line that was cut short by a crash or a full disk is left out; an event ``run cut`` says how many were.
+    """
+    events, cut = [], 0
+    for line in lines:
+        try:
+            if not line.endswith("\n"):
+                raise ValueError("cut short")
+            events.append(Event.from_line(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            cut += 1
+    if cut:
+        events.append(Event(events[-1].t if events else 0.0, "run", "cut", None, {"lines": cut}))
+    return events
+
+
 def read_events(path: Path) -> list[Event]:
-    """All events of a file in order of time, without a last line that a crash cut short."""
-    events = []
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                events.append(Event.from_line(line))
-    return sorted(events, key=lambda e: e.t)
+    """All events of a file in order of time (``events_in``)."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return sorted(events_in(lines), key=lambda e: e.t)
 
 
 def write_events(path: Path, events: Iterable[Event]) -> None:
-    """Append ``events`` to the file ``path``, one line each."""
-    with path.open("a", encoding="utf-8") as out:
-        for event in events:
-            out.write(event.to_line() + "\n")
+    """Append ``events`` to the file ``path``, one line each; ``OSError`` names the file."""
+    with naming(path), open_text(path, "a") as out:
+        out.write("".join(event.to_line() + "\n" for event in events))

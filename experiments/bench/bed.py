@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from mininet.topo import Topo
@@ -65,8 +66,8 @@ class Bed:
     def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
         """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
-        with Emulation(topo, datapath=self.option) as net:
-            files = ControllerFiles.written(Path(net.yard.run_dir), net.plan)
+        with Emulation(topo, datapath=self.option) as net, TemporaryDirectory(prefix="railyard-") as data:
+            files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, Path(data))
             exact = net.datapath != "ovs"
             with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
                 controller.wait_ready()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
@@ -44,9 +46,12 @@ def rail() -> RailTopo:
 
 def control_cost(net: Emulation, count: int) -> ControlCost:
     """Measure ``count`` swaps, and dark times, on a net of ``rail``; ``MachineError`` if the controller notes none."""
-    files = ControllerFiles.written(Path(net.yard.run_dir), net.plan)
     dark: dict[float, list[float]] = {}
-    with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=net.datapath != "ovs") as controller:
+    exact = net.datapath != "ovs"
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-")))
+        files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
+        controller = stack.enter_context(ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact))
         controller.wait_ready()
         with ChannelClient(files.channel) as client:
             swap = sample_of([_rewire(client, shift, 0.0) for shift in range(count)], "swaps of circuits")

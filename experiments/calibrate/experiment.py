@@ -79,6 +79,10 @@ class Calibrate(Experiment[CalibrateSettings]):
         """Measuring needs root, showing does not."""
         return not self.settings.show
 
+    def points(self) -> int:
+        """One row, with all values."""
+        return 1
+
     def run(self, runner: Runner) -> None:
         """Measure (or load) and save the calibration; ``MachineError`` if the machine was too busy to save it."""
         file = self.settings.file

@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 import textwrap
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -187,11 +186,12 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
 
     from experiments.progress import RunProgress
     from experiments.runner import Runner
+    from measure.results.folder import new_folder
 
     with ExitStack() as stack:
         out = getattr(options, "out", None)
         if out is None and experiment.keeps:
-            out = Path("results") / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            out = new_folder(Path("results"), experiment.name)
         folder = out or Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))) / "results"
         runner = Runner(experiment, folder, RunProgress(Console(stderr=True)))
         try:
@@ -236,16 +236,16 @@ def _show(
 
 def _write(place: str, text: str) -> None:
     """Write JSON to a file that belongs to the user who called sudo, or to standard output (``-``)."""
-    from measure.results.ownership import hand_over
+    from railyard.ownership import naming, open_text
 
     if place == "-":
         print(text)
         return
     try:
-        Path(place).write_text(text + "\n", encoding="utf-8")
+        with naming(place), open_text(place, "w", links=True) as out:
+            out.write(text + "\n")
     except OSError as error:
         raise ConfigError(f"{place} cannot be written ({error.strerror}); name another file", key="--json") from None
-    hand_over(Path(place))
 
 
 def check_json(place: str | None) -> None:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from controllers.mesh.switch import STATES
 from experiments.mesh.row import routable_in_words
 from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION, render
-from measure.results.ownership import hand_over
 from measure.results.row import Row
 from railyard.errors import ConfigError
+from railyard.ownership import naming, open_binary
 from topos.mesh import Mesh, leaving_end
 
 Vector = NDArray[np.float64]
@@ -109,10 +109,10 @@ def figure_of_rows(rows: Sequence[Row]) -> Figure:
 def write_figure(path: Path, rows: Sequence[Row]) -> None:
     """Write the figure of rows to a file of the user who called sudo; ``ConfigError`` if it cannot be written."""
     try:
-        path.write_bytes(render(figure_of_rows(rows), path.suffix[1:]))
+        with naming(path), open_binary(path, "wb", links=True) as out:
+            out.write(render(figure_of_rows(rows), path.suffix[1:]))
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror}); name another file", source=str(path)) from None
-    hand_over(path)
 
 
 def colour_of(number: int) -> tuple[str, bool]:

@@ -32,8 +32,8 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
     for managers in MANAGERS:
         session, run = _started(runner, settings, managers)
         runner.progress.begin(f"check-ins, {managers} client managers")
-        with recorded(runner, session, "check-ins") as (_, events):
-            loads = control_load(run, settings.at_once, settings.load_s, GENERATORS)
+        with recorded(runner, session) as (folder, events):
+            loads = control_load(replace(run, folder=folder), settings.at_once, settings.load_s, GENERATORS)
         for found in loads:
             row = _row(settings, "control", managers)
             row.concurrency, row.checkins_per_s = found.clients, found.check_ins_per_s
@@ -47,8 +47,8 @@ def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[Propiu
     """Many accepts at the same moment: no job gets more clients than it asked for."""
     session, run = _started(runner, settings, settings.managers)
     runner.progress.begin(f"{settings.accepts} accepts at the same moment")
-    with recorded(runner, session, "accepts") as (_, events):
-        found = accept_rush(run, settings.accepts)
+    with recorded(runner, session) as (folder, events):
+        found = accept_rush(replace(run, folder=folder), settings.accepts)
     row = _row(settings, "accept", settings.managers)
     row.demand, row.accepted, row.refused = sum(found.demands.values()), sum(found.bound.values()), found.refused
     row.above_demand = sum(max(0, count - found.demands[job]) for job, count in found.bound.items())
@@ -74,7 +74,7 @@ def _started(runner: Runner, settings: PropiusSettings, managers: int) -> tuple[
     profiles = stratified(settings.clients, settings.regions, settings.seed)
     session = runner.session(fabric)
     point = PacketPoint(fabric, settings.five_jobs(), profiles, POLICY, settings.seed)
-    run = edge_run(settings, session, point, session.folder / f"control{runner.next_number()}")
+    run = edge_run(settings, session, point, runner.record.running)
     return session, replace(run, managers=managers)
 
 

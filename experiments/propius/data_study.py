@@ -63,7 +63,7 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
         given = RoundSettings(
             mode, topology == "tree", emulated_size(settings), scale.emulated_s(IDLE_S), settings.scale.time
         )
-        with recorded(runner, session, "tree") as (folder, events):
+        with recorded(runner, session) as (folder, events):
             found = one_round(hosts, given, folder)
             events += found.events
         row = tree_row(settings, topology, mode)
@@ -127,7 +127,7 @@ def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
         runner.progress.begin(f"GET and PUSH over {delay_ms:g} ms")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        with recorded(runner, session, "micro") as (folder, events):
+        with recorded(runner, session) as (folder, events):
             times = request_times(hosts, folder, size=settings.micro_bytes, repetitions=settings.repetitions)
         moved = len(times) * settings.micro_bytes
         for (place, kind), row in micro_rows(settings, delay_ms).items():

@@ -73,7 +73,7 @@ def play(
     """Bring the fabric up if it is not, and run all processes until the jobs have finished or the time is over."""
     session = runner.session(point.fabric)
     number = runner.next_number()
-    folder = session.folder / f"edge{number}"
+    folder = runner.record.point_folder(number)
     run = edge_run(settings, session, point, folder)
     rounds = sum(job.rounds for job in point.jobs)
     runner.progress.begin(title, None, rounds)
@@ -87,7 +87,6 @@ def play(
 
     scale, processes, began = settings.scale.scale(), EdgeProcesses(run), time.monotonic()
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
         with processes, counted(session, folder / "sampler.jsonl", counters):
             before = read_root(run.netns_fds[ROOT])
             with beside(session, processes):
@@ -98,8 +97,9 @@ def play(
     finally:
         events = events_of(folder, counters)
         fields = {"point": number, "mode": title, "fabric": session.plan.fabric}
-        runner.record.add_events([Event(began, "run", "point", time.monotonic(), fields), *events])
+        runner.record.add_events([Event(began, "run", "point", time.monotonic(), fields), *events], folder)
         runner.progress.done()
+    runner.record.remove(folder)
     return PacketResult(
         tuple(events),
         edge_metrics(events),
@@ -116,20 +116,21 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
 
 
 @contextmanager
-def recorded(runner: Runner, session: Session, name: str) -> Iterator[tuple[Path, list[Event]]]:
-    """Count and sample while the block runs: (a new folder for its processes, a list of events).
+def recorded(runner: Runner, session: Session) -> Iterator[tuple[Path, list[Event]]]:
+    """Count and sample while the block runs: (the folder of a new point for its processes, a list of events).
 
     Afterwards the list has all events: those that the block put into it, and those of processes, sampler and counters.
     They are saved whatever happens.
     """
-    folder, counters, events = session.folder / f"{name}{runner.next_number()}", Counted(session), list[Event]()
-    folder.mkdir(mode=0o700)
+    folder = runner.record.point_folder(runner.next_number())
+    counters, events = Counted(session), list[Event]()
     try:
         with counted(session, folder / "sampler.jsonl", counters):
             yield folder, events
     finally:
         events += events_of(folder, counters)
-        runner.record.add_events(events)
+        runner.record.add_events(events, folder)
+    runner.record.remove(folder)
 
 
 def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequence[Event]) -> tuple[int, int] | None:

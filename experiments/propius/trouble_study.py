@@ -73,7 +73,7 @@ def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) ->
     spread_s = scale.emulated_s(_SPREAD_REAL_S)
     given = KillSettings(mode, settings.kills, size, settings.seed, spread_s, idle_s, longest_s, scale.time)
     assert session.plan.edge is not None
-    with recorded(runner, session, "kills") as (folder, events):
+    with recorded(runner, session) as (folder, events):
         found = kill_leaves(DataHosts.of(session.plan.edge, session.netns_fds()), given, folder)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None

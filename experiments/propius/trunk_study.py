@@ -138,7 +138,7 @@ def _measure(
         arbiters=[(region.control_ip, TRUNK_PORT) for region in plan.regions] if optical else (),
         together=False,
     )
-    with recorded(runner, session, "trunk") as (folder, events):
+    with recorded(runner, session) as (folder, events):
         arbiter: AbstractContextManager[object] = nullcontext()
         if delay_ms is not None:
             arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")

@@ -106,7 +106,9 @@ def play(
     specs = [dataclasses.replace(spec, predicted_step_s=predicted[spec.name]) for spec in specs]
     session = runner.session(setting.fabric, new=True)
     runner.progress.say(f"{setting.name} is {setting.system}, {session.plan.ranks} chips")
-    context = RunContext(session, runner.launcher, session.folder / "jobs", scale)
+    number = runner.next_number()
+    folder = runner.record.point_folder(number)
+    context = RunContext(session, runner.launcher, folder, scale)
     jobs = tuple(JobSupervisor(context, spec) for spec in specs)
     job_group = JobGroup(context, jobs, kills, lambda text: runner.progress.say(f"  {text}"), controller_dies_after_s)
     counters, began = Counted(session), time.monotonic()
@@ -117,9 +119,10 @@ def play(
             job_group.run(timeout_s(specs[0], seen, len(kills)))
     finally:
         events = sorted([*context.events(), *counters.events], key=lambda e: e.t)
-        point = {"point": runner.next_number(), "mode": setting.name, "fabric": session.plan.fabric}
-        runner.record.add_events([Event(began, "run", "point", time.monotonic(), point), *events])
+        point = {"point": number, "mode": setting.name, "fabric": session.plan.fabric}
+        runner.record.add_events([Event(began, "run", "point", time.monotonic(), point), *events], folder)
     _keep_checkpoints(runner, jobs)
+    runner.record.remove(folder)
     points = points_of(events, specs, seen)
     seed = session.settings.seed
     return RackResult(tuple(kills), tuple(seen), jobs, tuple(events), tuple(points), counters.delivered, seed)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.session import Session
+from railyard.ownership import make_folder
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events
+from railyard.timeline import Event, read_events, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
@@ -18,6 +19,8 @@ from workloads.agent.launcher import AgentLauncher, AgentTeam
 @dataclass
 class RunContext:
     """Context of a run: ``folder`` holds events and disks of all hosts, ``dead`` are the ranks of killed hosts.
+
+    ``notes`` are the events of the run itself, which are in ``folder`` too.
 
     ``clock`` is the clock of all events, in monotonic seconds.
     """
@@ -31,16 +34,17 @@ class RunContext:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self.folder)
 
     def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
         """Add an event of the run to the timeline, now or at ``t``."""
         self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
+        write_events(self.folder / "run.jsonl", self.notes[-1:])
 
     def disk(self, rank: int) -> str:
         """The folder that represents the disk of a host."""
         path = self.folder / "disks" / f"g{rank}"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path)
         return str(path)
 
     def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
@@ -60,6 +64,6 @@ class RunContext:
 
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
-        controller = self.session.folder / "controller.jsonl"
+        controller = self.session.data / "controller.jsonl"
         files = [*sorted(self.folder.glob("*.jsonl")), *([controller] if controller.exists() else [])]
-        return sorted([*self.notes, *(e for file in files for e in read_events(file))], key=lambda event: event.t)
+        return sorted((e for file in files for e in read_events(file)), key=lambda event: event.t)

@@ -20,6 +20,7 @@ from experiments.racks.predicted_recovery import checkpoint_seconds
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
+from railyard.ownership import hand_over, make_folder
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
@@ -289,10 +290,12 @@ class JobSupervisor:
         living = [rank for rank in self._holders if rank not in self._context.dead]
         if not self.acknowledged or not living:
             return None
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for file in Path(self._context.disk(living[0])).iterdir():
             if f"{self.last_checkpoint:08d}" in file.name:
-                return Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
+                kept = Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
+                hand_over(kept)
+                return kept
         return None
 
     def _watch(self, seen: int) -> None:

@@ -78,6 +78,10 @@ class Rails(Experiment[RailSettings]):
             row.predict(job.prediction(job.fabric.plan(), scale))
             yield row
 
+    def points(self) -> int:
+        """One row for every mode and delay."""
+        return len(self.settings.points())
+
     def run(self, runner: Runner) -> None:
         """Measure every mode at every delay, and add the stall law's step time."""
         settings, points = self.settings, self.settings.points()

@@ -59,6 +59,10 @@ class TrialExperiment(Experiment[T]):
             row.predict(trial, self.scale, self.job(trial).predicted(self.scale))
             yield row
 
+    def points(self) -> int:
+        """One row for every trial."""
+        return len(self.trials)
+
     def run(self, runner: Runner) -> None:
         """Measure all trials of the settings, one after another; ``ConfigError`` for a delay below the floors."""
         if self.floored:

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from typing import BinaryIO
 from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
 from railyard.child import Child, read_settings, stop_requested
 from railyard.errors import ConfigError
+from railyard.ownership import open_binary
 from topos.plan import FabricPlan
 
 MAX_BYTES = 256 << 20
@@ -28,6 +30,8 @@ _ROOM_BYTES = 16 << 20
 """Receive buffer of a packet socket: a tenth of a second at more than 1 Gb/s."""
 _LONGEST_FRAME = 1 << 17
 _PATIENCE_S = 10.0
+_FLUSH_S = 0.5
+"""Packets are in the spool file at most this long after they came."""
 _ETH_P_ALL = 0x0003
 _PACKET_OUTGOING = 4
 _SO_TIMESTAMPNS = 35
@@ -135,17 +139,20 @@ def main() -> None:
     settings = read_settings()
     os.nice(_NICENESS)
     with ExitStack() as stack:
-        out = stack.enter_context(open(settings["spool"], "wb"))
+        out = stack.enter_context(open_binary(settings["spool"], "wb"))
         taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])
         print("ready", flush=True)
-        ended, missed = False, 0
+        ended, missed, flushed = False, 0, time.monotonic()
         while not ended:
             ended = stop_requested(_INTERVAL_S)
             if not spool.full:
                 for number, tapped in enumerate(taps):
                     spool.empty(number, tapped)
                 missed += sum(_missed(tapped) for tapped in taps)
+            if time.monotonic() - flushed > _FLUSH_S:
+                out.flush()
+                flushed = time.monotonic()
     print(json.dumps({"missed": missed, "full": spool.full}), flush=True)
 
 

@@ -16,6 +16,7 @@ from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
 from railyard.child import Child, read_settings, stop_requested
 from railyard.errors import MachineError
+from railyard.ownership import open_text
 from railyard.timeline import Event, read_events
 from topos.kernel.fastpath.offload import tap_name
 from topos.plan import FabricPlan, HostPort, SwitchPlan
@@ -207,7 +208,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
 def main() -> None:
     """Run the sampler process: read settings as one line of JSON, then sample until the next line."""
     settings = read_settings()
-    with open(settings["out"], "a", encoding="utf-8") as out:
+    with open_text(settings["out"], "a") as out:
         _sample(settings, out)
 
 

@@ -2,6 +2,8 @@
 
 It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
 point), ``summary.json`` and ``summary.csv`` (replaced atomically after each point), ``trace.json`` and ``figures/``.
+While the run goes on, ``running/`` has what its processes write: a folder for the point under way, and the
+controller's events and log. A run that was killed leaves it, and its events are read from there.
 """
 
 from __future__ import annotations
@@ -12,19 +14,19 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from measure.results.folder import MANIFEST, FolderLock, manifest_of, not_writable
 from measure.results.manifest import FORMAT, MARK
-from measure.results.ownership import hand_over, hand_over_fd, make_folder
 from measure.results.row import Row
 from railyard.errors import ConfigError
-from railyard.timeline import Event, read_events
+from railyard.ownership import hand_over, make_folder, naming, open_binary
+from railyard.timeline import Event, events_in
 
-MANIFEST, EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS = (
-    "manifest.json",
+EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING = (
     "events.jsonl",
     "summary.json",
     "summary.csv",
@@ -33,6 +35,7 @@ MANIFEST, EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHEC
     "figures",
     "captures",
     "checkpoints",
+    "running",
 )
 
 
@@ -41,31 +44,30 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock: FolderLock | None = None
 
     # ---- making and opening ------------------------------------------------------------------------------------
 
     @staticmethod
     def create(folder: Path, manifest: Mapping[str, Any]) -> Results:
-        """Make a folder with its manifest.
+        """Make a folder with its manifest, locked until ``free`` or the end of this process.
 
-        In a results folder of an earlier run, the files that Railyard wrote are deleted. Raises ``ConfigError`` (key
-        ``out``) for a folder with other content, for a file, and for a place that cannot be written.
+        Raises ``ConfigError`` (key ``out``) for a folder with content or in use, for a file, and for a place that
+        cannot be written; nothing is left there then.
         """
+        results = Results(folder)
+        results._lock = FolderLock.claim(folder)
         try:
-            check_folder(folder)
-            make_folder(folder)
-            results = Results(folder)
-            results._clear()
             results.write_manifest(manifest)
         except OSError as error:
-            place = error.filename or folder
-            raise ConfigError(f"{place} cannot be written ({error.strerror}); name another folder", key="out") from None
+            results._lock.abandon()
+            raise not_writable(folder, error) from None
         return results
 
     @staticmethod
     def open(folder: Path) -> Results:
         """Open an existing results folder; ``ConfigError`` for any other folder and for an unknown format."""
-        found = _manifest_of(folder)
+        found = manifest_of(folder)
         if found is None:
             missing = f"it has no {MANIFEST} by Railyard" if folder.exists() else "it does not exist"
             raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
@@ -76,13 +78,10 @@ class Results:
             )
         return Results(folder)
 
-    def _clear(self) -> None:
-        for name in (EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG):
-            with suppress(FileNotFoundError):
-                (self.folder / name).unlink()
-        for name in (FIGURES, CAPTURES, CHECKPOINTS):
-            if (self.folder / name).is_dir() and not (self.folder / name).is_symlink():
-                shutil.rmtree(self.folder / name)
+    def free(self) -> None:
+        """Give up the lock: the run has ended."""
+        if self._lock is not None:
+            self._lock.free()
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
@@ -91,16 +90,17 @@ class Results:
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """Append events to the file of events, which is closed again when this returns."""
-        fd = os.open(
-            self.folder / EVENTS,
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o644,
-        )
-        with open(fd, "a", encoding="utf-8") as out:
-            hand_over_fd(out.fileno())
-            for event in events:
-                out.write(event.to_line() + "\n")
+        """Append events to the file of events: all of them, or none if that raises ``OSError``."""
+        data = "".join(event.to_line() + "\n" for event in events).encode()
+        path = self.folder / EVENTS
+        with naming(path), open_binary(path, "ab", buffering=0) as out:
+            before = os.fstat(out.fileno()).st_size
+            try:
+                while data:
+                    data = data[out.write(data) :]
+            except OSError:
+                os.ftruncate(out.fileno(), before)
+                raise
 
     def write_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``."""
@@ -122,8 +122,8 @@ class Results:
             draft.unlink()
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            with open(fd, "wb") as out:
-                hand_over_fd(out.fileno())
+            with naming(path), open(fd, "wb") as out:
+                hand_over(out.fileno())
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
@@ -133,17 +133,19 @@ class Results:
             raise
         return path
 
-    def hand_over(self) -> None:
-        """Give the folder and all files in it, also those of other tools, to the caller of sudo."""
-        hand_over(self.folder)
-        for path in self.folder.rglob("*"):
-            hand_over(path)
+    def end_running(self, *, log: bool) -> None:
+        """Remove ``running/``, whose events have been added; ``log``: keep the controller's log in the folder."""
+        running = self.folder / RUNNING
+        if log:
+            with suppress(OSError):
+                (running / CONTROLLER_LOG).replace(self.folder / CONTROLLER_LOG)
+        shutil.rmtree(running, ignore_errors=True)
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
         """Read the manifest of the folder."""
-        return _manifest_of(self.folder) or {}
+        return manifest_of(self.folder) or {}
 
     @property
     def experiment(self) -> str:
@@ -154,9 +156,12 @@ class Results:
         return name
 
     def events(self) -> list[Event]:
-        """Read all recorded events, in order of time."""
-        path = self.folder / EVENTS
-        return read_events(path) if path.exists() else []
+        """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
+
+        An event ``run cut`` tells of lines that were cut short (``railyard.timeline.events_in``).
+        """
+        files = [self.folder / EVENTS, *sorted((self.folder / RUNNING).rglob("*.jsonl"))]
+        return sorted(events_in(_once(files)), key=lambda event: event.t)
 
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
@@ -168,25 +173,17 @@ class Results:
         return rows
 
 
-def check_folder(folder: Path, experiment: str | None = None) -> None:
-    """Raise ``ConfigError`` (key ``out``) for a folder that results of ``experiment`` may not replace.
-
-    That is a file, a folder with content of others, and the results of another experiment.
-    """
-    try:
-        inside = [] if not folder.exists() else list(folder.iterdir())
-    except NotADirectoryError:
-        raise ConfigError(f"{folder} is a file; name a folder", key="out") from None
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be read ({error.strerror}); name another folder", key="out") from None
-    manifest = _manifest_of(folder)
-    if inside and manifest is None:
-        raise ConfigError(
-            f"{folder} is not empty and is not a Railyard results folder; name a new folder or an empty one", key="out"
-        )
-    earlier = _experiment_in(manifest or {})
-    if None not in (experiment, earlier) and earlier != experiment:
-        raise ConfigError(f"{folder} holds results of {earlier}, not of {experiment}; name a new folder", key="out")
+def _once(files: Iterable[Path]) -> Iterator[str]:
+    """The lines of the files; those of the first one are left out in the others, which may still have them."""
+    seen: set[str] = set()
+    for number, file in enumerate(files):
+        with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if number == 0:
+                    seen.add(line)
+                    yield line
+                elif line not in seen:
+                    yield line
 
 
 def plain(value: Any) -> Any:
@@ -206,12 +203,3 @@ def _experiment_in(manifest: Mapping[str, Any]) -> str | None:
     settings = manifest.get("experiment")
     name = settings.get("experiment") if isinstance(settings, Mapping) else None
     return name if isinstance(name, str) else None
-
-
-def _manifest_of(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a Railyard results folder; None for any other folder."""
-    try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and MARK in found else None

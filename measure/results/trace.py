@@ -28,12 +28,12 @@ _THREADS = {
 _THREAD_NAMES = {1: "steps", 2: "phases", 3: "compute", 4: "communication", 5: "waiting for circuits", 6: "notes"}
 _SLOTS = 100
 """Number of thread ids reserved for each thread, for intervals that overlap in it."""
-_SKIPPED = {("link", "bytes"), ("link", "qdisc")}
+_SKIPPED = {("link", "bytes"), ("link", "qdisc"), ("run", "cut")}
 
 
 def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:
     """The trace as plain data for ``json.dump``."""
-    start = min((e.t for e in events), default=0.0)
+    start = min((e.t for e in events if e.kind != "cut"), default=0.0)
     found = _side_by_side([t for e in events if (t := _trace_event(e, start, scale)) is not None])
     return {
         "traceEvents": [*_names(found), *found],

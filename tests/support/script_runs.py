@@ -69,13 +69,12 @@ def wait_for_agents(process: subprocess.Popen[str], rank: int = 0) -> int:
     raise AssertionError("no agent came up")
 
 
-def wait_for_step(process: subprocess.Popen[str], rank: int = 0) -> RegisteredRun:
-    """The run of a script, once a rank has a step behind it and in its file."""
+def wait_for_step(process: subprocess.Popen[str], out: Path, rank: int = 0) -> None:
+    """Wait until a rank of a run into ``out`` has a step behind it and in its file."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        for run in runs_of(process.pid):
-            if any(_has_step(file) for file in run.path.rglob(f"g{rank}.jsonl")):
-                return run
+        if any(_has_step(file) for file in (out / "running").rglob(f"g{rank}.jsonl")):
+            return
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     raise AssertionError("no step was made")

@@ -13,6 +13,7 @@ from typing import Any
 
 from railyard.child import read_settings
 from railyard.errors import MachineError, RailyardError
+from railyard.ownership import open_text
 from railyard.timeline import Event
 from workloads.edge.endpoint import PATIENCE_S, Address, Client
 from workloads.edge.wire import EdgeError
@@ -28,7 +29,7 @@ class EventFile:
     """The events of one process, each written as it happens, so that they outlive the process if it is killed."""
 
     def __init__(self, path: str | Path) -> None:
-        self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - open as long as the process
+        self._file = open_text(path, "a", buffering=1)
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.

@@ -30,7 +30,7 @@ def turning(out: Path, *options: str) -> tuple[subprocess.Popen[str], Registered
     )  # fmt: skip
     wait_for_agents(process)
     (run,) = runs_of(process.pid)
-    events = run.path / "controller.jsonl"
+    events = out / "running" / "controller.jsonl"
     end = time.monotonic() + PATIENCE_S
     while events.read_text().count('"slot"') < SLOTS_BEFORE:
         assert process.poll() is None and time.monotonic() < end, process.communicate()

@@ -73,7 +73,7 @@ def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
         SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out)
     )
     agent = wait_for_agents(process, rank=3)
-    wait_for_step(process)
+    wait_for_step(process, out)
     os.kill(agent, signal.SIGKILL)
     status, _, errors = finish(process)
     assert status == 6, errors
@@ -106,7 +106,7 @@ def test_a_controller_that_dies_is_named(tmp_path: Path) -> None:
 def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: Path, command: str, named: str) -> None:
     modes = ("--modes", "native", "--steps", "500")
     process = start(SCRIPT, "--workload", "smoke", *modes, "--out", str(tmp_path / "r"))
-    wait_for_step(process)
+    wait_for_step(process, tmp_path / "r")
     (child,) = (pid for pid in descendants(process.pid) if command in words_of(pid)[:4])
     began = time.monotonic()
     os.kill(child, signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: P
 def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "results"
     process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
-    wait_for_step(process)
+    wait_for_step(process, out)
     process.send_signal(how)
     status, _, errors = finish(process)
     assert status == 130, errors
@@ -137,7 +137,8 @@ def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
     process = start(
         SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
     )
-    run = wait_for_step(process)
+    wait_for_step(process, tmp_path / "r")
+    (run,) = runs_of(process.pid)
     everybody = [child for pid in descendants(process.pid) if (child := Process.of(pid)) is not None]
     for child in everybody:
         if b"run_watcher" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():

@@ -51,7 +51,7 @@ def edge_of(session: Session) -> EdgePlan:
 def arbiter(session: Session, policy: str, delay_s: float, slot_s: float = 0.0) -> Iterator[Path]:
     """The process of the arbiter while the block runs; its events."""
     control = session.net.netns_fd(session.plan.hosts[CONTROL])
-    events = session.folder / f"trunk-{policy}-{delay_s:g}.jsonl"
+    events = session.data / f"trunk-{policy}-{delay_s:g}.jsonl"
     settings = {
         "netns_fd": control,
         "address": ["0.0.0.0", PORT],

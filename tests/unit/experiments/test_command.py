@@ -75,7 +75,9 @@ def test_an_empty_file_key_means_rails(tmp_path: Path) -> None:
 
 def folder_of(path: Path, experiment: object) -> Results:
     manifest = build_manifest(experiment={}, seed=1, scale=Scale(1.0), plans=[], groups={})
-    return Results.create(path, {**manifest, "experiment": experiment})
+    results = Results.create(path, {**manifest, "experiment": experiment, "ended": "complete"})
+    results.free()
+    return results
 
 
 def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,10 +103,10 @@ def test_a_folder_without_a_row_is_not_faithful(tmp_path: Path, capsys: pytest.C
     assert "no point was measured" in capsys.readouterr().out
 
 
-def test_results_of_another_experiment_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder_of(tmp_path / "a", {"experiment": "rails"}).write("summary.json", "[]")
+def test_results_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(tmp_path / "a", {"experiment": "allocation"}).write("summary.json", "[]")
     assert main(["run", "allocation", "--study", "spares", "--out", str(tmp_path / "a")]) == 2
-    assert "holds results of rails, not of allocation; name a new folder" in capsys.readouterr().err
+    assert "holds the results of a run of " in capsys.readouterr().err
     assert (tmp_path / "a" / "summary.json").read_text() == "[]"
 
 

@@ -3,16 +3,18 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from measure.results.folder import MANIFEST, check_folder, new_folder
 from measure.results.manifest import build_manifest, groups_of, plans_of, scale_of
-from measure.results.results import EVENTS, MANIFEST, SUMMARY, TABLE, Results, check_folder, plain
+from measure.results.results import EVENTS, RUNNING, SUMMARY, TABLE, Results, plain
 from railyard.errors import ConfigError
 from railyard.scale import Scale
-from railyard.timeline import Event
+from railyard.timeline import Event, write_events
 
 
 def _manifest(point: Any) -> dict[str, Any]:
@@ -49,26 +51,61 @@ def test_a_manifest_of_somebody_else_does_not_make_it_ours(tmp_path: Path) -> No
             Results.open(tmp_path)
 
 
-def test_a_new_run_replaces_what_railyard_wrote_and_nothing_else(make_point: Any, tmp_path: Path) -> None:
-    results = Results.create(tmp_path, _manifest(make_point()))
+def test_a_folder_with_results_is_refused_and_stays_as_it_is(make_point: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    results = Results.create(folder, _manifest(make_point()))
+    with pytest.raises(ConfigError, match=f"out: {folder} is in use by a run; name another"):
+        Results.create(folder, _manifest(make_point()))
     results.add_events([Event(1.0, "run", "point")])
-    results.write_rows([{"mode": "native"}], ["mode"])
-    results.write("figures/old.png", b"x")
-    (tmp_path / "notes.txt").write_text("mine")
-    again = Results.create(tmp_path, _manifest(make_point()))
-    assert again.events() == [] and again.rows() == []
-    assert sorted(p.name for p in tmp_path.iterdir()) == [MANIFEST, "notes.txt"]
+    results.free()
+    with pytest.raises(ConfigError, match=rf"{folder} holds the results of a run of \d{{4}}-.*; name a new folder"):
+        Results.create(folder, _manifest(make_point()))
+    assert sorted(p.name for p in folder.iterdir()) == [EVENTS, MANIFEST]
+
+
+def test_the_lock_of_a_killed_run_is_free(make_point: Any, tmp_path: Path) -> None:
+    folder, (read, write) = tmp_path / "out", os.pipe()
+    child = os.fork()
+    if not child:
+        results = Results.create(folder, {**_manifest(make_point()), "process": os.getpid()})
+        os.write(write, b"!")
+        signal.pause()
+        results.free()
+    os.read(read, 1)
+    with pytest.raises(ConfigError, match=rf"is in use by a run \(process {child}\); name another"):
+        check_folder(folder)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with pytest.raises(ConfigError, match="holds the results of a run"):
+        check_folder(folder)
+
+
+def test_names_of_one_second_differ(tmp_path: Path) -> None:
+    names = {new_folder(tmp_path / "results", "rails").name for _ in range(5)}
+    assert len(names) == 5 and all(name.startswith("rails-2") for name in names)
 
 
 def test_what_was_recorded_stays_when_the_run_dies(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
-    results.add_events([Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})])
+    step = Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})
+    results.add_events([step])
     results.write_rows([{"mode": "native", "step_time_s": 1.0}], ["mode", "step_time_s"])
     with (tmp_path / EVENTS).open("a") as out:
         out.write('{"t": 3.0, "sour')
     opened = Results.open(tmp_path)
-    assert [e.kind for e in opened.events()] == ["step"]
+    assert opened.events() == [step, Event(1.0, "run", "cut", None, {"lines": 1})]
     assert opened.rows() == [{"mode": "native", "step_time_s": 1.0}]
+
+
+def test_events_that_a_killed_run_left_are_read_once(make_point: Any, tmp_path: Path) -> None:
+    results = Results.create(tmp_path, _manifest(make_point()))
+    saved, lost = (Event(t, "agent", "step", t + 1, {"rank": 0, "step": 0}) for t in (1.0, 2.0))
+    results.add_events([saved])
+    folder = tmp_path / RUNNING / "point1"
+    folder.mkdir(parents=True)
+    write_events(folder / "g0.jsonl", [saved, lost])
+    (folder / "g1.jsonl").write_text('\x00\x00\n[1]\n{"t": "x"}\n' + "[" * 100_000 + "\n")
+    assert Results.open(tmp_path).events() == [saved, lost, Event(2.0, "run", "cut", None, {"lines": 4})]
 
 
 def test_a_write_that_fails_leaves_the_old_file(

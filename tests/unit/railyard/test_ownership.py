@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.results import ownership
+from railyard import ownership
 
 
 def test_nobody_called_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
