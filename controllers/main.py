@@ -64,6 +64,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--rest", default="none", help="HOST:PORT of the REST server (default: none)")
     add("--rest-token-fd", type=int, metavar="FD", help="descriptor to read the token of the REST server from")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
+    add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args(arguments)
@@ -82,6 +83,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
+    from controllers.openflow.reconnect import Reconnector
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
@@ -116,6 +118,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
     core = ControllerCore(plan, record, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
     set_real_time(threads=True)
+    if options.ovsdb is not None:
+        core.reconnect = Reconnector(options.ovsdb)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()
     if server is not None:

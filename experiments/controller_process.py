@@ -53,7 +53,8 @@ class ControllerProcess:
 
     ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
     (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
-    ``rest_address`` once the controller is ready. ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the
+    database of the switches, if they are to connect again at once after a connection is lost. ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ControllerProcess:
         yard_netns: int,
         rest: RestAccess | None = None,
         exact_barriers: bool = False,
+        ovsdb: Path | None = None,
     ) -> None:
         app.check_installed(framework)
         self.files = files
@@ -73,6 +75,7 @@ class ControllerProcess:
             *("--framework", framework),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),
+            *(["--ovsdb", str(ovsdb)] if ovsdb is not None else []),
         ]
         fds = [yard_netns, ready_write]
         if rest is not None:

@@ -160,6 +160,7 @@ class Session:
             self.net.yard.netns_fd,
             self._rest,
             exact_barriers=self.net.datapath != "ovs",
+            ovsdb=self.net.yard.database,
         )
         self.controller = self._stack.enter_context(process)
         self.run.add_child(self.controller.pid)

@@ -64,6 +64,9 @@ class Event:
     controller stranded  job, number, dead, reason (no spare is left)
     controller latency   rail, cell_latency_us (emulated), latency (whether packets are delayed for it, or the reason
                          why not)
+    switch   left        rail (its connection to the controller was lost; its flows stay as they are)
+    switch   recovered   rail, problem (in words: its connection was lost, or it refused or did not answer a message)
+                         (interval: from then until the switch has confirmed all its flows)
     switch   dropped     rail, packets, bytes, during (number of the reconfiguration)
     link     bytes       interface, rank, lane, tx_bytes, rx_bytes, dropped (counters)
     link     qdisc       interface, rank, lane, dropped (by the queue of the host's end)

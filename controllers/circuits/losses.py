@@ -40,6 +40,10 @@ class Losses:
         """Whether losses of this reconfiguration are counted."""
         return reconfiguration_id in self._darks
 
+    def has_begun(self, reconfiguration_id: int) -> bool:
+        """Whether the first reading of this reconfiguration has come."""
+        return self.counts(reconfiguration_id) and bool(self._darks[reconfiguration_id].readings[0])
+
     def begin(self, reconfiguration_id: int, ports: Iterable[int], xid: int) -> None:
         """Count losses on ``ports``: the first reading was asked for under ``xid``."""
         self._darks[reconfiguration_id] = _Dark(frozenset(ports))

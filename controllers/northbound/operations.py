@@ -85,7 +85,7 @@ class Operations:
             )
         missing = self._datapaths.missing()
         if missing:
-            raise ControlError(f"{missing[0]} has not joined the controller, so no job can start")
+            raise ControlError(f"{missing[0]} {self._datapaths.hopeless(missing[0])}, so no job can start")
         actions = self._engine.register(request.job, load_policy(request.policy, self._plan), now)
         self.pending_replies.registrations[request.job.name] = reply_to
         return actions

@@ -41,10 +41,11 @@ import bottle
 from controllers.northbound import bodies
 from controllers.northbound.messages import AnyRequest, Circuits, Fault, Jobs, Rewire
 from controllers.northbound.rest_server import REFUSED
-from controllers.openflow.core import ANSWER_S, ControllerCore
+from controllers.openflow.core import ControllerCore
+from controllers.openflow.recovery import PATIENCE_S
 from railyard.errors import ConfigError
 
-WAIT_S = ANSWER_S + 590.0
+WAIT_S = PATIENCE_S + 590.0
 """How long a call waits for a change (slow switches need minutes)."""
 MOST_CALLS = 32
 """Calls that are served at once."""

@@ -1,8 +1,8 @@
 """The controller core: passes messages and switch events to the engine, and executes the actions that it returns.
 
 It does not depend on an OpenFlow framework. One lock guards the engine; answers and the timeline are written outside of
-it. ``northbound.operations`` takes requests, ``tuning`` and ``forwarding`` execute actions on switches, and
-``heartbeat_alarm`` checks heartbeats.
+it. ``northbound.operations`` takes requests, ``tuning`` and ``forwarding`` execute actions on switches, ``recovery``
+brings switches back that were away or did not execute a message, and ``heartbeat_alarm`` checks heartbeats.
 """
 
 from __future__ import annotations
@@ -19,19 +19,16 @@ from controllers.engine.engine import Engine
 from controllers.northbound.messages import AnyRequest, header_of, read_request
 from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
-from controllers.openflow import flows
 from controllers.openflow.caches import OPEN_VSWITCH, CacheTimes
 from controllers.openflow.clock import Alarm
-from controllers.openflow.datapaths import Datapaths, Decide, Send, Step, Transaction
+from controllers.openflow.datapaths import Datapaths, Decide, Send, Step
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
+from controllers.openflow.recovery import Recovery
 from controllers.openflow.tuning import Tuning
 from railyard.errors import RailyardError
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-
-ANSWER_S = 10.0
-"""How long a switch may take to reply before the requests that wait for it are refused."""
 
 
 class ControllerCore:
@@ -39,7 +36,8 @@ class ControllerCore:
 
     ``record`` is called with each event of the timeline, ``on_ready`` once all switches have joined. ``clock`` returns
     monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
-    reconfiguration. ``caches`` is how fast packets follow a change of the switches.
+    reconfiguration, ``reconnect`` with the name of a switch that is to connect again. ``caches`` is how fast packets
+    follow a change of the switches.
     """
 
     def __init__(
@@ -61,10 +59,13 @@ class ControllerCore:
         self._alarm = alarm or Alarm()
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
+        self._away: list[str] = []
+        self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back)
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
         self._notes: list[Note] = []
         self.on_darken: Callable[[Darken], None] = lambda darken: None
+        self.reconnect: Callable[[str], None] = lambda switch: None
 
     def start(self) -> None:
         """Start the timers; the process must already be in the network namespace where it stays."""
@@ -108,38 +109,33 @@ class ControllerCore:
             plan = self.datapaths.plan_of(dpid)
             if plan is None:
                 print(f"controller: a switch with dpid {dpid:#x} is not in the plan and is ignored", file=sys.stderr)
-                return ()
-            actions = self._abort_all(plan.name, f"{plan.name} connected again", now)
-            self.datapaths.connect(plan, send)
-            self._fill(plan.name, now)
-            return actions
+            else:
+                self._recovery.joined(plan, send, now)
+            return ()
 
         self._run(join)
 
     def left(self, dpid: int, send: Send) -> None:
-        """Handle the end of the connection behind ``send``: requests that wait for the switch are refused."""
+        """Handle the end of the connection behind ``send``; what waits for the switch goes on when it is back."""
 
         def leave(now: float) -> Iterable[Action]:
             plan = self.datapaths.plan_of(dpid)
             datapath = self.datapaths.connected.get(plan.name) if plan is not None else None
             if plan is None or datapath is None or datapath.send != send:
                 return ()
-            self.datapaths.disconnect(plan.name)
-            lost = self._abort_all(plan.name, f"{plan.name} lost its connection to the controller", now)
-            return [Note("left", now, fields={"rail": plan.name}, source="switch"), *lost]
+            return self._recovery.left(plan.name, now)
 
         self._run(leave)
 
     def answered(self, dpid: int, xid: int) -> None:
-        """Handle a barrier reply: the transaction ``xid`` is complete."""
+        """Handle a barrier reply: the transaction ``xid`` is complete (a repeated reply is ignored)."""
 
         def go_on(now: float) -> Iterable[Action]:
             done = self.datapaths.transactions.pop(xid, None)
             if done is None:
                 return ()
             if done.step == "fill":
-                self.datapaths.connected[done.switch].filled = True
-                return ()
+                return self._recovery.filled(done.switch, now)
             part = self._forwarding.answered if done.step == "route" else self._tuning.step_done
             return part(done, now)
 
@@ -147,12 +143,7 @@ class ControllerCore:
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
         """Handle an error message: the transaction ``xid`` was refused."""
-
-        def give_up(now: float) -> Iterable[Action]:
-            failed = self.datapaths.transactions.pop(xid, None)
-            return () if failed is None else self._failed(failed, f"refused a message ({reason})", now)
-
-        self._run(give_up)
+        self._run(lambda now: self._not_executed(xid, f"refused a message ({reason})", now, at_once=False))
 
     def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
         """Handle the counters of the ports of a switch."""
@@ -181,10 +172,13 @@ class ControllerCore:
     def send(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
     ) -> bool:
-        """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
+        """Send ``build(xid)`` to switch ``name``; False if it cannot be sent now (``Recovery``)."""
         xid = self.datapaths.send(name, step, build, now, reconfiguration_id)
         if xid:
-            self._alarm.at(now + ANSWER_S, lambda: self._run(lambda later: self._overdue(xid, later)), rough=True)
+            wait_s = self._recovery.answer_s(name)
+            problem = f"did not answer within {wait_s:g} s"
+            overdue: Decide = lambda later: self._not_executed(xid, problem, later, at_once=True)  # noqa: E731
+            self._alarm.at(now + wait_s, lambda: self._run(overdue), rough=True)
         return bool(xid)
 
     def later(self, moment: float, decide: Decide) -> None:
@@ -202,10 +196,13 @@ class ControllerCore:
             self._execute(decide(now), now)
             answers, pending_replies.answers = pending_replies.answers, []
             notes, self._notes = self._notes, []
+            away, self._away = self._away, []
             if self._on_ready is not None and self.datapaths.complete:
                 ready, self._on_ready = self._on_ready, None
         for (requester, request_id), answer in answers:
             requester.answer(request_id, answer)
+        for name in away:
+            self.reconnect(name)
         for note in notes:
             self._record(note.event())
         if ready is not None:
@@ -237,31 +234,14 @@ class ControllerCore:
         else:
             self.later(ends.at - early_s, lambda now: at_time(self.engine.end_slot(ends, max(now, ends.at)), ends.at))
 
-    def _fill(self, name: str, now: float) -> None:
-        device = self.engine.optical.switches.get(name)
-        circuits = [c.ports for c in device.up] if device is not None else []
-        plan, routes = self.datapaths.connected[name].plan, self.engine.routing.held.get(name)
-        self.send(name, "fill", lambda xid: flows.fill(plan, circuits, xid, routes), now)
+    def _not_executed(self, xid: int, problem: str, now: float, *, at_once: bool) -> Iterable[Action]:
+        failed = self.datapaths.transactions.pop(xid, None)
+        if failed is not None:
+            self._recovery.not_executed(failed, problem, now, at_once=at_once)
+        return ()
 
-    def _overdue(self, xid: int, now: float) -> Iterable[Action]:
-        late = self.datapaths.transactions.pop(xid, None)
-        return () if late is None else self._failed(late, f"did not answer within {ANSWER_S:g} s", now)
-
-    def _failed(self, transaction: Transaction, problem: str, now: float) -> Iterable[Action]:
-        """Abort a transaction that a switch did not execute, and fill the switch again to have a known state."""
-        name = transaction.switch
-        print(f"controller: {name} {problem}", file=sys.stderr)
-        if transaction.step == "fill":
-            return ()
-        part = self._forwarding if transaction.step == "route" else self._tuning
-        actions = part.refused(transaction, f"{name} {problem}", now)
-        if name in self.datapaths.connected:
-            self._fill(name, now)
-        return actions
-
-    def _abort_all(self, name: str, reason: str, now: float) -> list[Action]:
-        """Abort everything that is under way on a switch."""
-        return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]
+    def _ask_back(self, name: str) -> None:
+        self._away.append(name)
 
 
 def at_time(actions: Iterable[Action], moment: float) -> list[Action]:

@@ -38,13 +38,30 @@ class Transaction:
 
 
 @dataclass
+class Trouble:
+    """A switch that is away or did not execute what it was sent, ``since`` when, and the latest ``problem`` in words.
+
+    ``tries``: how often it was sent its flows since then. ``given_up``: nothing waits for it any more.
+    """
+
+    since: float
+    problem: str
+    tries: int = 0
+    given_up: bool = False
+
+
+@dataclass
 class Datapath:
-    """One connected switch; ``filled`` once it holds the flows that the engine expects of it."""
+    """One connected switch; ``filled`` once it holds the flows that the engine expects of it.
+
+    ``outdated``: these flows have changed since they were sent, so they must be sent again.
+    """
 
     plan: SwitchPlan
     send: Send
     caches: CacheTimes = OPEN_VSWITCH
     filled: bool = False
+    outdated: bool = False
     trips: dict[Step, list[float]] = field(default_factory=dict)
     """The last round trips of the messages of each step, in seconds."""
     changed_at: float = float("-inf")
@@ -81,6 +98,7 @@ class Datapaths:
         self._xids = itertools.count(FIRST_XID)
         self.connected: dict[str, Datapath] = {}
         self.transactions: dict[int, Transaction] = {}
+        self.troubles: dict[str, Trouble] = {}
 
     def next_xid(self) -> int:
         """A new transaction id, never used before."""
@@ -98,10 +116,19 @@ class Datapaths:
         )
 
     def missing(self) -> list[str]:
-        """The switches that are not connected and filled."""
-        return [
-            s.name for s in self._by_dpid.values() if s.name not in self.connected or not self.connected[s.name].filled
-        ]
+        """The switches that have not joined, or were away for too long; not those that are expected back."""
+        return [s.name for s in self._by_dpid.values() if not self.is_filled(s.name) and self.hopeless(s.name)]
+
+    def is_filled(self, name: str) -> bool:
+        """Whether switch ``name`` is connected and holds the flows that the engine expects of it."""
+        return name in self.connected and self.connected[name].filled
+
+    def hopeless(self, name: str) -> str:
+        """The reason in words why nothing can wait for ``name``, which is not filled; empty if it is expected back."""
+        trouble = self.troubles.get(name)
+        if trouble is not None:
+            return trouble.problem if trouble.given_up else ""
+        return "has not joined the controller"
 
     def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
         """Record a (new) connection of a switch, which has to be filled."""
@@ -112,6 +139,10 @@ class Datapaths:
     def disconnect(self, name: str) -> None:
         """Forget a switch whose connection has ended, and its transactions."""
         self.connected.pop(name, None)
+        self.forget_transactions(name)
+
+    def forget_transactions(self, name: str) -> None:
+        """Forget the transactions with switch ``name``: a reply to one of them means nothing any more."""
         self.transactions = {x: t for x, t in self.transactions.items() if t.switch != name}
 
     def send(
@@ -138,7 +169,7 @@ class DatapathSender(Protocol):
     def send(
         self, name: str, step: Step, build: Callable[[int], bytes], now: float, reconfiguration_id: int = 0
     ) -> bool:
-        """Send ``build(xid)`` to switch ``name``; False if it is not connected. No reply in time is a refusal."""
+        """Send ``build(xid)`` to switch ``name``; False if it cannot be sent now (``Recovery``)."""
 
     def later(self, moment: float, decide: Decide) -> None:
         """Call ``decide`` at time ``moment``, under the lock, and execute the actions that it returns."""

@@ -212,19 +212,26 @@ def forward(table: Mapping[str, int | None], xid: int) -> bytes:
 
 
 def fill(
-    switch: SwitchPlan, circuits: Iterable[tuple[int, int]], xid: int, routes: Mapping[str, int] | None = None
+    switch: SwitchPlan,
+    circuits: Iterable[tuple[int, int]],
+    xid: int,
+    routes: Mapping[str, int] | None = None,
+    rotating: Mapping[int, str] | None = None,
 ) -> bytes:
     """The bundle that replaces all flows of a switch when it joins: forwarding, or circuits in both directions.
 
     ``routes`` (destination MAC -> port) are the routes of an electrical switch that also leads to hosts of other
-    switches.
+    switches. ``rotating`` are the ports whose circuit is of a rotation, with the MAC address of the host.
     """
     bodies = [no_flows()]
     if switch.kind == "electrical":
         table = {port.mac: port.number for port in switch.ports} if routes is None else routes
         bodies += [forward_flow(mac, port) for mac, port in table.items()]
-    for a, b in circuits:
-        bodies += (circuit_flow(a, b), circuit_flow(b, a))
+    macs = rotating or {}
+    for pair in circuits:
+        for port, peer in (pair, pair[::-1]):
+            rotates = peer in macs
+            bodies.append(rotation_circuit_flow(port, peer, macs[peer]) if rotates else circuit_flow(port, peer))
     return bundle(bodies, xid)
 
 

@@ -33,24 +33,34 @@ class Forwarding:
         waiting.discard(done.switch)
         return () if waiting else self._end(done.reconfiguration_id, now)
 
-    def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
-        """Abort a re-routing whose table a switch refused."""
-        return self._give_up(failed.reconfiguration_id, reason, now)
+    def resumed(self, switch: str, now: float) -> list[Action]:
+        """Go on after ``switch`` has confirmed all its flows, and so its tables of all re-routings."""
+        actions: list[Action] = []
+        for number in [number for number, waiting in self._waiting.items() if switch in waiting]:
+            self._waiting[number].discard(switch)
+            if not self._waiting[number]:
+                actions += self._end(number, now)
+        return actions
 
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
-        """Abort the re-routings that wait for ``switch``, whose connection has ended."""
+        """Abort the re-routings that wait for ``switch``, which is away for too long."""
         numbers = [number for number, waiting in self._waiting.items() if switch in waiting]
         return [action for number in numbers for action in self._give_up(number, reason, now)]
 
     def _send(self, number: int, now: float) -> Iterable[Action]:
         update = self._sender.engine.routes_due(number)
         waiting = self._waiting[number] = set[str]()
+        datapaths, hopeless = self._sender.datapaths, ""
         for name, table in update.tables.items():
             is_dead = name in update.dead
-            if self._sender.send(name, "route", partial(flows.forward, table), now, 0 if is_dead else number):
-                waiting.update(() if is_dead else (name,))
-            elif not is_dead:
-                return self._give_up(number, f"{name} is not connected to the controller", now)
+            if not self._sender.send(name, "route", partial(flows.forward, table), now, 0 if is_dead else number):
+                if name in datapaths.connected:
+                    datapaths.connected[name].outdated = True
+                reason = "" if is_dead else datapaths.hopeless(name)
+                hopeless = hopeless or (reason and f"{name} {reason}")
+            waiting.update(() if is_dead else (name,))
+        if hopeless:
+            return self._give_up(number, hopeless, now)
         return () if waiting else self._end(number, now)
 
     def _end(self, number: int, now: float) -> Iterable[Action]:

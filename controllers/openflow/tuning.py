@@ -24,10 +24,17 @@ _PERMITS_TRAFFIC = Ack, Registered, Rewired
 
 @dataclass
 class _Running:
-    """A reconfiguration under way, and the time at which its ports went dark."""
+    """A reconfiguration under way, and the time at which its ports went dark.
+
+    ``attempt``: how often its orders were begun again, since the switch was in trouble (``recovery``).
+    ``failing_since``: when its switch first did not execute one of its orders, for the reason ``problem``.
+    """
 
     action: Darken
     dark_since: float | None = None
+    attempt: int = 0
+    failing_since: float | None = None
+    problem: str = ""
 
 
 class Tuning:
@@ -37,19 +44,29 @@ class Tuning:
         self._sender = sender
         self._under_way: dict[int, _Running] = {}
         self._losses = Losses()
+        self._rotating: dict[str, set[int]] = {}
+        """Ports of each switch whose circuit is of a rotation."""
 
     def begin(self, action: Darken, now: float) -> Iterable[Action]:
-        """Send the bundle that makes the ports of a reconfiguration dark."""
-        number = action.reconfiguration_id
+        """Send the bundle that makes the ports of a reconfiguration dark; it waits for a switch that is in trouble."""
+        number, datapaths = action.reconfiguration_id, self._sender.datapaths
+        reason = "" if datapaths.is_filled(action.switch) else datapaths.hopeless(action.switch)
+        if reason:
+            return self._sender.engine.failed(number, f"{action.switch} {reason}", now)
         self._under_way[number] = _Running(action)
+        return self._darken(number, now)
+
+    def _darken(self, number: int, now: float) -> Iterable[Action]:
+        running = self._under_way[number]
+        action = running.action
         tuned = action.ports & action.after.ports
-        counted = action.delay_s >= SHORTEST_DARK_S
+        counted = action.delay_s >= SHORTEST_DARK_S and not self._losses.has_begun(number)
 
         def build(xid: int) -> bytes:
             rotation_ports = self._sender.datapaths.connected[action.switch].rotation_ports
             change = replace(action, delay_s=0.0) if self._at_once(action) else action
             bundle = flows.darken(change, xid, self._macs(action.switch) if action.quiet else None, rotation_ports)
-            if action.not_before is not None:
+            if action.not_before is not None and not running.attempt:
                 bundle = encode(NotBefore(xid, action.not_before)) + bundle
             if action.quiet:
                 rotation_ports |= dict.fromkeys(tuned, number)
@@ -58,10 +75,9 @@ class Tuning:
             self._losses.begin(number, tuned, xid)
             return bundle + flows.port_stats_request(xid)
 
-        if self._sender.send(action.switch, "darken", build, now, number):
-            return self._end_dark(number, now) if self._ends_with_order(action) else ()
-        self._forget(number)
-        return self._sender.engine.failed(number, f"{action.switch} is not connected to the controller", now)
+        if self._sender.send(action.switch, "darken", build, now, number) and self._ends_with_order(running):
+            return self._end_dark(number, running.attempt, now)
+        return ()
 
     def step_done(self, done: Transaction, now: float) -> Iterable[Action]:
         """Go on with a reconfiguration after the reply to its ``darken`` or ``end_dark``."""
@@ -69,9 +85,10 @@ class Tuning:
         datapath, running = sender.datapaths.connected[done.switch], self._under_way.get(number)
         if running is None:
             return ()  # its first order was refused
-        action = running.action
+        action, attempt = running.action, running.attempt
+        running.failing_since = None
         caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
-        if done.step == "darken" or not self._keeps_time(action):
+        if done.step == "darken" or not self._keeps_time(running):
             datapath.learn(done.step, now - done.sent_at)
         if done.step == "darken" and not action.quiet:
             # a port that only lost its circuit may have been given a rotation flow by a later reconfiguration
@@ -79,18 +96,18 @@ class Tuning:
                 if datapath.rotation_ports.get(port, number) < number:
                     del datapath.rotation_ports[port]
         delay_s = action.delay_s
-        if done.step == "darken" and action.not_before is not None:
+        if done.step == "darken" and action.not_before is not None and not attempt:
             now = max(action.not_before, now - REPLY_S)
         if done.step == "darken" and delay_s > 0 and not self._at_once(action):
-            running.dark_since = now
-            if self._ends_with_order(action):
+            running.dark_since = now if running.dark_since is None else running.dark_since
+            if self._ends_with_order(running):
                 return ()
             lead = min(delay_s, datapath.caches.quiet_lead_s) if action.quiet else 0.0
-            keeps_time, early_s = self._keeps_time(action), datapath.caches.early_s or 0.0
-            end = now + delay_s - lead - (early_s if keeps_time else datapath.trip_s("end_dark"))
+            keeps_time, early_s = self._keeps_time(running), datapath.caches.early_s or 0.0
+            end = running.dark_since + delay_s - lead - (early_s if keeps_time else datapath.trip_s("end_dark"))
             if self._losses.counts(number):
-                sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number))
-            sender.later(end, lambda t: self._end_dark(number, t))
+                sender.later(end - lead_s(len(datapath.plan.ports)), lambda _: self._count(number, attempt))
+            sender.later(end, lambda t: self._end_dark(number, attempt, t))
             return ()
         if action.quiet:
             if running.dark_since is None and delay_s > 0:
@@ -110,14 +127,47 @@ class Tuning:
         running = self._under_way.pop(number, None)
         if running is None:
             return []
+        action, tuned = running.action, running.action.ports & running.action.after.ports
+        rotating = self._rotating.setdefault(action.switch, set())
+        rotating -= action.ports
+        rotating |= tuned if action.quiet else set()
         packets, size = self._losses.end(number)
         lost = [_dropped(running.action.switch, packets, size, number, now)] if packets else []
         return [*lost, *self._sender.engine.reconfigured(number, now, since=running.dark_since, until=until)]
 
-    def refused(self, failed: Transaction, reason: str, now: float) -> Iterable[Action]:
-        """Abort a reconfiguration that its switch refused."""
-        self._forget(failed.reconfiguration_id)
-        return self._sender.engine.failed(failed.reconfiguration_id, reason, now)
+    # ---- switches in trouble ----------------------------------------------------------------------------------
+
+    def rotating(self, switch: str) -> frozenset[int]:
+        """The ports of ``switch`` whose circuit is of a rotation."""
+        return frozenset(self._rotating.get(switch, ()))
+
+    def not_executed(self, number: int, problem: str, now: float) -> None:
+        """Take note that a switch has not executed an order of a reconfiguration."""
+        running = self._under_way.get(number)
+        if running is not None:
+            running.failing_since = now if running.failing_since is None else running.failing_since
+            running.problem = problem
+
+    def give_up_overdue(self, switch: str, since: float, now: float) -> list[Action]:
+        """Abort the reconfigurations whose orders ``switch`` has not executed since ``since`` or longer."""
+        actions: list[Action] = []
+        for number, running in list(self._under_way.items()):
+            failing_since = running.failing_since
+            if running.action.switch == switch and failing_since is not None and failing_since <= since:
+                self._forget(number)
+                actions += self._sender.engine.failed(number, f"{switch} {running.problem}", now)
+        return actions
+
+    def resumed(self, switch: str, now: float) -> list[Action]:
+        """Begin the orders of all reconfigurations under way on ``switch`` again, whose ports have no flow now.
+
+        A dark time that has begun does not begin again.
+        """
+        actions: list[Action] = []
+        for number in [n for n, running in self._under_way.items() if running.action.switch == switch]:
+            self._under_way[number].attempt += 1
+            actions += self._darken(number, now)
+        return actions
 
     def lost(self, switch: str, reason: str, now: float) -> list[Action]:
         """Abort all reconfigurations that are under way on ``switch``."""
@@ -131,34 +181,38 @@ class Tuning:
         """Take a reading of port counters that was asked for under ``xid``."""
         self._losses.read(xid, counts)
 
-    def _count(self, number: int) -> Iterable[Action]:
+    def _count(self, number: int, attempt: int) -> Iterable[Action]:
         """Ask for the second reading of the port counters of a reconfiguration."""
         datapaths, running = self._sender.datapaths, self._under_way.get(number)
-        datapath = datapaths.connected.get(running.action.switch) if running is not None else None
+        is_current = running is not None and running.attempt == attempt
+        datapath = datapaths.connected.get(running.action.switch) if running is not None and is_current else None
         if datapath is not None:
             xid = datapaths.next_xid()
             self._losses.again(number, xid)
             datapath.send(flows.port_stats_request(xid))
         return ()
 
-    def _end_dark(self, number: int, now: float) -> Iterable[Action]:
-        if number not in self._under_way:
+    def _end_dark(self, number: int, attempt: int, now: float) -> Iterable[Action]:
+        running = self._under_way.get(number)
+        if running is None or running.attempt != attempt:
             return ()
-        name = self._under_way[number].action.switch
-        action = self._under_way[number].action
-        dark_s = action.delay_s if self._keeps_time(action) else None
-        if self._sender.send(name, "end_dark", lambda xid: flows.end_dark(number, xid, dark_s), now, number):
-            return ()
-        return self.lost(name, f"{name} is not connected to the controller", now)
+        name = running.action.switch
+        dark_s = running.action.delay_s if self._keeps_time(running) else None
+        self._sender.send(name, "end_dark", lambda xid: flows.end_dark(number, xid, dark_s), now, number)
+        return ()
 
-    def _keeps_time(self, action: Darken) -> bool:
-        """Whether the switch itself ends the dark time of ``action`` when it is over."""
-        return self._sender.datapaths.caches.early_s is not None and not action.quiet
+    def _keeps_time(self, running: _Running) -> bool:
+        """Whether the switch itself ends the dark time of a reconfiguration when it is over.
 
-    def _ends_with_order(self, action: Darken) -> bool:
+        It counts from when it held the dark flows first, which it has forgotten if they were removed meanwhile.
+        """
+        exact = self._sender.datapaths.caches.early_s is not None
+        return exact and not running.action.quiet and not running.attempt
+
+    def _ends_with_order(self, running: _Running) -> bool:
         """Whether the end of a dark time is ordered together with its beginning, since it is so short."""
         early_s = self._sender.datapaths.caches.early_s
-        return self._keeps_time(action) and 0 < action.delay_s <= (early_s or 0.0)
+        return self._keeps_time(running) and 0 < running.action.delay_s <= (early_s or 0.0)
 
     def _at_once(self, action: Darken) -> bool:
         """Whether circuits are installed at the beginning of a short delay, at whose end ranks send, as they are told.

@@ -124,6 +124,7 @@ def running(topology: Topo, framework: str, rest: bool = False) -> Iterator[Fabr
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         access = RestAccess("127.0.0.1:0", TOKEN, folder / "token") if rest else None
-        with ControllerProcess(files, framework, net.yard.netns_fd, access, net.datapath != "ovs") as controller:
+        exact, database = net.datapath != "ovs", net.yard.database
+        with ControllerProcess(files, framework, net.yard.netns_fd, access, exact, database) as controller:
             controller.wait_ready()
             yield Fabric(net, controller)

@@ -116,6 +116,11 @@ class PrivateOvs:
         return {"OVS_RUNDIR": place, "OVS_LOGDIR": place, "OVS_DBDIR": place}
 
     @property
+    def database(self) -> Path:
+        """The socket of the database of this instance."""
+        return self.run_dir / "db.sock"
+
+    @property
     def pids(self) -> dict[str, int]:
         """Process id of each daemon that was started, by its name."""
         return {name: child.pid for name, child in self._children.items()}
@@ -128,12 +133,11 @@ class PrivateOvs:
         need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
         subprocess.run(["ovsdb-tool", "create", str(database), str(_SCHEMA)], check=True, capture_output=True)
-        path = self.run_dir / "db.sock"
-        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{path}"])
-        self._db = self._connect(path)
+        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{self.database}"])
+        self._db = self._connect(self.database)
         other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}
         self._root = self._db.transact(insert("Open_vSwitch", {"other_config": as_map(other)}))[0]["uuid"]
-        self._spawn("ovs-vswitchd", [f"unix:{path}"])
+        self._spawn("ovs-vswitchd", [f"unix:{self.database}"])
         if self.own_dir != self.run_dir:  # ovs-appctl looks in the run folder
             for name in ("ovs-vswitchd.pid", f"ovs-vswitchd.{self.pids['ovs-vswitchd']}.ctl"):
                 (self.run_dir / name).symlink_to(self.own_dir / name)

@@ -1,0 +1,144 @@
+"""Brings switches back that were away, refused a message or did not reply: their flows are sent again, then the rest.
+
+A switch is in *trouble* from then until it has confirmed its flows, which ``flows.fill`` sets all at once to what the
+engine wants. Ports of reconfigurations under way have no flow in it, so they are dark; these are then sent again. What
+is begun meanwhile waits. After ``PATIENCE_S`` all that waits for the switch is refused, and what comes later is refused
+at once, but the switch is taken back whenever it returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+
+from controllers.engine.actions import Action, Note
+from controllers.openflow import flows
+from controllers.openflow.datapaths import Datapath, DatapathSender, Send, Transaction, Trouble
+from controllers.openflow.forwarding import Forwarding
+from controllers.openflow.tuning import Tuning
+from topos.plan import SwitchPlan
+
+PATIENCE_S = 10.0
+"""How long a switch may be away, or not execute its messages, before the requests that wait for it are refused."""
+ANSWER_S = 1.0
+"""How long a reply is waited for, or a refused message kept back, before it is sent again; doubled each time."""
+LONGEST_S = 8.0
+"""Longest time between two attempts."""
+RECONNECT_S = 0.25
+"""How long a switch may take to connect again before it is asked once more; doubled each time."""
+
+
+class Recovery:
+    """The switches in trouble (``Datapaths.troubles``). ``reconnect(name)`` has a switch connect again at once."""
+
+    def __init__(
+        self, sender: DatapathSender, tuning: Tuning, forwarding: Forwarding, reconnect: Callable[[str], None]
+    ) -> None:
+        self._sender = sender
+        self._datapaths = sender.datapaths
+        self._tuning = tuning
+        self._forwarding = forwarding
+        self._reconnect = reconnect
+
+    def answer_s(self, name: str) -> float:
+        """How long to wait for the reply of a switch."""
+        trouble = self._datapaths.troubles.get(name)
+        tries = 0 if trouble is None else min(trouble.tries, 10)
+        return float(min(LONGEST_S, ANSWER_S * 2**tries))
+
+    # ---- what happens to a switch -----------------------------------------------------------------------------
+
+    def joined(self, plan: SwitchPlan, send: Send, now: float) -> None:
+        """Fill a switch that has connected."""
+        self._datapaths.connect(plan, send)
+        self._fill(plan.name, now)
+
+    def left(self, name: str, now: float) -> list[Action]:
+        """Handle the end of the connection of a switch."""
+        self._datapaths.disconnect(name)
+        trouble = self._begin(name, "lost its connection to the controller", now)
+        self._ask_back(name, trouble, RECONNECT_S, now)
+        return [Note("left", now, fields={"rail": name}, source="switch")]
+
+    def not_executed(self, failed: Transaction, problem: str, now: float, *, at_once: bool) -> None:
+        """Send the flows of a switch again that has not executed a message, ``at_once`` or after a while."""
+        name = failed.switch
+        print(f"controller: {name} {problem}; its flows are sent again", file=sys.stderr)
+        wait_s = self.answer_s(name)
+        trouble = self._begin(name, problem, now)
+        trouble.tries += 1
+        if failed.step in ("darken", "end_dark"):
+            self._tuning.not_executed(failed.reconfiguration_id, problem, now)
+        datapath = self._datapaths.connected[name]
+        datapath.filled = False
+        self._datapaths.forget_transactions(name)
+        if not at_once:
+            self._sender.later(now + wait_s, lambda later: self._fill_again(name, datapath, later))
+            return
+        self._fill(name, now)
+        if trouble.tries > 1:
+            self._reconnect(name)  # perhaps nothing passes this connection any more
+
+    def filled(self, name: str, now: float) -> Iterable[Action]:
+        """Handle the confirmation of a switch that it has its flows: go on with what is under way on it."""
+        datapath = self._datapaths.connected[name]
+        refused = self._tuning.give_up_overdue(name, now - PATIENCE_S, now)
+        if datapath.outdated or refused:
+            self._fill(name, now)
+            return refused
+        datapath.filled = True
+        datapath.circuits_to_caches_s(now)
+        trouble = self._datapaths.troubles.pop(name, None)
+        actions = [*self._forwarding.resumed(name, now), *self._tuning.resumed(name, now)]
+        if trouble is None:
+            return actions
+        fields = {"rail": name, "problem": trouble.problem}
+        return [Note("recovered", trouble.since, now, fields, source="switch"), *actions]
+
+    # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str, problem: str, now: float) -> Trouble:
+        trouble = self._datapaths.troubles.get(name)
+        if trouble is None:
+            trouble = self._datapaths.troubles[name] = Trouble(now, problem)
+            begun = trouble
+            self._sender.later(now + PATIENCE_S, lambda later: self._give_up(name, begun, later))
+        trouble.problem = problem
+        return trouble
+
+    def _give_up(self, name: str, trouble: Trouble, now: float) -> Iterable[Action]:
+        """Refuse all that waits for a switch which is still in the same trouble."""
+        if self._datapaths.troubles.get(name) is not trouble:
+            return ()
+        print(f"controller: {name} {trouble.problem}, and was not back within {PATIENCE_S:g} s", file=sys.stderr)
+        trouble.given_up = True
+        if name in self._datapaths.connected:
+            self._datapaths.connected[name].outdated = True
+        reason = f"{name} {trouble.problem}"
+        return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]
+
+    def _ask_back(self, name: str, trouble: Trouble, wait_s: float, now: float) -> Iterable[Action]:
+        """Have a switch connect again, and once more if it has not after a while."""
+        away = self._datapaths.troubles.get(name) is trouble and name not in self._datapaths.connected
+        if away:
+            self._reconnect(name)
+        if away and not trouble.given_up:
+            self._sender.later(now + wait_s, lambda later: self._ask_back(name, trouble, 2 * wait_s, later))
+        return ()
+
+    def _fill_again(self, name: str, datapath: Datapath, now: float) -> Iterable[Action]:
+        """Fill a switch, unless it has connected again meanwhile."""
+        if self._datapaths.connected.get(name) is datapath:
+            self._fill(name, now)
+        return ()
+
+    def _fill(self, name: str, now: float) -> None:
+        """Send a switch all the flows that the engine wants now, but those of reconfigurations under way."""
+        datapath, engine = self._datapaths.connected[name], self._sender.engine
+        datapath.filled = datapath.outdated = False
+        device, routes = engine.optical.switches.get(name), engine.routing.held.get(name)
+        circuits = [circuit.ports for circuit in device.up] if device is not None else []
+        rotating = self._tuning.rotating(name)
+        datapath.rotation_ports = {port: 0 for ports in circuits for port in ports if port in rotating}
+        macs = {port.number: port.mac for port in datapath.plan.ports if port.number in datapath.rotation_ports}
+        self._sender.send(name, "fill", lambda xid: flows.fill(datapath.plan, circuits, xid, routes, macs), now)
