@@ -53,8 +53,9 @@ class ControllerProcess:
 
     ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
     (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
-    ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the
-    database of the switches, if they are to connect again at once after a connection is lost. ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the database of the switches,
+    if they are to connect again at once after a connection is lost. ``MachineError`` if the OpenFlow ``framework`` is
+    not installed.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ class ControllerCore:
 
     ``record`` is called with each event of the timeline, ``on_ready`` once all switches have joined. ``clock`` returns
     monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
-    reconfiguration, ``reconnect`` with the name of a switch that is to connect again. ``caches`` is how fast packets
-    follow a change of the switches.
+    reconfiguration, ``reconnect`` with the name of a switch that is to connect again and a function that says
+    whether it still has to. ``caches`` is how fast packets follow a change of the switches.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class ControllerCore:
         self._alarm = alarm or Alarm()
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
-        self._away: list[str] = []
+        self._away: list[tuple[str, Callable[[], bool]]] = []
         self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back)
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
         self._notes: list[Note] = []
         self.on_darken: Callable[[Darken], None] = lambda darken: None
-        self.reconnect: Callable[[str], None] = lambda switch: None
+        self.reconnect: Callable[[str, Callable[[], bool]], None] = lambda switch, needed: None
 
     def start(self) -> None:
         """Start the timers; the process must already be in the network namespace where it stays."""
@@ -201,8 +201,8 @@ class ControllerCore:
                 ready, self._on_ready = self._on_ready, None
         for (requester, request_id), answer in answers:
             requester.answer(request_id, answer)
-        for name in away:
-            self.reconnect(name)
+        for name, needed in away:
+            self.reconnect(name, needed)
         for note in notes:
             self._record(note.event())
         if ready is not None:
@@ -241,7 +241,8 @@ class ControllerCore:
         return ()
 
     def _ask_back(self, name: str) -> None:
-        self._away.append(name)
+        datapath = self.datapaths.connected.get(name)
+        self._away.append((name, lambda: self.datapaths.connected.get(name) is datapath))
 
 
 def at_time(actions: Iterable[Action], moment: float) -> list[Action]:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from railyard.errors import MachineError
 from topos.kernel.ovsdb import Ovsdb
 
 _TIMEOUT_S = 5.0
+_WAKE_S, _WAKES = 0.005, (1, 0, 1, 0)
+"""Open vSwitch does not wait for the hello of a controller: it looks up to a second later, unless it is woken, as by a
+change of its database."""
 
 
 def other_spelling(target: str) -> str:
@@ -29,7 +34,7 @@ def other_spelling(target: str) -> str:
     return f"{kind}:{host}:0{port}" if not port.startswith("0") else f"{kind}:{host}:{port[1:]}"
 
 
-def connect_again(database: Ovsdb, bridge: str) -> None:
+def connect_again(database: Ovsdb, bridge: str, sleep: Callable[[float], None] = time.sleep) -> None:
     """Have ``bridge`` connect to its controller at once; a bridge with several controllers is left alone.
 
     ``MachineError`` or ``OSError`` if the database does not answer.
@@ -40,11 +45,15 @@ def connect_again(database: Ovsdb, bridge: str) -> None:
     if row[0] != "uuid":
         return
     it = [["_uuid", "==", row]]
-    (controller,) = database.transact({"op": "select", "table": "Controller", "where": it, "columns": ["target"]})[0][
-        "rows"
-    ]
-    target = other_spelling(controller["target"])
-    database.transact({"op": "update", "table": "Controller", "where": it, "row": {"target": target}})
+    columns = ["target", "max_backoff"]
+    select = {"op": "select", "table": "Controller", "where": it, "columns": columns}
+    (controller,) = database.transact(select)[0]["rows"]
+    change = {"target": other_spelling(controller["target"])}
+    database.transact({"op": "update", "table": "Controller", "where": it, "row": change})
+    for more_ms in _WAKES:
+        sleep(_WAKE_S)
+        change = {"max_backoff": controller["max_backoff"] + more_ms}
+        database.transact({"op": "update", "table": "Controller", "where": it, "row": change})
 
 
 class Reconnector:
@@ -52,17 +61,19 @@ class Reconnector:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._wanted: queue.SimpleQueue[tuple[str, Callable[[], bool]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="reconnect", daemon=True).start()
 
-    def __call__(self, bridge: str) -> None:
-        """Have ``bridge`` connect again, soon."""
-        self._wanted.put(bridge)
+    def __call__(self, bridge: str, needed: Callable[[], bool]) -> None:
+        """Have ``bridge`` connect again, soon, unless that is not ``needed`` any more: it ends a connection it has."""
+        self._wanted.put((bridge, needed))
 
     def _run(self) -> None:
         database: Ovsdb | None = None
         while True:
-            bridge = self._wanted.get()
+            bridge, needed = self._wanted.get()
+            if not needed():
+                continue
             try:
                 database = database or Ovsdb(self._path, _TIMEOUT_S)
                 connect_again(database, bridge)

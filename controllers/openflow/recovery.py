@@ -20,7 +20,7 @@ from topos.plan import SwitchPlan
 
 PATIENCE_S = 10.0
 """How long a switch may be away, or not execute its messages, before the requests that wait for it are refused."""
-ANSWER_S = 1.0
+ANSWER_S = 0.5
 """How long a reply is waited for, or a refused message kept back, before it is sent again; doubled each time."""
 LONGEST_S = 8.0
 """Longest time between two attempts."""

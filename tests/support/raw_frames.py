@@ -20,6 +20,7 @@ from mininet.topo import Topo
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
+from experiments.session import OPENFLOW
 from railyard.timeline import Event, read_events
 from topos.kernel import namespaces
 from topos.kernel.emulation import Emulation
@@ -117,14 +118,15 @@ class Fabric:
 
 
 @contextmanager
-def running(topology: Topo, framework: str, rest: bool = False) -> Iterator[Fabric]:
-    """A fabric with our controller, and its REST interface if ``rest``."""
-    with Emulation(topology) as net:
+def running(topology: Topo, framework: str, rest: bool = False, **emulation: Any) -> Iterator[Fabric]:
+    """A fabric with our controller, and its REST interface if ``rest``; ``emulation``: arguments of ``Emulation``."""
+    with Emulation(topology, **emulation) as net:
         folder = Path(net.yard.run_dir)
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         access = RestAccess("127.0.0.1:0", TOKEN, folder / "token") if rest else None
         exact, database = net.datapath != "ovs", net.yard.database
         with ControllerProcess(files, framework, net.yard.netns_fd, access, exact, database) as controller:
-            controller.wait_ready()
+            if net.openflow in (None, OPENFLOW):
+                controller.wait_ready()
             yield Fabric(net, controller)
