@@ -41,12 +41,14 @@ class Transaction:
 class Trouble:
     """A switch that is away or did not execute what it was sent, ``since`` when, and the latest ``problem`` in words.
 
-    ``tries``: how often it was sent its flows since then. ``given_up``: nothing waits for it any more.
+    ``tries``: how often it was sent its flows since then. ``away_since``: when it lost its connection, until it has
+    another. ``given_up``: nothing waits for it any more.
     """
 
     since: float
     problem: str
     tries: int = 0
+    away_since: float | None = None
     given_up: bool = False
 
 

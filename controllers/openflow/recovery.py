@@ -2,8 +2,8 @@
 
 A switch is in *trouble* from then until it has confirmed its flows, which ``flows.fill`` sets all at once to what the
 engine wants. Ports of reconfigurations under way have no flow in it, so they are dark; these are then sent again. What
-is begun meanwhile waits. After ``PATIENCE_S`` all that waits for the switch is refused, and what comes later is refused
-at once, but the switch is taken back whenever it returns.
+is begun meanwhile waits. After ``PATIENCE_S`` (``AWAY_S`` without a connection) all that waits for the switch is
+refused, and what comes later is refused at once, but the switch is taken back whenever it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from controllers.openflow.tuning import Tuning
 from topos.plan import SwitchPlan
 
 PATIENCE_S = 10.0
-"""How long a switch may be away, or not execute its messages, before the requests that wait for it are refused."""
+"""How long a switch may not execute its messages before the requests that wait for it are refused."""
+AWAY_S = 5.0
+"""How long a switch may be away before they are."""
 ANSWER_S = 0.5
 """How long a reply is waited for, or a refused message kept back, before it is sent again; doubled each time."""
 LONGEST_S = 8.0
@@ -51,13 +53,17 @@ class Recovery:
     def joined(self, plan: SwitchPlan, send: Send, now: float) -> None:
         """Fill a switch that has connected."""
         self._datapaths.connect(plan, send)
+        if plan.name in self._datapaths.troubles:
+            self._datapaths.troubles[plan.name].away_since = None
         self._fill(plan.name, now)
 
     def left(self, name: str, now: float) -> list[Action]:
         """Handle the end of the connection of a switch."""
         self._datapaths.disconnect(name)
         trouble = self._begin(name, "lost its connection to the controller", now)
+        trouble.away_since = now
         self._ask_back(name, trouble, RECONNECT_S, now)
+        self._sender.later(now + AWAY_S, lambda later: self._give_up(name, trouble, later, away_since=now))
         return [Note("left", now, fields={"rail": name}, source="switch")]
 
     def not_executed(self, failed: Transaction, problem: str, now: float, *, at_once: bool) -> None:
@@ -106,11 +112,13 @@ class Recovery:
         trouble.problem = problem
         return trouble
 
-    def _give_up(self, name: str, trouble: Trouble, now: float) -> Iterable[Action]:
-        """Refuse all that waits for a switch which is still in the same trouble."""
-        if self._datapaths.troubles.get(name) is not trouble:
+    def _give_up(self, name: str, trouble: Trouble, now: float, away_since: float | None = None) -> Iterable[Action]:
+        """Refuse all that waits for a switch which is still in the same trouble, or still away (``away_since``)."""
+        if self._datapaths.troubles.get(name) is not trouble or trouble.given_up:
             return ()
-        print(f"controller: {name} {trouble.problem}, and was not back within {PATIENCE_S:g} s", file=sys.stderr)
+        if away_since is not None and trouble.away_since != away_since:
+            return ()
+        print(f"controller: {name} {trouble.problem}, and was not back in time", file=sys.stderr)
         trouble.given_up = True
         if name in self._datapaths.connected:
             self._datapaths.connected[name].outdated = True

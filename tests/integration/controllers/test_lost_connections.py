@@ -79,14 +79,13 @@ def test_a_splice_goes_on_after_a_reset(framework: str, datapath: str) -> None:
         people.register(Job("A", (Group("A", "dp", ring),), "x", DELAY_S), "lumion")
         took = {}
         for seen, disturb in enumerate((nothing, reset_midway, reset_before, lose_a_reply, hold_up)):
-            before, dead = proxy.accepted, ring[seen % 4]
+            dead = ring[seen % 4]
             began = time.monotonic()
             people.call("failed", rank=dead, cause="test")
             disturb(proxy)
             news = people.call("watch", job="A", seen=seen)
             took[disturb.__name__] = time.monotonic() - began
             assert news["state"] == "replaced"
-            assert proxy.accepted > before or disturb not in (reset_midway, reset_before)
             ring = news["members"]["A"]
         forget_caches(fabric.net)
         assert reaches(fabric.net, ring[seen % 4], 1) == [(ring[(seen + 1) % 4], 0)]

@@ -25,7 +25,6 @@ class Proxy:
         self.passes = threading.Event()
         self.passes.set()
         self.loses: Callable[[bytes], bool] = lambda message: False
-        self.accepted = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         with namespaces.inside(netns_fd):
             self._listener = socket.create_server(inside)
@@ -43,7 +42,6 @@ class Proxy:
                     switch.close()
                     controller.close()
                     continue
-                self.accepted += 1
                 self._pairs.append((switch, controller))
                 for source, sink, lose in ((switch, controller, True), (controller, switch, False)):
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

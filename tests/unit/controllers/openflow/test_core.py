@@ -22,7 +22,7 @@ from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.caches import OPEN_VSWITCH
 from controllers.openflow.datapaths import Datapath
-from controllers.openflow.recovery import PATIENCE_S
+from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError, MachineError
 from railyard.protocol import encode
 
@@ -96,7 +96,7 @@ def test_a_switch_that_stays_away_is_named_to_everybody_who_waits_and_is_taken_b
     world.core.left(0x10000, world.sends[0x10000])
     began = world.clock()
     assert world.wait(0)["error"] == "group pp-s0-d0-r0: rail0 lost its connection to the controller"
-    assert world.clock() - began == pytest.approx(PATIENCE_S)
+    assert world.clock() - began == pytest.approx(AWAY_S)
     world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
     assert world.wait("again")["error"] == "rail0 lost its connection to the controller"
     world.ask("job", op="register", policy="opus", job=Job("k", pipeline_groups(2, 2), "x", 0.0))
