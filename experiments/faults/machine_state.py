@@ -1,0 +1,63 @@
+"""The state of the machine that runs must leave as it was: interfaces, mounts, settings, sockets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSCTLS = (
+    *("net/core/rmem_max", "net/core/wmem_max", "net/core/rmem_default", "net/core/wmem_default"),
+    *("net/core/netdev_max_backlog", "net/core/somaxconn", "net/core/optmem_max"),
+    *("net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/ipv4/tcp_mem", "net/ipv4/ip_forward"),
+    *("net/ipv4/tcp_congestion_control", "net/ipv4/tcp_slow_start_after_idle", "net/ipv4/ip_local_port_range"),
+    *("net/ipv4/neigh/default/gc_thresh1", "net/ipv4/neigh/default/gc_thresh2", "net/ipv4/neigh/default/gc_thresh3"),
+    *("net/ipv4/route/max_size", "net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"),
+    *("kernel/pty/max", "kernel/pid_max", "kernel/threads-max", "kernel/sched_rt_runtime_us", "fs/file-max"),
+    *("fs/pipe-max-size", "fs/inotify/max_user_instances", "vm/max_map_count", "vm/overcommit_memory"),
+)
+"""Settings of the machine that Mininet, Open vSwitch or Railyard have a reason to change."""
+
+
+def setting(name: str) -> str:
+    """The value of a setting of the machine; empty if the kernel has none of this name."""
+    try:
+        return " ".join((Path("/proc/sys") / name).read_text().split())
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """A view of the machine: names of its network interfaces, mount points, and settings."""
+
+    interfaces: frozenset[str]
+    mounts: frozenset[str]
+    settings: tuple[str, ...]
+
+    @staticmethod
+    def now(own: Path) -> MachineState:
+        """The state of the machine now, as this process sees it, without mounts in the folder ``own``."""
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        places = (line.split()[4] for line in lines)
+        return MachineState(
+            frozenset(os.listdir("/sys/class/net")),
+            frozenset(place for place in places if not place.startswith(f"{own}/")),
+            tuple(setting(name) for name in SYSCTLS),
+        )
+
+    def changes(self, later: MachineState) -> list[str]:
+        """What is different at a ``later`` time; interfaces and mounts that have gone do not count."""
+        found = [f"interface {name}" for name in sorted(later.interfaces - self.interfaces)]
+        found += [f"mount {place}" for place in sorted(later.mounts - self.mounts)]
+        for name, before, after in zip(SYSCTLS, self.settings, later.settings, strict=True):
+            if before != after:
+                found.append(f"setting {name} was {before} and is {after}")
+        return found
+
+
+def sockets_in(folder: Path) -> list[str]:
+    """Unix sockets that are bound to a path in ``folder``, as the kernel lists them for the namespace of the caller."""
+    lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
+    paths = [line.split(maxsplit=7)[7] for line in lines if len(line.split(maxsplit=7)) > 7]
+    return [f"socket {path}" for path in paths if path.startswith(f"{folder}/")]

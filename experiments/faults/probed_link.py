@@ -1,0 +1,96 @@
+"""A job over delayed links with a train of probes beside it: the run in which probes and relays are disturbed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
+
+from experiments.experiment import Experiment
+from experiments.job_point import Fabric, JobPoint
+from experiments.report import FAITHFUL, Column, Report, Table
+from experiments.settings import PacketSettings, UnscaledSection
+from experiments.trials.trial import Trial, TrialFabric
+from measure.live.packets import Tap
+from measure.live.probe import ProbeTrain
+from measure.metrics.checks import Check, Verdict
+from measure.results.row import MeasuredRow
+from topos.rails import RailTopo
+from workloads.collectives.catalog import schedule
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
+
+DELAY_MS = 1.0
+STEPS = 30
+COMPUTE_S = 0.05
+PROBES_S = 1.5
+_LOST_SHARE = 0.01
+_TITLE = "all-reduce over delayed links"
+
+
+class ProbedLinkSettings(PacketSettings):
+    """The settings that all experiments with packets share; rates are those on the wire."""
+
+    ack_timeout_s: float = 15.0
+    scale: UnscaledSection = UnscaledSection()
+
+
+@dataclass(kw_only=True)
+class ProbedLinkRow(MeasuredRow):
+    """The steps of the job, and the probes that arrived beside it."""
+
+    steps: Annotated[int, "steps of the job"]
+    probes: Annotated[int, "probes that were sent"]
+    probes_arrived: Annotated[int, "probes that arrived"]
+
+
+class ProbedLink(Experiment[ProbedLinkSettings]):
+    """A small job over delayed links, and probes over the same links while it runs."""
+
+    name = "probed-link"
+    Settings = ProbedLinkSettings
+    rows = (ProbedLinkRow,)
+
+    @cached_property
+    def job(self) -> JobPoint:
+        """The point: all-reduces of two ranks, on a fabric whose links hold each packet for ``DELAY_MS``."""
+        fabric = TrialFabric(ranks=2)
+        trial = Trial(schedule("all_reduce", 2, "ring"), 4096, fabric, compute_s=COMPUTE_S)
+        options = {**fabric.options(self.scale), "delay_ms": DELAY_MS}
+        delayed = Fabric("delayed links", ("delayed links",), lambda: RailTopo(**options))
+        return replace(trial.job_point(self.scale, STEPS, self.settings.seed), fabric=delayed, predicted_on=None)
+
+    def check(self) -> None:
+        """Build the job."""
+        _ = self.job
+
+    def run(self, runner: Runner) -> None:
+        """Measure the one point, with probes from rank 0 to rank 1 in its first ``PROBES_S`` seconds."""
+        session = runner.session(self.job.fabric)
+        ports = [session.plan.rail_of(0).port(rank, 0) for rank in (0, 1)]
+        taps = [Tap(fd, port.interface) for fd, port in zip(session.netns_fds(), ports, strict=False)]
+        with ProbeTrain(taps[0], ports[1].mac, {"rank 1": taps[1]}, seconds=PROBES_S) as train:
+            found = runner.measure(self.job, _TITLE)
+            sent, received = train.probes()
+        arrived = len(set(received["rank 1"]))
+        row = ProbedLinkRow(steps=found.metrics.steps, probes=len(sent), probes_arrived=arrived)
+        row.at(self.scale, self.settings.seed)
+        row.count(found.delivered)
+        row.judge(_with_probes(found.verdict, len(sent), arrived))
+        runner.add(row)
+
+    @classmethod
+    def report(cls) -> Report:
+        """One table of one row."""
+        columns = (Column("steps", "steps", "d"), Column("probes", "probes", "d"),
+                   Column("arrived", "probes_arrived", "d"), FAITHFUL)  # fmt: skip
+        return Report(tables=lambda rows: [Table(_TITLE, columns, rows)], point=lambda row: _TITLE)
+
+
+def _with_probes(verdict: Verdict, sent: int, arrived: int) -> Verdict:
+    """The verdict, with a check that the probes arrived."""
+    share = 1 - arrived / sent if sent else 1.0
+    ok = share <= _LOST_SHARE
+    check = Check("probes", share, _LOST_SHARE, "of probes", ok, f"{sent - arrived} of {sent} probes were lost")
+    return Verdict(verdict.faithful and ok, (*verdict.checks, check))

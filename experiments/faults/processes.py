@@ -1,0 +1,147 @@
+"""The processes of a run as others see them: which they are, and all that they hold on the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from topos.kernel.run_watcher import Process
+
+MARK = "RAILYARD_FAULT"
+"""Environment variable of a victim, which its processes inherit; its value is the same for no two victims."""
+_PROC = Path("/proc")
+_MODULES = {
+    "controllers.main": "controller",
+    "topos.kernel.fastpath.process": "fast path",
+    "workloads.agent.launcher_server": "agent launcher",
+    "measure.live.sampler": "sampler",
+    "measure.live.probe": "probe",
+    "topos.kernel.delay_relay": "delay relay",
+    "topos.kernel.run_watcher": "watcher",
+}
+"""Modules of the processes of a run, and what those are called."""
+
+
+def role_of(comm: str, arguments: list[str]) -> str:
+    """What a process of a run is, by its name for ``ps`` and its command line; empty for others.
+
+    An agent is a copy of its launcher under another name.
+    """
+    if comm.startswith("railyard-g"):
+        return "agent"
+    if comm in ("ovs-vswitchd", "ovsdb-server"):
+        return comm
+    for module, role in _MODULES.items():
+        path = module.replace(".", "/") + ".py"
+        if any(argument == module or argument.endswith(path) for argument in arguments):
+            return role
+    return ""
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file of a process in ``/proc``; empty if it has ended."""
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""
+
+
+def role(pid: int) -> str:
+    """What the process ``pid`` of a run is; empty for others."""
+    arguments = _read(pid, "cmdline").decode(errors="replace").split("\0")
+    return role_of(_read(pid, "comm").decode(errors="replace").strip(), arguments)
+
+
+def _path_of(pid: int) -> Path:
+    """The first folder of the environment variable PYTHONPATH of a process."""
+    for entry in _read(pid, "environ").split(b"\0"):
+        if entry.startswith(b"PYTHONPATH="):
+            return Path(os.fsdecode(entry[11:]).split(os.pathsep)[0])
+    return Path()
+
+
+def children_of(pid: int) -> Iterator[int]:
+    """All descendants of ``pid``, nearest first in each branch."""
+    for thread in _names(_PROC / str(pid) / "task"):
+        for child in map(int, _read(pid, f"task/{thread}/children").split()):
+            yield child
+            yield from children_of(child)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def all_pids() -> list[int]:
+    """The ids of all processes of the machine."""
+    return [int(name) for name in _names(_PROC) if name.isdigit()]
+
+
+def namespace_of(pid: int, kind: str = "net") -> str:
+    """The namespace of a process, such as ``net:[4026531840]``; empty if it has ended."""
+    with suppress(OSError):
+        return os.readlink(_PROC / str(pid) / "ns" / kind)
+    return ""
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, shortened; its name if it has none."""
+    words = _read(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
+    return (words or _read(pid, "comm").decode(errors="replace").strip())[:120]
+
+
+@dataclass
+class Family:
+    """A run with all processes that it has or had, also those that no longer descend from it.
+
+    ``mark`` is the value of ``MARK`` in the environment of its processes.
+    """
+
+    main: Process
+    mark: str
+    seen: dict[Process, str] = field(default_factory=dict)
+    """Role of every process that was seen."""
+    paths: dict[Process, Path] = field(default_factory=dict)
+    """The first folder in which each of these processes, if it is a Python child, looks for modules."""
+
+    def look(self) -> None:
+        """Note the processes that descend from the run now."""
+        self._note([self.main.pid, *children_of(self.main.pid)])
+
+    def look_everywhere(self) -> None:
+        """Note the processes that have the mark of the run, also those that descend from it no longer."""
+        wanted = f"{MARK}={self.mark}".encode()
+        self._note([pid for pid in all_pids() if wanted in _read(pid, "environ").split(b"\0")])
+        self.look()
+
+    def look_inside(self) -> None:
+        """Note the processes that are in a network namespace of the run, whoever started them, while the run lives."""
+        self.look_everywhere()
+        held = self._namespaces()
+        inside = [pid for pid in all_pids() if namespace_of(pid) in held]
+        if held <= self._namespaces():  # else the kernel may have used a number again
+            self._note(inside)
+
+    def _namespaces(self) -> set[str]:
+        """The network namespaces in which processes of the run are, other than that of the machine."""
+        return {namespace_of(process.pid) for process in self.alive()} - {"", namespace_of(os.getpid())}
+
+    def _note(self, pids: list[int]) -> None:
+        for pid in pids:
+            process = Process.of(pid)
+            if process is None or (pid == self.main.pid and process != self.main):
+                continue
+            if not self.seen.get(process):  # a process gets its name only when its program starts
+                self.seen[process] = "main" if process == self.main else role(pid)
+                if self.seen[process] in _MODULES.values() and self.seen[process] != "watcher":
+                    self.paths[process] = _path_of(pid)
+
+    def alive(self, role: str = "") -> list[Process]:
+        """The processes that run now, or those of a ``role``, in the order in which they were seen."""
+        return [process for process, has in self.seen.items() if (not role or has == role) and process.alive]

@@ -1,0 +1,97 @@
+"""Report of the faults experiment: a table of the faults that did not go well, and counts of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from experiments.faults.soak_row import Growth, growths
+from experiments.report import Column, Report, Table
+from measure.results.row import Row
+
+_SENTENCE_WIDTH = 60
+
+
+def _seen(row: Row) -> str:
+    """How a run ended: its status, or that it hung or was not tried."""
+    if row["ok"] is None:
+        return "not possible"
+    return "hung" if row["status"] is None else str(row["status"])
+
+
+_FAULTS = (
+    Column("no", "number", "d"),
+    Column("fault", "fault", left=True),
+    Column("phase", "phase", left=True),
+    Column("expected", "expected", left=True),
+    Column("seen", _seen),
+    Column("left", lambda row: "yes" if row["left_behind"] else "no", left=True),
+    Column("clean\ns", "cleaned_s", ".1f"),
+    Column("ok", "ok", left=True),
+    Column("records\nlost", "records_lost", "d", wide=True),
+    Column("verdict", "verdict", left=True, wide=True),
+    Column("sentence", lambda row: row["sentence"][:_SENTENCE_WIDTH], left=True, wide=True),
+)
+_GROWTH = (
+    Column("process", lambda row: row["growth"].process, left=True),
+    Column("uses", lambda row: row["growth"].what.replace("_", " "), left=True),
+    Column("after\nwarm-up", lambda row: row["growth"].first, ".0f"),
+    Column("at the\nend", lambda row: row["growth"].last, ".0f"),
+    Column("a\npoint", lambda row: row["growth"].per_point, ".3g"),
+    Column("change\n%", lambda row: row["growth"].share * 100, "+.1f"),
+    Column("flat", lambda row: row["growth"].flat, left=True),
+)
+
+
+def soaked(rows: Sequence[Row]) -> list[Growth]:
+    """How the use of the machine grew in a long run; empty for a campaign."""
+    return growths([row for row in rows if "descriptors" in row])
+
+
+def failed(rows: Sequence[Row]) -> bool:
+    """Whether a run did not end as documented, or used more and more of the machine."""
+    return any(row.get("ok") is False for row in rows) or any(not growth.flat for growth in soaked(rows))
+
+
+def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """The table of the faults in their order, or of the use of the machine."""
+    made = [row for row in rows if "fault" in row]
+    if made:
+        yield Table("faults", _FAULTS, made)
+    found = soaked(rows)
+    if found:
+        yield Table(f"use of the machine in {len(rows)} points", _GROWTH, [{"growth": growth} for growth in found])
+
+
+def findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    """The counts of all faults, and for each that failed what was wrong and the command that repeats it."""
+    made = [row for row in rows if row.get("ok") is not None]
+    if not made:
+        return
+    slowest = max((row["cleaned_s"] or 0.0 for row in made), default=0.0)
+    yield (
+        f"{len(made)} faults: {sum(row['ok'] for row in made)} ok; "
+        f"{sum(_hung(row) for row in made)} hangs, {sum(row['traceback'] for row in made)} tracebacks, "
+        f"{sum(bool(row['left_behind']) for row in made)} with leftovers (slowest clean after {slowest:.1f} s), "
+        f"{sum(row['records_lost'] for row in made)} acknowledged records lost, "
+        f"{sum(_false(row) for row in made)} falsely faithful."
+    )
+    missing = [row for row in rows if row.get("ok", True) is None]
+    for sentence in dict.fromkeys(row["sentence"] for row in missing):
+        count = sum(row["sentence"] == sentence for row in missing)
+        yield f"{count} faults {sentence}"
+    for row in made:
+        if not row["ok"]:
+            repeat = f"railyard run faults --seed {row['seed']} --only {row['number']}"
+            yield f"{row['number']}: {'; '.join(row['wrong'])}. Again: {repeat}"
+
+
+def _hung(row: Row) -> bool:
+    return "hang" in row["wrong"]
+
+
+def _false(row: Row) -> bool:
+    return any(text.startswith("faithful") for text in row["wrong"])
+
+
+REPORT = Report(tables=tables, findings=findings)

@@ -1,0 +1,60 @@
+"""Processes of a run are known by their role, and found also when they descend from it no longer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from experiments.faults.fault import LIVES
+from experiments.faults.processes import MARK, Family, role_of
+from topos.kernel.run_watcher import Process
+
+
+@pytest.mark.parametrize(
+    ("comm", "arguments", "role"),
+    [
+        ("ovs-vswitchd", ["ovs-vswitchd", "unix:db.sock"], "ovs-vswitchd"),
+        ("setpriv", ["setpriv", "--pdeathsig", "KILL", "ovs-vswitchd"], ""),
+        ("python3", ["/bin/python3", "-P", "-m", "controllers.main", "--plan"], "controller"),
+        ("python3", ["/bin/python3", "-I", "/x/topos/kernel/run_watcher.py"], "watcher"),
+        ("python3", ["python3", "-m", "workloads.agent.launcher_server", "5"], "agent launcher"),
+        ("railyard-g3", ["python3", "-m", "workloads.agent.launcher_server", "5"], "agent"),
+        ("bash", ["bash", "controllers.main.txt"], ""),
+    ],
+)
+def test_roles(comm: str, arguments: list[str], role: str) -> None:
+    assert role_of(comm, arguments) == role
+    assert role == "" or role in LIVES
+
+
+@pytest.fixture
+def orphan() -> Iterator[tuple[Process, str]]:
+    """A process that descends from none of this test, with the mark of a run in its environment."""
+    mark = f"test-{os.getpid()}"
+    sleeper = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=-3).pid)"
+    started = subprocess.run(
+        [sys.executable, "-c", sleeper], env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, check=True
+    )
+    process = Process.of(int(started.stdout))
+    assert process is not None
+    yield process, mark
+    os.kill(process.pid, 9)
+
+
+def test_an_orphan_is_found_by_its_mark(orphan: tuple[Process, str]) -> None:
+    process, mark = orphan
+    me = Process.of(os.getpid())
+    assert me is not None
+    family = Family(me, mark)
+    family.look()
+    assert process not in family.seen
+    end = time.monotonic() + 10.0
+    while process not in family.seen and time.monotonic() < end:  # its program may not have started yet
+        family.look_everywhere()
+    assert process in family.alive() and me in family.alive("main")
+    assert me not in family.alive("agent")

@@ -1,0 +1,79 @@
+"""The report of a campaign and of a long run: 80 columns, counts, and the command that repeats a failure."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from experiments.faults.expectation import Outcome
+from experiments.faults.experiment import Faults, FaultsSettings
+from experiments.faults.fault import chosen
+from experiments.faults.report import REPORT, failed
+from experiments.faults.row import FaultRow
+from experiments.faults.soak_row import SoakRow, growths
+from experiments.faults.victims import victim_of
+from experiments.report import show
+from measure.results.results import plain
+from measure.results.row import Row
+
+
+def campaign() -> list[Row]:
+    rows = []
+    for fault in chosen(1, 60):
+        row = FaultRow.of(fault, victim_of(fault).name)
+        row.judge(fault, Outcome(None, "") if fault.number == 7 else Outcome(3, "railyard: x", cleaned_s=0.5))
+        row.ok = fault.number != 7
+        rows.append(row)
+    rows[9].ok, rows[9].sentence = None, "not possible here: the tool ss is missing"
+    found: list[Row] = plain([row.to_json() for row in rows])
+    return found
+
+
+def printed(rows: list[Row]) -> str:
+    console = Console(file=StringIO(), width=80)
+    show(REPORT, rows, {}, packets=False, console=console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_table_fits_into_a_terminal_and_a_failure_says_how_to_repeat_it() -> None:
+    text = printed(campaign())
+    assert "…" not in text
+    assert "59 faults: 58 ok; 1 hangs, 0 tracebacks" in text
+    assert "1 faults not possible here: the tool ss is missing" in text
+    assert "railyard run faults --seed 1 --only 7" in " ".join(text.split())
+
+
+def test_the_exit_status_is_1_if_a_run_did_not_end_as_documented() -> None:
+    experiment = Faults(FaultsSettings())
+    rows = campaign()
+    assert experiment.status(rows) == 1
+    assert experiment.status([row for row in rows if row["ok"] is not False]) == 0
+    assert experiment.status([]) == 1
+
+
+def soak(memory_per_point: float, points: int = 400) -> list[Row]:
+    rows = [
+        SoakRow(
+            point=point,
+            descriptors={"main": 40},
+            memory_bytes={"main": round(1e8 + memory_per_point * point)},
+            run_folder_bytes=1000,
+            processes=7,
+        )
+        for point in range(points)
+    ]
+    found: list[Row] = plain([row.to_json() for row in rows])
+    return found
+
+
+def test_what_grows_in_a_long_run_is_found() -> None:
+    assert not failed(soak(0.0))
+    assert not failed(soak(5e3))
+    growing = soak(5e4)
+    assert failed(growing)
+    (grown,) = [each for each in growths(growing) if not each.flat]
+    assert (grown.process, grown.what) == ("main", "memory_bytes")
+    assert abs(grown.per_point - 5e4) < 4e3
+    assert "use of the machine in 400 points" in printed(growing)
+    assert growths(soak(0.0, points=2)) == []
