@@ -8,12 +8,14 @@ parent process unless ``--orphan`` is given.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -91,11 +93,11 @@ def _run(options: argparse.Namespace) -> NoReturn:
         events = open_text(options.events, "a", buffering=1)
     except OSError as error:
         raise ConfigError(f"{options.events} cannot be written: {error.strerror}", key="events") from error
-    writing = threading.Lock()
+    writing, numbers = threading.Lock(), itertools.count(_lines(options.events))
 
     def record(event: Event) -> None:
-        with writing:
-            events.write(event.to_line() + "\n")
+        with writing:  # a number that is missing shows that an event was lost
+            events.write(replace(event, fields={**event.fields, "n": next(numbers)}).to_line() + "\n")
 
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
@@ -159,6 +161,14 @@ def _read_token(fd: int | None) -> str:
         "--rest-token-fd 3 3<FILE",
         key="rest-token-fd",
     )
+
+
+def _lines(path: Path) -> int:
+    """Number of lines in a file, which an earlier controller of the same run may have written."""
+    if not path.is_file():
+        return 0  # a terminal or a pipe
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 def _read_plan(path: Path) -> FabricPlan:

@@ -116,6 +116,7 @@ class JobPoint:
             ),
             predicted_step_times_s=prediction.step_times_s if self.each_step else (),
             operations_s=self.operations_s,
+            controlled=self.mode != "native",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
 from measure.live.link_delay import LinkDelayLog
 from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
-from measure.metrics.point import Point, within
+from measure.metrics.point import Point
 from railyard.errors import ControlError, RailyardError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
@@ -190,5 +191,5 @@ class PointRun:
         events = list(self._counted.events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)
-        events += within(self._session.new_controller_events(), self.began, max(self.ended, time.monotonic()))
+        events += dropwhile(lambda e: e.t < self.began, self._session.new_controller_events())
         return sorted(events, key=lambda e: e.t)

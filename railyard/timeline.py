@@ -48,7 +48,8 @@ class Event:
                          one start-up stage)
     agent    state       rank, step, incarnation, checksum (running checksum after ``step``)
     agent    checkpoint  rank, step, incarnation, bytes, checksum (interval: from the snapshot until stored)
-    agent    sockets     rank, retransmits, bytes (at the end of a point)
+    agent    sockets     rank, retransmits, bytes, events (number of the agent's events so far) (at the end of
+                         a point)
     agent    sent_in_slot rank, group, slot, late_s (how late the agent learned of the slot), bytes (sent in this
                          slot of a rotation) (interval: from the start of the slot until the agent learned of it)
     controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: circuits up)
@@ -62,6 +63,8 @@ class Event:
                          kept (number of circuits left in place) (interval: from the decision until the circuits
                          are up)
     controller stranded  job, number, dead, reason (no spare is left)
+    controller finished  job (it was forgotten; events of the controller and of switches have a number ``n``, and
+                         one that is missing was lost)
     controller latency   rail, cell_latency_us (emulated), latency (whether packets are delayed for it, or the reason
                          why not)
     switch   left        rail (its connection to the controller was lost; its flows stay as they are)

@@ -108,7 +108,7 @@ class Engine:
         self._failover.withdraw(job)
         self.liveness.forget(membership.ever)
         self.registry.jobs.pop(job, None)
-        return actions + self._queue.advance(now)
+        return [*actions, Note("finished", now, fields={"job": job}), *self._queue.advance(now)]
 
     def restart(self, job: str, now: float) -> list[Action]:
         """Begin a new incarnation of ``job``: all groups check in again, and ranks are watched from their heartbeat."""

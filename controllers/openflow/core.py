@@ -199,11 +199,14 @@ class ControllerCore:
             away, self._away = self._away, []
             if self._on_ready is not None and self.datapaths.complete:
                 ready, self._on_ready = self._on_ready, None
+        ended = [note for note in notes if note.kind == "finished"]
+        for note in notes if ended else ():  # the requester reads the events of the job when it has the answer
+            self._record(note.event())
         for (requester, request_id), answer in answers:
             requester.answer(request_id, answer)
         for name, needed in away:
             self.reconnect(name, needed)
-        for note in notes:
+        for note in notes if not ended else ():
             self._record(note.event())
         if ready is not None:
             ready()

@@ -13,7 +13,7 @@ from experiments.runner import Measured
 from experiments.trials.row import TrialRow
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
-from measure.metrics.checks import Check, Verdict
+from measure.metrics.checks import Check, Verdict, not_measured
 from measure.metrics.collective import CollectiveTimes
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction
@@ -89,13 +89,18 @@ class AllToAllRow(TrialRow):
 
 def delivery_check(delivered: Delivery | None, moved: Payload) -> Check:
     """The check that all bytes arrived, and no packet at a wrong host."""
-    name, wrong = "delivery", None if delivered is None else delivered.misdelivered
-    says = (
-        f"{name}: not counted" if wrong is None else f"{wrong} packets arrived at a host other than their destination"
-    )
+    name, unit = "delivery", "packets"
+    if delivered is None:
+        return not_measured(name, 0.0, unit, "the counters of the rails were not read")
+    if delivered.misdelivered is None:
+        return not_measured(name, 0.0, unit, "a kernel before 5.19 does not count packets at a wrong host")
+    if not moved.sent_bytes:
+        return not_measured(name, 0.0, unit, "no agent reported what it sent")
+    wrong = delivered.misdelivered
+    says = f"{wrong} packets arrived at a host other than their destination"
     if not moved.conserved:
         says = f"{moved.sent_bytes} bytes were sent and {moved.received_bytes} received"
-    return Check(name, None if wrong is None else float(wrong), 0.0, "packets", not wrong and moved.conserved, says)
+    return Check(name, float(wrong), 0.0, unit, not wrong and moved.conserved, says)
 
 
 def loss_check(delivered: Delivery | None) -> Check:
@@ -106,7 +111,7 @@ def loss_check(delivered: Delivery | None) -> Check:
     """
     name, unit = "loss", "of bytes"
     if delivered is None or not delivered.sent_bytes:
-        return Check(name, None, MOST_LOST, unit, True, f"{name}: not counted")
+        return not_measured(name, MOST_LOST, unit, "the counters of the rails were not read, or count nothing")
     share = delivered.lost_bytes / delivered.sent_bytes
     says = f"{delivered.lost_packets} packets were lost, {share:.2%} of all bytes (limit {MOST_LOST:.1%})"
     return Check(name, share, MOST_LOST, unit, share <= MOST_LOST, says)

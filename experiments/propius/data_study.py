@@ -15,7 +15,6 @@ from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.one_round import RoundSettings, one_round
 from measure.live.edge.request_times import Kind, Place, request_times
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import link_delay
 from measure.model.edge.transfers import get_s, root_bytes, root_get_s
 from railyard.scale import Scale
 from topos.client_rates import client_rates
@@ -78,7 +77,7 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
         )
         # In mode authors a flush stops the leaf server, and how many clients find the model is a matter of moments.
         exact = [law] if mode == "fixed" else []
-        row.judge(judge_edge(events, links, exact, trains=False, more=[link_delay(session.plan.delayed, events)]))
+        row.judge(judge_edge(events, links, exact, trains=False, plan=session.plan))
         yield row
 
 
@@ -134,6 +133,5 @@ def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
             row.time_s = median(each.seconds for each in times if (each.at, each.kind) == (place, kind))
             expected = Expected("time", row.time_s, row.predicted_time_s, _MICRO_SHARE)
             links = EdgeLinks([MICRO_MBPS], 2 * delay_ms / 1e3, bottleneck=False)
-            delayed = link_delay(session.plan.delayed, events)
-            row.judge(judge_edge(events, links, [expected], trains=False, moved_bytes=moved, more=[delayed]))
+            row.judge(judge_edge(events, links, [expected], plan=session.plan, trains=False, moved_bytes=moved))
             yield row

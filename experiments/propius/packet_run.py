@@ -19,7 +19,6 @@ from measure.live.edge.root_link import RootBytes, read_root
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import link_delay
 from railyard.errors import VerifyError
 from railyard.timeline import Event, read_events
 from topos.edge_plan import ROOT
@@ -187,5 +186,5 @@ def verdict_of(
         bottleneck=not point.disturbed,
         lossy=point.lossy,
     )
-    delayed = link_delay(found.counted.session.plan.delayed, found.events)
-    return judge_edge(found.events, links, expected, sums=found.sums, more=[delayed, *more])
+    plan = found.counted.session.plan
+    return judge_edge(found.events, links, expected, plan=plan, sums=found.sums, more=more)

@@ -21,7 +21,6 @@ from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
 from measure.metrics.checks import Check
 from measure.metrics.edge.verdict import EdgeLinks, judge_edge
-from measure.metrics.fidelity import link_delay
 from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
 from workloads.edge.client_actor import Vanishing
@@ -81,8 +80,8 @@ def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) ->
     row.updates_lost, row.updates_twice = found.lost, found.twice
     row.sums_checked, row.wrong_sums = found.sums_right, 0  # a wrong sum ends the run
     links = EdgeLinks([], 0.0, bottleneck=False, lossy=True)
-    more = [link_delay(session.plan.delayed, events), *_kept(row, settings.kills, found.kills)]
-    row.judge(judge_edge(events, links, sums=(0, found.sums_right), trains=False, more=more))
+    kept = _kept(row, settings.kills, found.kills)
+    row.judge(judge_edge(events, links, plan=session.plan, sums=(0, found.sums_right), trains=False, more=kept))
     return row
 
 

@@ -20,7 +20,6 @@ from experiments.session import Session
 from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.one_round import RoundSettings, one_round
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.metrics.fidelity import link_delay
 from measure.model.edge.transfers import transfer_s
 from measure.model.edge_trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 from railyard.child import Child
@@ -154,7 +153,7 @@ def _measure(
     expected = Expected("time of a round", row.time_s, row.predicted_time_s, share)
     trip_s = scale.emulated_s(2 * settings.access_delay_ms / 1e3)
     links = EdgeLinks([CLIENT_MBPS] * (settings.regions * CLIENTS_OF_A_REGION), trip_s)
-    row.judge(judge_edge(events, links, [expected], trains=False, more=[link_delay(session.plan.delayed, events)]))
+    row.judge(judge_edge(events, links, [expected], plan=session.plan, trains=False))
     return row
 
 

@@ -7,6 +7,8 @@ interval, made of the steps inside the interval, for ``measure.metrics.fidelity.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,8 +76,9 @@ def points_of(
                 operations_s=model.operations_s if model and setting.plan.links else {},
                 cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                 contended=bool(window and window.contended),
+                part=True,
             )
-            inside = _events(events, incarnation, steps, interval, cut_short=point.cut_short)
+            inside = _events(events, incarnation, steps, cut_short=point.cut_short)
             found.append(IncarnationPoint(spec.name, incarnation.number, number, point, inside))
     return found
 
@@ -99,22 +102,21 @@ def _ended_well(incarnation: JobIncarnation) -> bool:
 
 
 def _events(
-    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], interval: Interval, *, cut_short: bool
+    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], *, cut_short: bool
 ) -> list[Event]:
     """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``.
 
-    Counters that are read rarely are among them if there are readings before and after the steps in the interval.
+    Of each counter they begin with the last reading before the steps, and end with the first one after them.
     """
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
     wanted, ranks = set(steps), {-1, *incarnation.members}
     found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
-    counters = [e for e in events if e.source == "link" and e.get("rank", -1) in ranks]
-    sampled = [e for e in counters if e.kind in ("bytes", "cpu")]
-    others = [e for e in events if e.source in ("controller", "switch")]
-    found += [e for e in (*sampled, *others) if start <= e.t <= end]
-    found += [e for e in counters if e.kind == "forwarding"]  # the same during the whole run
-    for kind in ("qdisc", "switch"):
-        rare = [e for e in counters if e.kind == kind and interval[0] <= e.t <= interval[1]]
-        if rare and rare[0].t <= start and rare[-1].t >= end:
-            found += rare
+    found += [e for e in events if e.source in ("controller", "switch") and start <= e.t <= end]
+    counters: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for e in events:
+        if e.source == "link" and e.get("rank", -1) in ranks:
+            counters[e.kind, e.get("interface"), e.get("switch")].append(e)
+    for readings in counters.values():
+        times = [e.t for e in readings]
+        found += readings[max(0, bisect_right(times, start) - 1) : bisect_left(times, end) + 1]
     return sorted(found, key=lambda e: e.t)

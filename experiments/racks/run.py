@@ -21,6 +21,8 @@ from experiments.racks.supervisor import JobSupervisor
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.delivery import Delivery
+from measure.metrics.checks import Verdict
+from measure.metrics.records import agents_check, controller_check
 from measure.results.results import CHECKPOINTS
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
@@ -49,6 +51,16 @@ class RackResult:
         checksums = expected_checksums(spec.program(), spec.name, self.seed, spec.setting.scale, steps)
         return checksums_agree(incarnations, dict(enumerate(checksums)))
 
+    def verdicts(self, tenant: str) -> list[Verdict]:
+        """The verdicts of a job: of its points, and of the records of the whole run if it has points."""
+        found = [point.judge() for point in self.points if point.job == tenant]
+        job = next(job for job in self.jobs if job.spec.name == tenant)
+        checks = [controller_check(tenant, self.events)]
+        last = read_incarnations(self.events, tenant)[-1:]
+        if job.team is not None and job.team.finished.issuperset(job.members):
+            checks += [agents_check(each.members, each.events) for each in last]
+        return [*found, Verdict(all(check.ok for check in checks), tuple(checks))] if found else []
+
     def rows(self) -> list[FailoverRow]:
         """A row for every fault that hit a job, then one for every job that none hit; empty without such a fault."""
         jobs = {job.spec.name: job for job in self.jobs}
@@ -73,7 +85,7 @@ class RackResult:
         for row in found:
             row.on(jobs[row.tenant].spec.setting, self.seed)
             row.checksum_ok = self.checksum_ok(jobs[row.tenant])
-            judge_together(row, [point.judge() for point in self.points if point.job == row.tenant])
+            judge_together(row, self.verdicts(row.tenant))
             row.count(self.delivered)
         return found
 

@@ -124,7 +124,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
 
         result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
         values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
-        verdicts = [point.judge() for point in result.points]
+        verdicts = result.verdicts(spec.name)
         for row in rows:
             if row.measure == "iperf3":
                 row.value = found[0].mbps / 1e3 / spec.setting.scale.rate

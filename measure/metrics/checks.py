@@ -70,6 +70,11 @@ class Limits:
       such a run shows the latency of the machine and cannot show a slow link.
     - ``link_delay_s``: how far from its due time a frame may leave a delayed link at the p95; delays of wide-area links
       are 5 ms and more, of which this is a fifth.
+    - ``up_share``: packets that the kernel gave to Open vSwitch, where it should forward them itself: they wait for a
+      process, and their circuits change later than the controller is told. A single bridge that does that for a moment
+      (a mirror, a full map) moves more.
+    - ``sample_gap_s``, or ``sample_gap_share`` of the time up to ``sample_gap_most_s``: the longest time between two
+      samples, of which the sampler takes ten a second. What happens in between is seen only as a mean.
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
@@ -94,6 +99,10 @@ class Limits:
     noise_s: float = 0.003
     message_s: float = 0.002
     packet_floor: int = 2
+    up_share: float = 0.01
+    sample_gap_s: float = 0.3
+    sample_gap_share: float = 0.05
+    sample_gap_most_s: float = 1.0
     link_delay_s: float = 0.001
 
 

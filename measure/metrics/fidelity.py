@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
-from measure.metrics.load import cores_check, datapath_check
+from measure.metrics.load import cores_check, datapath_check, fast_path_check
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
+from measure.metrics.records import records_checks
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from railyard.timeline import Event
 
@@ -28,6 +29,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         links,
         cores_check(events, limits),
         datapath_check(events, links, limits),
+        fast_path_check(events, limits),
         *_timers(point, events, metrics, limits),
         _control(point, metrics, limits),
         link_delay(point.plan.delayed, events, limits),
@@ -38,6 +40,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _model(point, metrics, limits),
         _sums(metrics),
         _steps(metrics),
+        *records_checks(point, events, limits),
     )
     return Verdict(all(c.ok for c in checks), checks)
 
@@ -166,10 +169,14 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
         return not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
     on_links, outside = interface_drops(events), metrics.packets_lost_outside_dark
-    share = (on_links + (outside or 0)) / packets
+    if outside is None:
+        return not_measured(name, limits.packet_share, unit, "the counters of switches were not read")
+    in_switches = f"{outside} in switches"
+    if point.part:
+        outside, in_switches = 0, "those in switches are of the whole run, in which chips may have died"
+    share = (on_links + outside) / packets
     limit = max(limits.packet_share, limits.packet_floor / packets)
-    counted = "those in switches not counted" if outside is None else f"{outside} in switches"
-    lost = f"{on_links} packets dropped on links and queues, {counted}"
+    lost = f"{on_links} packets dropped on links and queues, {in_switches}"
     says = f"{lost}: {share:.3%} of all (limit {limit:.2%})"
     return Check(name, share, limit, unit, share <= limit, says)
 

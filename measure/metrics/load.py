@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from measure.metrics.checks import Check, Limits, not_measured
+from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
 from railyard.timeline import Event
 
 
@@ -23,6 +23,21 @@ def cores_check(events: Sequence[Event], limits: Limits) -> Check:
         return not_measured(name, limits.saturated_share, unit, "no CPU sample was recorded")
     says = f"all cores were busy {share:.0%} of the time (limit {limits.saturated_share:.0%})"
     return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
+
+
+def fast_path_check(events: Iterable[Event], limits: Limits) -> Check:
+    """Check that the kernel forwarded the packets itself, where it should (datapaths bpf and mirred)."""
+    name, unit, limit = "fast path", "of packets", limits.up_share
+    forwarding = [e for e in events if e.source == "link" and e.kind == "forwarding"]
+    if len(forwarding) < 2:
+        return not_measured(name, limit, unit, "it was not read before and after the steps how packets are forwarded")
+    first, last = forwarding[0], forwarding[-1]
+    if last["datapath"] == "ovs":
+        return does_not_apply(name, limit, unit, "Open vSwitch forwards all packets")
+    up, packets = last["up"] - first["up"], last["packets"] - first["packets"]
+    share = up / packets if packets else 0.0
+    says = f"{up} of {packets} packets went up to Open vSwitch (limit {limit:.0%})"
+    return Check(name, share, limit, unit, share <= limit, says)
 
 
 def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
@@ -47,10 +62,7 @@ def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Che
     if softirq is None:
         return not_measured(name, limit, unit, "no CPU sample of the kernel's forwarding was recorded")
     most, kernel_ok = limits.saturated_share, softirq <= limits.saturated_share
-    first, last = forwarding[0], forwarding[-1]
-    up, packets = last["up"] - first["up"], last["packets"] - first["packets"]
-    says = f"a processor did nothing but forward {softirq:.0%} of the time (limit {most:.0%}); "
-    says += f"{up} of {packets} packets went up to Open vSwitch"
+    says = f"a processor did nothing but forward {softirq:.0%} of the time (limit {most:.0%})"
     if kernel_ok and thread > limit:
         return Check(name, thread, limit, unit, False, f"{by_thread}; {says}")
     return Check(name, softirq, most, unit, kernel_ok, says)

@@ -24,6 +24,9 @@ class Point:
     - ``operations_s``: times of operations by the model (wall-clock seconds), where links between switches are the
       bottleneck and not the ports of the hosts;
     - ``cut_short``: the agents did more than is judged here, or ended before reporting their sockets' counters;
+    - ``controlled``: Railyard's controller serves the job, so that its events must be there;
+    - ``part``: the events are a part of those of a run, which is judged by ``records`` as a whole; counters of switches
+      are those of the whole run then;
     - ``contended``: other jobs use the same links between switches from time to time.
     """
 
@@ -41,6 +44,8 @@ class Point:
     operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
     cut_short: bool = False
     contended: bool = False
+    controlled: bool = True
+    part: bool = False
 
     @property
     def name(self) -> str:

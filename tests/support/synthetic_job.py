@@ -6,7 +6,10 @@ stage 0 to stage 1 (0.2 s), a compute (0.3 s). Both phases change circuits: two 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,7 +164,7 @@ class Job:
     ) -> Job:
         """Counters of every interface and CPU samples, as the sampler writes them, and how packets are forwarded."""
         for t, packets in ((self.start, 100), (self.end, 2100)):
-            self.add(t, "link", "forwarding", datapath=datapath, packets=packets, up=packets // 100)
+            self.events += counters(self.point.plan, t, packets, datapath)
         moving = [e for e in self.events if e.kind == "communicate" and e["sent_bytes"]]
         t = self.start
         while t <= self.end + interval_s:
@@ -180,8 +183,49 @@ class Job:
         return self
 
     def timeline(self) -> list[Event]:
-        """All events in order of time."""
-        return sorted(self.events, key=lambda e: e.t)
+        """All events in order of time, with the numbers that show that none is missing."""
+        done = Event(self.end, "controller", "finished", None, {"job": self.point.name})
+        return numbered([*self.events, done])
+
+
+def counters(plan: FabricPlan, t: float, packets: int, datapath: str) -> list[Event]:
+    """A reading of all counters that are read before and after a point; a hundredth of the packets went up."""
+    found = [Event(t, "link", "forwarding", None, {"datapath": datapath, "packets": packets, "up": packets // 100})]
+    for switch in plan.switches:
+        moved = {"switch": switch.name, "packets_in": packets, "packets_out": packets}
+        found.append(Event(t, "link", "switch", None, moved))
+        for port in switch.ports:
+            queue = {"interface": port.interface, "rank": port.rank, "lane": port.lane, "dropped": 0}
+            found.append(Event(t, "link", "qdisc", None, queue))
+    return found
+
+
+def samples(plan: FabricPlan, start: float, end: float, cpu: Mapping[str, Any], dropped: int = 0) -> list[Event]:
+    """Samples of the processors, and the first and the last of each interface, of which one dropped packets."""
+    found, t = list[Event](), start
+    while t < end:
+        found.append(Event(t, "link", "cpu", min(t + 0.1, end), dict(cpu)))
+        t += 0.1
+    ports = [port for switch in plan.switches for port in switch.ports]
+    for when, count in ((start, 0), (end, dropped)):
+        for port in ports:
+            link = {"interface": port.interface, "rank": port.rank, "lane": port.lane, "tx_bytes": 1, "rx_bytes": 1}
+            found.append(Event(when, "link", "bytes", None, {**link, "dropped": count if port is ports[0] else 0}))
+    return found
+
+
+def numbered(events: Sequence[Event]) -> list[Event]:
+    """``events`` in order of time, those of the controller numbered, and those of each agent counted by its last."""
+    counts = Counter(e["rank"] for e in events if e.source == "agent" and e.kind != "sockets")
+    numbers, found = itertools.count(), list[Event]()
+    for e in sorted(events, key=lambda e: e.t):
+        more: dict[str, Any] = {}
+        if e.source in ("controller", "switch"):
+            more = {"n": next(numbers)}
+        elif e.kind == "sockets":
+            more = {"events": counts.pop(e["rank"], 0)}
+        found.append(replace(e, fields={**e.fields, **more}))
+    return found
 
 
 @pytest.fixture

@@ -336,7 +336,8 @@ class Agent:
             self._finish()
 
     def _finish(self) -> None:
-        self._log.note("sockets", time.monotonic(), **self._comm_engine.transport.totals())
+        totals = self._comm_engine.transport.totals()
+        self._log.note("sockets", time.monotonic(), **totals, events=self._log.count)
         self._finished = True
 
     def _run_compute(self, now: float) -> None:

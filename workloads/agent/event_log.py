@@ -15,6 +15,12 @@ class EventLog:
         self._path = Path(path)
         self._rank = rank
         self._events: list[Event] = []
+        self._written = 0
+
+    @property
+    def count(self) -> int:
+        """Number of events recorded so far."""
+        return self._written + len(self._events)
 
     def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:
         """Record an event at ``t`` (until ``end``, if it lasts), in monotonic seconds."""
@@ -29,3 +35,4 @@ class EventLog:
         if self._events:
             events, self._events = self._events, []
             write_events(self._path, events)
+            self._written += len(events)

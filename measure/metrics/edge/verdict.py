@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
-from measure.metrics.fidelity import interface_drops
-from measure.metrics.load import cores_check, datapath_check
+from measure.metrics.fidelity import interface_drops, link_delay
+from measure.metrics.load import cores_check, datapath_check, fast_path_check
 from measure.metrics.quantiles import median, quantiles
+from measure.metrics.records import counters_check, samples_check
 from railyard.scale import goodput_share
 from railyard.timeline import Event
+from topos.plan import FabricPlan
 
 LONG_S = 0.05
 """Uploads that take less at line rate do not show the rate of a link."""
@@ -50,13 +52,14 @@ def judge_edge(
     links: EdgeLinks,
     expected: Sequence[Expected] = (),
     *,
+    plan: FabricPlan,
     sums: tuple[int, int] | None = None,
     trains: bool = True,
     moved_bytes: int | None = None,
     more: Sequence[Check] = (),
     limits: Limits | None = None,
 ) -> Verdict:
-    """The verdict from the events of a run; ``sums``: (wrong, checked) with ``--verify``.
+    """The verdict from the events of a run on ``plan``; ``sums``: (wrong, checked) with ``--verify``.
 
     ``trains`` is False for a run whose clients only transfer. ``moved_bytes`` are those of all transfers, if they are
     not among the events. ``more`` are further checks.
@@ -69,6 +72,9 @@ def judge_edge(
         rate,
         cores_check(events, limits),
         datapath_check(events, rate, limits),
+        fast_path_check(events, limits),
+        link_delay(plan.delayed, events, limits),
+        *_records(events, plan, limits),
         _timers(events, limits) if trains else does_not_apply("timer lag", 0.0, "s", "no client trains in this run"),
         _drops(events, links, limits, moved_bytes),
         *(_model(each) for each in expected),
@@ -76,6 +82,19 @@ def judge_edge(
         *more,
     )
     return Verdict(all(check.ok for check in checks), checks)
+
+
+def _records(events: Sequence[Event], plan: FabricPlan, limits: Limits) -> tuple[Check, Check]:
+    """The checks that links, processors, queues and switches were read as long as clients worked."""
+    work = [e for e in events if e.source == "edge" and e.kind in ("get", "train", "push")]
+    work = work or [e for e in events if e.source == "link" and e.kind == "bytes"]  # the transfers are no events
+    interval = min((e.t for e in work), default=0.0), max((e.t if e.end is None else e.end for e in work), default=0.0)
+    ports = [port for switch in plan.switches for port in switch.ports]
+    switches = [switch.name for switch in plan.switches]
+    return (
+        samples_check(interval, events, [port.interface for port in ports], limits),
+        counters_check(interval, events, {port.rank for port in ports}, switches, lossy=plan.lossy),
+    )
 
 
 def _link_rate(events: Sequence[Event], links: EdgeLinks, limits: Limits) -> Check:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from synthetic_job import counters, numbered, samples
 
 from measure.metrics.checks import Check
 from measure.metrics.critical import Critical, critical_path, critical_paths
@@ -75,8 +76,9 @@ class _Run:
         plan = make_plan(gpus=1, ports=1, fabric="electrical")
         group = Group("world", "world", (0, 1, 2, 3))
         self.point = Point(
-            0, "native", plan, {"world": group}, Scale(1.0), critical={("world", "op"): self.critical}, warmup_steps=1
-        )
+            0, "native", plan, {"world": group}, Scale(1.0), critical={("world", "op"): self.critical}, warmup_steps=1,
+            controlled=False,
+        )  # fmt: skip
         self.events: list[Event] = []
 
     def play(self, seconds: list[float], late_s: float = 0.0, lag_s: float = 0.0001) -> _Run:
@@ -96,14 +98,10 @@ class _Run:
             t = end
         for rank in range(4):
             self.events.append(Event(t, "agent", "sockets", None, {"rank": rank, "retransmits": 0, "bytes": 9000}))
-        for when in (99.9, t):
-            link = {"interface": "g0-r0", "rank": 0, "lane": 0, "tx_bytes": 0, "rx_bytes": 0, "dropped": 0}
-            self.events.append(Event(when, "link", "bytes", None, link))
         cpu = {"busy": 0.3, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
-        forwarding = {"datapath": "ovs", "packets": 0, "up": 0}
-        self.events.append(Event(99.9, "link", "forwarding", None, forwarding))
-        self.events.append(Event(99.9, "link", "cpu", t, cpu))
-        self.events.sort(key=lambda e: e.t)
+        plan = self.point.plan
+        self.events += samples(plan, 99.9, t, cpu) + counters(plan, 99.9, 0, "ovs") + counters(plan, t, 9, "ovs")
+        self.events = numbered(self.events)
         return self
 
     def _agent(self, t: float, kind: str, end: float, rank: int, step: int, **fields: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from synthetic_job import build_plan, counters, samples
 
 from measure.metrics.checks import Verdict
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
 from railyard.scale import goodput_share
 from railyard.timeline import Event
 
+PLAN = build_plan(fabric="electrical")
 SIZE, MBPS = 1_000_000, 8.0
 LINKS = EdgeLinks((MBPS,) * 2, 0.01)
 IDEAL_S = SIZE * 8 / (MBPS * 1e6 * goodput_share(1500)) + 0.01
@@ -18,16 +20,13 @@ def events(
     *, upload: float = 1.0, late_s: float = 0.001, busy: float = 0.3, dropped: int = 0, outcome: str = "acknowledged"
 ) -> list[Event]:
     """A run of two clients; ``upload`` is the measured time of an upload over the ideal one."""
-    found = [Event(0.0, "link", "cpu", 1.0, {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2})]
-    found.append(Event(0.0, "link", "forwarding", None, {"datapath": "ovs", "packets": 0, "up": 0}))
+    cpu = {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+    found = samples(PLAN, 0.0, 5.0, cpu, dropped) + counters(PLAN, 0.0, 0, "ovs") + counters(PLAN, 5.0, 9, "ovs")
     for client in range(2):
         ids = {"client": client, "job": 0, "round": 0}
         found.append(Event(0.0, "edge", "train", 1.0, {**ids, "late_s": late_s}))
         pushed = {**ids, "bytes": SIZE, "outcome": outcome}
         found.append(Event(1.0, "edge", "push", 1.0 + upload * IDEAL_S, pushed))
-    for t, count in ((0.0, 0), (3.0, dropped)):
-        counters = {"interface": "c0-r0", "rank": 4, "lane": 0, "tx_bytes": 1, "rx_bytes": 1, "dropped": count}
-        found.append(Event(t, "link", "bytes", None, counters))
     return found
 
 
@@ -36,7 +35,7 @@ def failed(verdict: Verdict) -> list[str]:
 
 
 def test_an_undisturbed_run_is_faithful() -> None:
-    verdict = judge_edge(events(), LINKS, [Expected("response time", 101.0, 100.0, 0.05)], sums=(0, 8))
+    verdict = judge_edge(events(), LINKS, [Expected("response time", 101.0, 100.0, 0.05)], plan=PLAN, sums=(0, 8))
     assert verdict.faithful, str(verdict)
 
 
@@ -51,20 +50,23 @@ def test_an_undisturbed_run_is_faithful() -> None:
     ],
 )
 def test_what_goes_wrong_is_named(found: list[Event], name: str) -> None:
-    assert failed(judge_edge(found, LINKS)) == [name]
+    assert failed(judge_edge(found, LINKS, plan=PLAN)) == [name]
 
 
 def test_a_prediction_that_is_missed_and_a_wrong_sum_are_named() -> None:
     missed = [Expected("response time", 130.0, 100.0, 0.25), Expected("bytes", None, 100.0, 0.02)]
-    verdict = judge_edge(events(), LINKS, missed, sums=(1, 8))
+    verdict = judge_edge(events(), LINKS, missed, plan=PLAN, sums=(1, 8))
     assert failed(verdict) == ["model: response time", "model: bytes", "sums"]
 
 
 def test_what_was_not_recorded_is_not_faithful() -> None:
-    assert failed(judge_edge([], LINKS, sums=(0, 0))) == [
+    assert failed(judge_edge([], LINKS, plan=PLAN, sums=(0, 0))) == [
         "link rate",
         "cores",
         "datapath thread",
+        "fast path",
+        "samples",
+        "counters",
         "timer lag",
         "drops",
         "sums",
@@ -73,4 +75,28 @@ def test_what_was_not_recorded_is_not_faithful() -> None:
 
 def test_links_that_lose_packets_on_purpose_show_no_rate_and_no_drops() -> None:
     lossy = EdgeLinks((MBPS,) * 2, 0.01, lossy=True)
-    assert judge_edge(events(upload=3.0, dropped=500), lossy).faithful
+    assert judge_edge(events(upload=3.0, dropped=500), lossy, plan=PLAN).faithful
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("cpu", {"cores", "datapath thread", "samples"}),
+        ("bytes", {"drops", "samples"}),
+        ("forwarding", {"datapath thread", "fast path", "counters"}),
+        ("qdisc", {"counters"}),
+        ("switch", {"counters"}),
+        ("train", {"timer lag"}),
+        ("push", {"link rate", "drops"}),
+    ],
+)
+def test_a_kind_of_events_that_is_missing_is_named(kind: str, names: set[str]) -> None:
+    left = [e for e in events() if e.kind != kind]
+    assert set(failed(judge_edge(left, LINKS, plan=PLAN))) == names
+
+
+def test_a_sampler_that_ended_early_and_a_host_that_was_not_counted_are_named() -> None:
+    early = [e for e in events() if e.source != "link" or e.kind not in ("cpu", "bytes") or e.t < 0.3]
+    assert failed(judge_edge(early, LINKS, plan=PLAN)) == ["samples"]
+    others = [e for e in events() if e.get("rank") != 3]
+    assert failed(judge_edge(others, LINKS, plan=PLAN)) == ["samples", "counters"]

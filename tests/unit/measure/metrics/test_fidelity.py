@@ -31,7 +31,8 @@ def test_an_exact_run_is_faithful(make_point: Any, make_job: Any, mode: str) -> 
 def test_what_was_not_measured_does_not_pass(make_point: Any, make_job: Any) -> None:
     verdict = _verdict(make_job(make_point()))
     assert not verdict.faithful
-    assert {c.name for c in verdict.failed} == {"cores", "datapath thread", "drops"}
+    sampled = {"cores", "datapath thread", "fast path", "drops", "samples", "counters"}
+    assert {c.name for c in verdict.failed} == sampled
     assert all("not measured" in c.says and c.value is None for c in verdict.failed)
     assert str(verdict).startswith(NOT_FAITHFUL)
 
@@ -66,7 +67,19 @@ def test_a_kernel_that_forwards_is_judged_by_its_busiest_processor(
     job = make_job(make_point()).with_samples(datapath=datapath)
     check = _check(_verdict(job), "datapath thread")
     assert check.ok and check.value == 0.0
-    assert "20 of 2000 packets went up to Open vSwitch" in check.says
+    check = _check(_verdict(job), "fast path")
+    assert check.ok and "20 of 2000 packets went up to Open vSwitch" in check.says
+
+
+def test_a_bridge_that_goes_up_to_open_vswitch_during_a_run_is_seen(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point()).with_samples()
+    job.events[[e.kind for e in job.events].index("forwarding")].fields["up"] -= 40
+    check = _check(_verdict(job), "fast path")
+    assert not check.ok and check.value == 0.03
+    for e in job.events:
+        if e.kind == "forwarding":
+            e.fields["datapath"] = "ovs"
+    assert _check(_verdict(job), "fast path").ok
 
 
 @pytest.mark.parametrize("missing", ["softirq", "switch_thread"])
@@ -82,7 +95,7 @@ def test_forwarding_without_samples_is_not_faithful(make_point: Any, make_job: A
 def test_a_datapath_that_nobody_named_is_not_faithful(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point()).with_samples()
     job.events = [e for e in job.events if e.kind != "forwarding"]
-    assert {c.name for c in _verdict(job).failed} == {"datapath thread"}
+    assert {c.name for c in _verdict(job).failed} == {"datapath thread", "fast path", "counters"}
 
 
 def test_a_thread_that_polls_many_ports_may_be_busy_where_links_are_full(make_point: Any, make_job: Any) -> None:
@@ -150,11 +163,10 @@ def test_slow_answers_of_the_control_plane(make_point: Any, make_job: Any) -> No
 
 def test_drops_and_retransmissions_and_wrong_sums(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point()).with_samples()
-    job.add(job.start, "link", "qdisc", interface="g0-r0", rank=0, lane=0, dropped=3)
     job.add(job.end, "link", "qdisc", interface="g0-r0", rank=0, lane=0, dropped=40)
     job.add(job.end, "agent", "sockets", rank=0, retransmits=500, bytes=0)
     job.add(job.end, "agent", "verified", rank=0, step=0, op=0, wrong=1)
-    assert interface_drops(job.events) == 37
+    assert interface_drops(job.events) == 40
     assert {c.name for c in _verdict(job).failed} == {"drops", "retransmissions", "sums"}
 
 
