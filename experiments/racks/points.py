@@ -58,7 +58,8 @@ def points_of(
     setting = specs[0].setting
     lives = [(spec, each) for spec in specs for each in read_incarnations(events, spec.name)]
     found: list[IncarnationPoint] = []
-    for number, interval in enumerate(undisturbed_intervals(recoveries(events, setting.scale))):
+    intervals = undisturbed_intervals(recoveries(events, setting.scale))
+    for number, interval in enumerate(intervals):
         window = windows[number] if number < len(windows) else None
         for spec, incarnation in lives:
             steps = incarnation.steps_in(*interval)
@@ -77,6 +78,7 @@ def points_of(
                 cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                 contended=bool(window and window.contended),
                 part=True,
+                switch_losses=len(intervals) == 1,
             )
             inside = _events(events, incarnation, steps, cut_short=point.cut_short)
             found.append(IncarnationPoint(spec.name, incarnation.number, number, point, inside))

@@ -172,8 +172,8 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
     if outside is None:
         return not_measured(name, limits.packet_share, unit, "the counters of switches were not read")
     in_switches = f"{outside} in switches"
-    if point.part:
-        outside, in_switches = 0, "those in switches are of the whole run, in which chips may have died"
+    if not point.switch_losses:
+        outside, in_switches = 0, "those in switches not told from the ones of a chip that died"
     share = (on_links + outside) / packets
     limit = max(limits.packet_share, limits.packet_floor / packets)
     lost = f"{on_links} packets dropped on links and queues, {in_switches}"

@@ -25,8 +25,8 @@ class Point:
       bottleneck and not the ports of the hosts;
     - ``cut_short``: the agents did more than is judged here, or ended before reporting their sockets' counters;
     - ``controlled``: Railyard's controller serves the job, so that its events must be there;
-    - ``part``: the events are a part of those of a run, which is judged by ``records`` as a whole; counters of switches
-      are those of the whole run then;
+    - ``part``: the events are a part of those of a run, whose agents and controller are judged as a whole;
+    - ``switch_losses``: what switches lost between the readings of their counters was lost in this point;
     - ``contended``: other jobs use the same links between switches from time to time.
     """
 
@@ -46,6 +46,7 @@ class Point:
     contended: bool = False
     controlled: bool = True
     part: bool = False
+    switch_losses: bool = True
 
     @property
     def name(self) -> str:

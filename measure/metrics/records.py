@@ -24,6 +24,7 @@ def records_checks(point: Point, events: Sequence[Event], limits: Limits) -> Ite
     ranks = {rank for group in point.groups.values() for rank in group.members}
     ports = [port for switch in point.plan.switches for port in switch.ports if port.rank in ranks]
     if not point.part:
+        yield logs_check(events)
         yield agents_check(ranks, events)
         yield controller_check(point.name if point.controlled else None, events)
     yield samples_check(interval, events, [port.interface for port in ports], limits)
@@ -37,6 +38,14 @@ def measured_interval(events: Iterable[Event]) -> Interval:
     if not steps.complete:
         return 0.0, 0.0
     return steps.job(steps.complete[0])[0], steps.job(steps.complete[-1])[1]
+
+
+def logs_check(events: Iterable[Event]) -> Check:
+    """The check that no line of a log was cut short (``railyard.timeline.events_in``)."""
+    cut = sum(e["lines"] for e in events if e.source == "run" and e.kind == "cut")
+    if cut:
+        return not_measured("logs", 0, "lines", f"{cut} lines of the events' files were cut short")
+    return Check("logs", 0.0, 0, "lines", True, "no line of the events' files was cut short")
 
 
 def agents_check(ranks: Collection[int], events: Iterable[Event]) -> Check:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from synthetic_job import counters
+
 from railyard.timeline import Event
+from topos.plan import FabricPlan
 
 STEP, SLOW_STEP = 2.0, 4.0
 GRADIENTS = 1_000_000
@@ -66,16 +69,16 @@ class Run:
             t = self.step(t, seconds, members, step, group, incarnation)
         return t
 
-    def sampled(self, start: float, end: float, ranks: Sequence[int], every: float = 0.5) -> Run:
+    def sampled(self, start: float, end: float, plan: FabricPlan, ranks: Sequence[int], every: float = 0.2) -> Run:
         """Processor and counters, with nothing dropped."""
         t = start
-        self.add(t, "link", "forwarding", datapath="ovs", packets=0, up=0)
+        self.events += counters(plan, start, 0, "ovs") + counters(plan, end, 9, "ovs")
+        ports = [port for switch in plan.switches for port in switch.ports if port.rank in ranks]
         while t <= end:
             self.add(t, "link", "cpu", t + every, busy=0.4, switch_busy=0.5, switch_thread=0.5, cores=2)
-            for rank in ranks:
-                self.add(
-                    t, "link", "bytes", interface=f"g{rank}-r0", rank=rank, lane=0, tx_bytes=0, rx_bytes=0, dropped=0
-                )
+            for port in ports:
+                names: dict[str, Any] = {"interface": port.interface, "rank": port.rank, "lane": port.lane}
+                self.add(t, "link", "bytes", **names, tx_bytes=0, rx_bytes=0, dropped=0)
             t += every
         return self
 

@@ -115,6 +115,10 @@ def test_the_losses_of_lossy_links_must_be_counted() -> None:
     assert not failed([*EVENTS, lost], point)
 
 
+def test_a_line_that_was_cut_is_named() -> None:
+    assert failed([*EVENTS, Event(HALF, "run", "cut", None, {"lines": 1})]) == {"logs"}
+
+
 def test_a_job_without_controller_needs_no_events_of_it() -> None:
     left: list[Any] = [e for e in EVENTS if e.source != "controller"]
     assert "controller events" not in failed(left, replace(POINT, controlled=False))
