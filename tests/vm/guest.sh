@@ -36,10 +36,6 @@ run() { # run NAME
 modprobe tun # for /dev/net/tun, which systemd makes before it is used
 chown vagrant: /railyard
 runuser -u vagrant -- tar -x -f $job/project.tar -C /railyard
-for framework in os_ken ryu; do # a first import takes longer than a controller may take to be ready
-    (cd /railyard && runuser -u vagrant -- .venv/bin/python -c "import controllers.main, controllers.openflow.core, experiments.rails
-import $framework.base.app_manager, $framework.ofproto.ofproto_v1_4_parser") >>$results/console 2>&1
-done
 say "kernel $(uname -r), $(nproc) processors, $(ps -p 1 -o comm=) as init, $(date -u +%F)"
 while read -r name <&3; do
     run "$name"
