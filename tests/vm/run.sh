@@ -11,8 +11,8 @@
 #   --accel NAME     kvm, tcg (software emulation) or auto (kvm where it boots the machine; the default)
 #
 # Prints a table and keeps it, with the log of each check, in FOLDER/results-DATE-TIME. Exit status 0 if all are right, 1
-# if not. In software emulation the machine's clock follows the instructions that it executes (a thousand million a
-# second), so that no limit of time in it depends on how fast this machine is; it takes some 20 times as long.
+# if not. Software emulation is some 20 times slower than a machine, so the clock of the virtual machine runs slower by
+# --slow N (default 10; with KVM 1; by libfaketime): no limit of time in it is for the emulator.
 set -euo pipefail
 umask 022
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -23,6 +23,8 @@ work=/var/tmp/railyard-vm
 image=ready
 init=script
 accel=auto
+slow=
+faketime=/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1
 only=()
 machine=
 
@@ -65,7 +67,7 @@ options() {
                 shift
                 continue
                 ;;
-            --init | --only | --work | --accel) [ $# -gt 1 ] || die 2 "$1 needs a value; see --help" ;;
+            --init | --only | --work | --accel | --slow) [ $# -gt 1 ] || die 2 "$1 needs a value; see --help" ;;
             *) die 2 "unknown option $1; see --help" ;;
         esac
         case $1 in
@@ -73,9 +75,11 @@ options() {
             --only) only+=("$2") ;;
             --work) work=$(realpath -ms "$2") ;;
             --accel) accel=$2 ;;
+            --slow) slow=$2 ;;
         esac
         shift 2
     done
+    [[ $slow =~ ^([1-9][0-9]*)?$ ]] || die 2 "--slow is a whole number, not $slow"
     case $init in script | systemd) ;; *) die 2 "--init is script or systemd, not $init" ;; esac
     [ "$init-$image" != script-bare ] || die 2 "--bare needs --init systemd, which has a network"
     case $accel in kvm | tcg | auto) ;; *) die 2 "--accel is kvm, tcg or auto, not $accel" ;; esac
@@ -105,14 +109,18 @@ boots_with_kvm() { # whether kvm comes as far as the kernel's first lines within
 }
 
 boot() { # boot FOLDER: runs the machine until it switches itself off
-    local init_path=/init.sh network=(-nic none) processor=(-accel "tcg,thread=single" -icount "shift=0,sleep=on" -cpu max)
+    local clock=() init_path=/init.sh network=(-nic none) processor=(-accel "tcg,thread=multi" -cpu max)
     if [ "$init" = systemd ]; then
         init_path=/sbin/init network=(-nic "user,model=virtio-net-pci")
     fi
     [ "$accel" != auto ] || ! boots_with_kvm || accel=kvm
-    [ "$accel" != kvm ] || processor=(-accel kvm -cpu host)
+    if [ "$accel" = kvm ]; then
+        processor=(-accel kvm -cpu host) slow=${slow:-1}
+    fi
+    [ "${slow:=10}" = 1 ] || [ -e $faketime ] || die 3 "--slow $slow needs libfaketime; install it, or say --slow 1"
+    [ "$slow" = 1 ] || clock=(env "LD_PRELOAD=$faketime" "FAKETIME=+0 x$(awk "BEGIN {print 1 / $slow}")")
     # Changes of the disk are thrown away; the machine has 2 processors and gives way to everything else.
-    nice -n 19 qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot -rtc clock=vm \
+    nice -n 19 "${clock[@]}" qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot \
         -kernel "$work/vmlinuz" -initrd "$work/initrd" \
         -append "console=ttyS0 root=/dev/vda rw init=$init_path panic=-1 mitigations=off tsc=reliable" \
         -drive "file=$work/$image.img,if=virtio,format=raw,snapshot=on" \
