@@ -11,6 +11,10 @@ start. The lines before the Ryu imports and the last lines of this file repair t
 The plan is plain JSON (``topos/plan.py``): every switch with its datapath id, kind and ports. Nothing else of Railyard
 is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``.
 
+The app listens on loopback only, where the run looks for it. Ryu itself would listen on every address of the machine, on
+two ports, and its parsers can be kept busy for ever by anybody who reaches them: it has no maintainers any more, so an
+app to keep is better written for os-ken, and never listens where others can reach it.
+
 An optical switch drops packets without a flow, so a circuit between two ports is two flows, one for each direction. An
 electrical switch forwards by address: one flow for each host port.
 """
@@ -85,4 +89,5 @@ def ring(ports):
 if __name__ == "__main__":
     from ryu.cmd.manager import main
 
-    sys.exit(main([__file__, *sys.argv[1:]]))
+    loopback = ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", "6653"]
+    sys.exit(main([__file__, *loopback, *sys.argv[1:]]))

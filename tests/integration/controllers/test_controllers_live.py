@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from listeners import listeners_of
 from raw_frames import Fabric, arrivals, forget_caches, frame, reaches, running, wire
 
 from controllers.engine.jobs import Job
@@ -161,7 +162,7 @@ def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     plan = tmp_path / "plan.json"
-    app = [sys.executable, str(EXAMPLES / "my_ryu_app.py"), "--ofp-listen-host", "127.0.0.1"]
+    app = [sys.executable, str(EXAMPLES / "my_ryu_app.py")]
     process = subprocess.Popen(
         [*app, "--ofp-tcp-listen-port", str(port)],
         env={**os.environ, "RAILYARD_PLAN": str(plan)},
@@ -172,6 +173,7 @@ def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
         with Emulation(rail()) as net:
             plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
             with relay_to(net, port):
+                assert listeners_of(process.pid) == [f"tcp 127.0.0.1:{port}"]
                 assert net.waitConnected(10)
                 end = time.monotonic() + 5
                 while reaches(net, 3, 1) != [(0, 0)] and time.monotonic() < end:
