@@ -11,9 +11,9 @@ start. The lines before the Ryu imports and the last lines of this file repair t
 The plan is plain JSON (``topos/plan.py``): every switch with its datapath id, kind and ports. Nothing else of Railyard
 is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``.
 
-The app listens on loopback only, where the run looks for it. Ryu itself would listen on every address of the machine, on
-two ports, and its parsers can be kept busy for ever by anybody who reaches them: it has no maintainers any more, so an
-app to keep is better written for os-ken, and never listens where others can reach it.
+The app listens on loopback only, where the run looks for it. Ryu itself would listen on every address of the machine,
+on two ports, and a message with a length of zero keeps its parsers busy for ever. It is not maintained any more: write
+an app of your own for os-ken, and let it listen on loopback too.
 
 An optical switch drops packets without a flow, so a circuit between two ports is two flows, one for each direction. An
 electrical switch forwards by address: one flow for each host port.

@@ -32,8 +32,9 @@ def listeners(pid: int | str = "self") -> dict[int, str]:
 
 
 def listeners_of(pid: int) -> list[str]:
-    """The listening sockets that process ``pid`` itself holds, in order of their text."""
-    return sorted({text for inode, text in listeners(pid).items() if inode in _sockets(pid)})
+    """The listening sockets that process ``pid`` itself holds, made in its network namespace or in that of this one."""
+    held = _sockets(pid)
+    return sorted(text for inode, text in (listeners() | listeners(pid)).items() if inode in held)
 
 
 def _sockets(pid: int) -> set[int]:

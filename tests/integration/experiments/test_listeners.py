@@ -1,0 +1,78 @@
+"""What listens during a run, and who may use it: docs/security.md lists the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from listeners import listeners, listeners_of
+from script_runs import descendants, finish, start, wait_for_step
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+
+OUTSIDE = {"tcp 127.0.0.1:REST", "unix RUN/job.sock 0600"}
+YARD = {
+    "tcp 127.0.0.1:6653",
+    "unix RUN/db.sock 0750",
+    "unix RUN/ovsdb-server.PID.ctl 0750",
+    "unix RUN/ovs/ovs-vswitchd.PID.ctl 0750",
+    "unix RUN/ovs/railN.mgmt 0750",
+    "unix RUN/ovs/railN.snoop 0750",
+}
+FAST_PATH = {"unix RUN/ovs/railN.controller 0600", "unix RUN/railN.mgmt 0600"}
+HOST = {"tcp 10.N.0.N:7700"}
+
+
+def test_nothing_listens_but_what_is_documented(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    options = ("--workload", "smoke", "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0")
+    process = start("rail_reconfiguration.py", *options, "--out", str(out))
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("REST on "))
+        match = re.fullmatch(r"REST on http://(127\.0\.0\.1:(\d+)) with the token in (.*):\n", said)
+        assert match is not None, said
+        address, port, file = match[1], match[2], Path(match[3])
+        check_token(address, file)
+        run = wait_for_step(process)
+        assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+
+        def plain(found: list[str]) -> set[str]:
+            texts = [
+                text.replace(str(run.path), "RUN").replace(f"127.0.0.1:{port}", "127.0.0.1:REST") for text in found
+            ]
+            texts = [re.sub(r"\.\d+\.ctl", ".PID.ctl", text) for text in texts]
+            return {re.sub(r"rail\d+|10\.\d\.0\.\d", lambda at: re.sub(r"\d$|(?<=\.)[1-9](?=\.)", "N", at[0]), text)
+                    for text in texts}  # fmt: skip
+
+        processes = [process.pid, *descendants(process.pid)]
+        machine = os.stat("/proc/self/ns/net").st_ino
+        spaces = {os.stat(f"/proc/{pid}/ns/net").st_ino: pid for pid in processes}
+        inside = {space: plain(list(listeners(pid).values())) for space, pid in spaces.items() if space != machine}
+        assert sorted(map(sorted, (found - FAST_PATH for found in inside.values()))) == [sorted(YARD), *[sorted(HOST)] * 8]
+        everywhere = plain([text for pid in processes for text in listeners_of(pid)])
+        assert everywhere - FAST_PATH == OUTSIDE | YARD | HOST
+    finally:
+        process.send_signal(signal.SIGINT)
+        finish(process)
+
+
+def check_token(address: str, file: Path) -> None:
+    """The file lets its owner alone call the interface at ``address``."""
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    token = file.read_text().strip()
+    call = Request(f"http://{address}/switches")
+    with pytest.raises(HTTPError) as refused:
+        urlopen(call, timeout=20)
+    with refused.value as error:
+        assert error.code == 401
+    call.add_header("Authorization", f"Bearer {token}")
+    with urlopen(call, timeout=20) as answer:
+        assert [switch["name"] for switch in json.load(answer)["switches"]] == ["rail0", "rail1"]
