@@ -167,12 +167,16 @@ def read_instructions(instructions: bytes) -> int | None:
 
 
 def ports(reply: bytes) -> Iterator[tuple[int, int]]:
-    """(number, configuration) of each port in a multipart reply with port descriptions."""
+    """(number, configuration) of each port in a multipart reply with port descriptions; ``ValueError`` for one that is
+    too short.
+    """
     at = 16
     while at + _PORT_BYTES <= len(reply):
         number, length = struct.unpack_from("!IH", reply, at)
+        if length < _PORT_BYTES:
+            raise ValueError(f"a description of a port of {length} bytes is too short")
         yield number, struct.unpack_from("!I", reply, at + 32)[0]
-        at += max(length, _PORT_BYTES)
+        at += length
 
 
 def changed_port(status: bytes) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import itertools
 import select
 import selectors
 import socket
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,7 +120,7 @@ class BufferedStream:
         elif taken:
             try:
                 self._received(self._incoming)
-            except ValueError:  # the peer does not speak the protocol
+            except (ValueError, IndexError, struct.error):  # the peer does not speak the protocol
                 ended = True
         if ended:
             self.close()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ class Line:
         self.loop = Loop()
         self.peer, own = socket.socketpair()
         self.peer.setblocking(False)
-        self.came, self.ends, self.bad = bytearray(), 0, False
+        self.came, self.ends = bytearray(), 0
+        self.bad: Exception | None = None
         self.stream = BufferedStream(self.loop, own, self._received, self._ended)
         self.own = own
         self.on_received: Callable[[], object] = int
@@ -28,8 +30,8 @@ class Line:
         self.came += buffer
         self.on_received()
         buffer.clear()
-        if self.bad:
-            raise ValueError("not the protocol")
+        if self.bad is not None:
+            raise self.bad
 
     def _ended(self) -> None:
         self.ends += 1
@@ -123,8 +125,9 @@ def test_sending_to_a_peer_that_is_gone_ends_the_stream(line: Line) -> None:
     assert not line.stream.open and line.ends == 1
 
 
-def test_a_peer_with_another_protocol_is_cut_off(line: Line) -> None:
-    line.bad = True
+@pytest.mark.parametrize("error", [ValueError("not the protocol"), struct.error("cut short"), IndexError("cut short")])
+def test_a_peer_with_another_protocol_is_cut_off(line: Line, error: Exception) -> None:
+    line.bad = error
     line.peer.send(b"GET / HTTP/1.1")
     turn(line.loop)
     assert not line.stream.open and line.ends == 1
