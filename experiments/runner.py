@@ -18,7 +18,7 @@ from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
-from experiments.rest_access import check_rest
+from experiments.rest_access import RestAccess, check_rest, rest_access
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.annotation import annotate
@@ -114,13 +114,18 @@ class Runner:
         """The launcher of agents, started when it is first needed."""
         return self._stack.enter_context(AgentLauncher.start())
 
+    @cached_property
+    def _rest(self) -> RestAccess | None:
+        """The access to the REST interface, with one token for all fabrics of the run."""
+        return rest_access(self.experiment.settings, self.record.results.folder)
+
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
         """The session on ``fabric``: the current one if it is on an equal fabric and not to be ``new``."""
         if self._session is not None and self._fabric == fabric and not new:
             return self._session
         self.take_down()
         _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        session = Session(self.experiment.settings, fabric.topology(), self.record.running)
+        session = Session(self.experiment.settings, fabric.topology(), self.record.running, self._rest)
         session.__enter__()
         self._session, self._fabric = session, fabric
         datapath = session.net.datapath

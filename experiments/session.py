@@ -17,7 +17,7 @@ from mininet.topo import Topo
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
-from experiments.rest_access import RestAccess, rest_access
+from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
 from railyard.plugin import absolute_name
@@ -34,7 +34,7 @@ class Session:
     """One fabric, brought up with its controller; leaving the context removes both from the machine.
 
     ``data`` is the folder for events and logs, by default a private one that is deleted at the end. ``rest`` is the
-    access to the REST interface, if the settings ask for one; without it the run folder gets the token.
+    access to a REST interface; without it there is none.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class Session:
     def __enter__(self) -> Session:
         try:
             self.run = self._stack.enter_context(RegisteredRun.open())
-            self._rest = self._rest or rest_access(self.settings, self.run.path)
             if self._data is None:
                 self._data = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-")))
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)

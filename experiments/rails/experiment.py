@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
@@ -19,6 +22,7 @@ from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
+from railyard.ownership import hand_over
 from railyard.scale import Scale
 from workloads.catalog import Workload
 
@@ -138,11 +142,19 @@ def print_plan(rails: Rails, console: Console) -> int:
 
 def open_cli(rails: Rails, console: Console) -> int:
     """Bring up the fabric of the first mode and open the Mininet CLI on it."""
+    from experiments.rest_access import check_rest, rest_access
     from experiments.session import Session
     from topos.kernel.cli import RailCLI
 
     settings, mode = rails.settings, rails.settings.points()[0][0]
-    with Session(settings, rails.fabric(mode).topology()) as session:
+    check_rest(settings)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-")))
+        hand_over(folder)  # the caller of sudo is to read the token in it
+        rest = rest_access(settings, folder)
+        session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))
+        if session.rest_line is not None:
+            print(session.rest_line)
         groups = tuple(program_on(settings, rails.workload, mode).groups.values())
         session.register(Job("cli", groups, mode), policy_name(settings, rails.workload, mode))
         RailCLI(session.net, session)

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from listeners import listeners, listeners_of
-from script_runs import descendants, finish, start, wait_for_step
+from script_runs import descendants, finish, runs_of, start, wait_for_step
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -42,8 +42,10 @@ def test_nothing_listens_but_what_is_documented(tmp_path: Path) -> None:
         match = re.fullmatch(r"REST on http://(127\.0\.0\.1:\d+) with the token in (.*):\n", said)
         assert match is not None, said
         address, file = match[1], Path(match[2])
+        assert file == out / "rest-token"
         check_token(address, file)
-        run = wait_for_step(process)
+        wait_for_step(process, out)
+        (run,) = runs_of(process.pid)
         assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
         replaced = {re.escape(str(run.path)): "RUN", re.escape(address): "127.0.0.1:REST"} | PATTERNS
         processes = [process.pid, *descendants(process.pid)]

@@ -215,8 +215,9 @@ def test_no_controller_where_one_should_be(tmp_path: Path) -> None:
 
 @pytest.mark.beside
 def test_the_cli_has_circuits_and_rewire() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"]
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"],
+        [*command, "--rest", "127.0.0.1:0"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     commands = (
@@ -228,6 +229,7 @@ def test_the_cli_has_circuits_and_rewire() -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, output
+    assert "REST on http://127.0.0.1:" in output
     assert "1-8" in output
     assert "port 99 is not on rail0" in output
     assert "shell of" in output

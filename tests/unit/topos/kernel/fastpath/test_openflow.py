@@ -143,10 +143,11 @@ def test_a_description_of_a_port_that_is_too_short_is_an_error(length: int) -> N
         list(openflow.ports(reply))
 
 
-READERS: list[Callable[[bytes], Any]] = [openflow.flow_updates, openflow.ports, openflow.read_match, openflow.read_instructions,
-           openflow.changed_port, openflow.has_more, lambda message: resets.resets(message),
-           lambda message: simple_match.from_11(message, 0), lambda message: simple_match.from_10(message, 0),
-           lambda message: aggregates.selection(message), lasting.decode]  # fmt: skip
+READERS: list[Callable[[bytes], Any]] = [
+    *(openflow.flow_updates, openflow.ports, openflow.read_match, openflow.read_instructions, openflow.changed_port),
+    *(openflow.has_more, resets.resets, aggregates.selection, lasting.decode),
+    *(lambda message: simple_match.from_11(message, 0), lambda message: simple_match.from_10(message, 0)),
+]
 
 
 @given(st.integers(0, len(READERS) - 1), st.binary(max_size=100) | st.lists(st.sampled_from([0, 1, 4, 8])).map(bytes))
