@@ -23,6 +23,7 @@ from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
 from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
+from railyard.limits import allow_all_open_files
 from railyard.ownership import open_text
 from railyard.priority import set_priority, set_real_time
 
@@ -76,6 +77,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if not options.orphan:
         die_with_parent()
     set_priority(NICENESS)
+    allow_all_open_files()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     app.prepare(options.framework)
     # imported only now: under ryu the standard library has just been patched for green threads

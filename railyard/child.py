@@ -46,21 +46,26 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *safe, "-m", module, *arguments]
 
 
+def marked_environment(**more: str) -> dict[str, str]:
+    """Environment variables of this process, and ``more``, for a program: it ends with the run, also if that is killed.
+
+    No program is searched in a folder relative to a working directory.
+    """
+    return {**os.environ, "PATH": safe_path(), MARK_VARIABLE: MARK, **more}
+
+
 def child_environment(**more: str) -> dict[str, str]:
     """Environment variables of this process, and ``more``, for a child Python that imports the project's packages.
 
-    Neither modules nor programs are searched in folders relative to a working directory.
+    No module is searched in a folder relative to a working directory.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return {
-        **os.environ,
-        "PATH": safe_path(),
+    safe = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(os.path.isabs, given)]),
         "PYTHONSAFEPATH": "1",
-        MARK_VARIABLE: MARK,
         _PARENT_VARIABLE: str(os.getpid()),
-        **more,
     }
+    return marked_environment(**(safe | more))
 
 
 def start_python(
@@ -94,7 +99,7 @@ class Child:
         self._module, self._settings, self._fds = module, settings, tuple(fds)
         self._what = what
         self._patience_s = patience_s
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._printed = b""
 
     def start(self: _C) -> _C:
@@ -103,15 +108,17 @@ class Child:
         return self.ready()
 
     def begin(self) -> None:
-        """Start the child; ``ready`` must follow."""
+        """Start the child; ``ready`` must follow. ``MachineError`` if it does not take its settings within 30 s."""
         self._printed = b""
         process = self._process = start_python(
-            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, text=True
+            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0
         )
-        assert process.stdin
-        with suppress(BrokenPipeError):  # the child has ended already, which ``ready`` reports
-            process.stdin.write(json.dumps(self._settings) + "\n")
-            process.stdin.flush()
+        try:
+            self.tell(json.dumps(self._settings))  # if the child has ended already, ``ready`` reports that
+        except BaseException:
+            self._process = None
+            end_child(process)
+            raise
 
     def ready(self: _C) -> _C:
         """Wait until the child is ready. ``MachineError`` if it is not within 30 s; it is ended then."""
@@ -142,14 +149,15 @@ class Child:
         return self._process is not None and self._process.poll() is not None
 
     def tell(self, line: str) -> None:
-        """Write a line to the child's standard input; does nothing if the child has ended."""
-        stdin = self._running().stdin
-        assert stdin
-        with suppress(BrokenPipeError):
-            stdin.write(line + "\n")
-            stdin.flush()
+        """Write a line to the child's standard input; does nothing if the child has ended.
 
-    def _running(self) -> subprocess.Popen[str]:
+        ``MachineError`` if the child does not read it within 30 s.
+        """
+        with suppress(BrokenPipeError):
+            if not _write(self._running(), line, _START_S):
+                raise MachineError(f"{self._what} has not read what it was told within {_START_S:g} s")
+
+    def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise MachineError(f"{self._what} was not started")
         return self._process
@@ -201,16 +209,32 @@ class Child:
         self.close()
 
 
-def _request_stop(process: subprocess.Popen[str]) -> None:
+def _write(process: subprocess.Popen[bytes], line: str, longest_s: float) -> bool:
+    """Write a line to a child's standard input; whether it took all of it within ``longest_s``.
+
+    A pipe holds 64 kB, and a child that was stopped reads none of them.
+    """
+    assert process.stdin
+    fd, data, end = process.stdin.fileno(), line.encode() + b"\n", time.monotonic() + longest_s
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    os.set_blocking(fd, False)
+    while data and room.poll(max(0.0, end - time.monotonic()) * 1e3):
+        with suppress(BlockingIOError):
+            data = data[os.write(fd, data) :]
+    return not data
+
+
+def _request_stop(process: subprocess.Popen[bytes]) -> None:
     """Ask a child to stop by a line on its standard input.
 
     Closing the pipe would not be enough, since other processes may hold it open.
     """
     assert process.stdin
-    with suppress(BrokenPipeError):
-        if not process.stdin.closed:
-            process.stdin.write("stop\n")
-            process.stdin.close()
+    if not process.stdin.closed:
+        with suppress(BrokenPipeError):
+            _write(process, "stop", 0.0)
+        process.stdin.close()
 
 
 def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
@@ -236,7 +260,10 @@ def die_with_parent() -> None:
 def read_settings() -> dict[str, Any]:
     """The settings of this process, which is a child, as its parent gave them; from now on Ctrl-C is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings: dict[str, Any] = json.loads(sys.stdin.readline())
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        os._exit(1)  # the parent has ended, and nobody is told
+    settings: dict[str, Any] = json.loads(line)
     return settings
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -24,3 +26,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo scripts/test.sh"))
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """This process has 1100 open files, so that further ones have numbers that select() has no room for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    null = os.open("/dev/null", os.O_RDONLY)
+    many = [os.dup(null) for _ in range(1100)]
+    yield
+    for fd in (null, *many):
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -48,7 +48,9 @@ def _echo(raw: socket.socket, number: int, ip: str) -> float:
     began_ns = time.time_ns()
     raw.send(request)
     deadline = time.monotonic() + _PATIENCE_S
-    while (left := deadline - time.monotonic()) > 0 and select.select([raw], [], [], left)[0]:
+    answered = select.poll()
+    answered.register(raw, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0 and answered.poll(left * 1e3):
         packet, control, _, _ = raw.recvmsg(2048, socket.CMSG_SPACE(_TIMESPEC.size))
         kind, _, _, ident, sequence = _HEAD.unpack_from(packet, (packet[0] & 15) * 4)
         if (kind, ident, sequence) == (_ECHO_REPLY, identity, number):

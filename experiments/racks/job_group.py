@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.racks.kill import Kill
 from experiments.racks.run_context import RunContext
@@ -104,13 +104,15 @@ class JobGroup:
     def _listen(self, wait_s: float) -> None:
         """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
         launcher = self._context.launcher
-        channels = {job.channel: job for job in self._jobs if job.channel is not None}
-        readers: list[Any] = [launcher, *channels]
-        readable, _, _ = select.select(readers, [], [], wait_s)
+        channels = {job.channel.fileno(): (job.channel, job) for job in self._jobs if job.channel is not None}
+        with select.epoll() as waiting:  # select() has no room for descriptors above 1023
+            for fd in (launcher.fileno(), *channels):
+                waiting.register(fd, select.EPOLLIN)
+            readable = {fd for fd, _ in waiting.poll(wait_s)}
         while launcher.listen(0.0):
             continue
-        for channel, job in channels.items():
-            if channel in readable and job.channel is channel:
+        for fd, (channel, job) in channels.items():
+            if fd in readable and job.channel is channel:
                 members, state = job.members, job.state
                 job.handle_messages()
                 self._report_change(job, members, state)

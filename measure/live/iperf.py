@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from measure.metrics.checks import Check, Limits, Verdict
-from railyard.child import end_child
+from railyard.child import end_child, marked_environment
 from railyard.errors import ConfigError, MachineError
 from railyard.tools import how_to_install
 from topos.kernel.namespaces import HostEnd, inside
@@ -117,6 +117,7 @@ def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
         with inside(end.netns_fd):
             return subprocess.Popen(
                 [PROGRAM, *words],
+                env=marked_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -127,11 +128,13 @@ def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -> None:
-    """Read the output of a server until it listens; unbuffered, so that ``select`` sees all remaining output."""
+    """Read the output of a server until it listens; unbuffered, so that ``poll`` sees all remaining output."""
     assert server.stdout
+    more = select.poll()  # select() has no room for descriptors above 1023
+    more.register(server.stdout, select.POLLIN)
     said = b""
     while time.monotonic() < deadline:
-        ready, _, _ = select.select([server.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        ready = more.poll(max(0.0, deadline - time.monotonic()) * 1e3)
         piece = os.read(server.stdout.fileno(), 4096) if ready else b""
         said += piece
         if b"listening on" in said.lower():

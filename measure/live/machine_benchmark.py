@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
-from railyard.child import end_child
+from railyard.child import end_child, marked_environment
 from railyard.errors import MachineError
 from railyard.priority import set_priority
 from topos.kernel.namespaces import HostEnd, connect
 
-_SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))\n"
+_SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))\n"
 _STREAM = Path(__file__).with_name("goodput_host.py")
 _BUFFER_S = 0.04
 _LEAST_BUFFER_BYTES = 1 << 18
@@ -56,7 +56,8 @@ def busy_processors(count: int | None = None) -> Iterator[None]:
     """Keep ``count`` processors (None: all) busy with computing processes until the block, or this process, ends."""
     with ExitStack() as stack:
         for _ in range(count or os.cpu_count() or 1):
-            stack.callback(end_child, subprocess.Popen([sys.executable, "-I", "-S", "-c", _SPIN]))
+            command = [sys.executable, "-I", "-S", "-c", _SPIN, str(os.getpid())]
+            stack.callback(end_child, subprocess.Popen(command, env=marked_environment()))
         time.sleep(0.2)
         yield
 
@@ -111,7 +112,11 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
             ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
             arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
             command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
-            workers.append(subprocess.Popen(command, pass_fds=ends, stdout=subprocess.PIPE, start_new_session=True))
+            workers.append(
+                subprocess.Popen(
+                    command, env=marked_environment(), pass_fds=ends, stdout=subprocess.PIPE, start_new_session=True
+                )
+            )
             stack.callback(end_child, workers[-1])
             set_priority(_NICE, workers[-1].pid)
         deadline = start + warm_up_s + window_s + _PATIENCE_S

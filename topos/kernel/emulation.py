@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import resource
 import socket
 import time
 from contextlib import ExitStack, suppress
@@ -19,14 +18,15 @@ from mininet.net import Mininet
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
+from railyard.limits import allow_open_files, files_of
 from railyard.priority import set_real_time
-from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import RecordedIntf, RecordedLink
+from topos.kernel.mininet_setup import machine_left_alone
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
@@ -77,12 +77,12 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._why = ""
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
-        os.environ["PATH"] = safe_path()  # for the tools that Mininet and this package start
         try:
             self.yard = self._make_yard(run_dir, open_vswitch)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
             self.delays = LinkDelays((), link_delay)
-            super().__init__(topo=topo, controller=None, **mininet)
+            with machine_left_alone():
+                super().__init__(topo=topo, controller=None, **mininet)
         except BaseException:
             self._undo_all()
             raise
@@ -103,13 +103,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         with Netlink(fd) as kernel:
             kernel.run([link_up(LO_INDEX, "lo")])
         return PrivateOvs(run.path, fd, datapath, run.add_child)
-
-    @classmethod
-    def init(cls) -> None:
-        """Raise the limit of open files of this process; settings of the machine are not changed."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     @property
     def plan(self) -> FabricPlan:
@@ -133,6 +126,8 @@ class Emulation(Mininet):  # type: ignore[misc]
         if self._closed:
             raise MachineError("this net was stopped; make a new Emulation")
         try:
+            ports = sum(len(switch.intfList()) for switch in self.switches)
+            allow_open_files(files_of(len(self.hosts), ports), f"a fabric of {len(self.hosts)} hosts")
             self._undo.callback(self.yard.stop)
             self._begin_offload()
             self.yard.start()
@@ -388,18 +383,12 @@ class Emulation(Mininet):  # type: ignore[misc]
             self.run.end_children()
             if self.delays.netns_fd is not None:
                 wiring.clear_links(self.delays.netns_fd, self.delays.interfaces)
-            wiring.clear_links(self.yard.netns_fd, self._yard_interfaces())
+            wiring.clear_links(self.yard.netns_fd, wiring.yard_interfaces(self.links, self.switches))
         finally:
             self.delays.close()
             for fd in self._fds.values():
                 os.close(fd)
             self._fds.clear()
-
-    def _yard_interfaces(self) -> set[str]:
-        """Names of the interfaces and bridges of this net in the yard."""
-        ends = (intf for link in self.links for intf in (link.intf1, link.intf2))
-        links = [intf for intf in ends if isinstance(intf.node, RailSwitch)]
-        return {i.name for i in links} | {tap_name(i.index) for i in links} | {s.name for s in self.switches}
 
     def __enter__(self) -> Emulation:
         self.start()

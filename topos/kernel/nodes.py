@@ -105,11 +105,13 @@ class LazyNode(Node):  # type: ignore[misc]
         if not self._starting or self._prompted:
             return str(super().read(size))
         said, deadline = "", time.monotonic() + _START_S
+        said_more = select.poll()  # select() has no room for descriptors above 1023
+        said_more.register(self.stdout, select.POLLIN)
         while not said.endswith(_PROMPT):
             status = self._shell.poll() if self._shell is not None else None
             if time.monotonic() > deadline:
                 raise self._not_started(f"showed no prompt within {_START_S:g} s", said)
-            if select.select([self.stdout], [], [], 0.05)[0]:
+            if said_more.poll(50):
                 said += super().read(size)
             elif status is not None:
                 raise self._not_started(f"ended with status {status}", said)

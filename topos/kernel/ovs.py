@@ -6,7 +6,6 @@ namespace are gone, nothing is left.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from railyard.child import marked_environment
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
 from railyard.tools import need_tools
@@ -237,7 +237,7 @@ class PrivateOvs:
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
         """Start a daemon in the yard; it dies with this thread, and Ctrl-C in the terminal does not reach it."""
-        environment = os.environ | self.environment
+        environment = marked_environment(**self.environment)
         jemalloc = next(iter(sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))), None)
         if name == "ovs-vswitchd" and jemalloc is not None:
             environment["LD_PRELOAD"] = str(jemalloc)

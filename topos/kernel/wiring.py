@@ -12,6 +12,7 @@ from typing import Any
 from railyard.errors import MachineError
 from railyard.scale import bucket_burst_bytes
 from topos.kernel import netlink, tuning
+from topos.kernel.fastpath.offload import tap_name
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
@@ -223,6 +224,12 @@ def mend_requests(host: Any, switches: Sequence[RailSwitch]) -> list[NetlinkRequ
         requests += _routing(intf, lane) if intf.ip else ()
         requests += _neighbours(intf, reaches.get(_far(intf).node, _NOWHERE))
     return requests
+
+
+def yard_interfaces(links: Iterable[RecordedLink], switches: Iterable[RailSwitch]) -> set[str]:
+    """Names of all interfaces and bridges of a net in the yard."""
+    ends = [end for link in links for end in (link.intf1, link.intf2) if isinstance(end.node, RailSwitch)]
+    return {end.name for end in ends} | {tap_name(end.index) for end in ends} | {switch.name for switch in switches}
 
 
 def clear_links(yard_fd: int, names: Iterable[str]) -> None:

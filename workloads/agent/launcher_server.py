@@ -24,6 +24,7 @@ from typing import Any
 
 from railyard.child import die_with_parent
 from railyard.errors import AgentError, PeerLost, RailyardError
+from railyard.limits import allow_all_open_files
 from railyard.priority import set_priority
 from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, configs_from_json
@@ -318,6 +319,7 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_priority(_NICE)
+    allow_all_open_files()
     LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 from contextlib import suppress
@@ -122,20 +121,32 @@ def test_a_child_that_is_begun_and_never_ready_ends_with_its_close(module: Path)
         os.kill(pid, 0)
 
 
-def test_a_parent_with_more_descriptors_than_select_takes(module: Path) -> None:
+def test_a_parent_with_more_descriptors_than_select_takes(module: Path, many_open_files: None) -> None:
     """The parent of a fabric of 512 hosts has one for each of their namespaces."""
     module.write_text(ECHO)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
-    null = os.open("/dev/null", os.O_RDONLY)
-    many = [os.dup(null) for _ in range(1100)]
-    try:
-        with Child(module.stem, {}, (), "the child", patience_s=5) as child:
-            assert child.answer(10)["settings"] == {}
-    finally:
-        for fd in (null, *many):
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with Child(module.stem, {}, (), "the child", patience_s=5) as child:
+        assert child.answer(10)["settings"] == {}
+
+
+def test_a_child_that_reads_nothing_blocks_nobody(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe holds 64 kB; settings and orders of large fabrics are longer."""
+    monkeypatch.setattr("railyard.child._START_S", 0.5)
+    module.write_text("import time\ntime.sleep(100)\n")
+    child = Child(module.stem, {"names": "x" * 200_000}, (), "the child")
+    with pytest.raises(MachineError, match=r"the child has not read what it was told within 0\.5 s"):
+        child.begin()
+    module.write_text("import sys, time\nsys.stdin.readline()\nprint('ready', flush=True)\ntime.sleep(100)\n")
+    monkeypatch.setattr("railyard.child._START_S", 30)
+    with child:
+        monkeypatch.setattr("railyard.child._START_S", 0.2)
+        with pytest.raises(MachineError, match="the child has not read"):
+            child.tell("y" * 200_000)
+
+
+def test_settings_longer_than_a_pipe_go_in(module: Path) -> None:
+    module.write_text(ECHO)
+    with Child(module.stem, {"names": "x" * 500_000}, (), "the child", patience_s=5) as child:
+        assert len(child.answer(10)["settings"]["names"]) == 500_000
 
 
 def test_lines_that_come_at_once_are_read_one_by_one(module: Path) -> None:

@@ -44,6 +44,13 @@ def test_the_first_command_starts_the_shell(host: Host, monkeypatch: pytest.Monk
     assert host.started
 
 
+def test_a_shell_starts_beside_more_descriptors_than_select_takes(
+    host: Host, monkeypatch: pytest.MonkeyPatch, many_open_files: None
+) -> None:
+    monkeypatch.setattr(nodes, "_START_S", 10.0)
+    assert host.cmd("echo one").split() == ["one"]
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [

@@ -90,7 +90,7 @@ def test_a_tap_has_a_name_that_an_interface_may_have() -> None:
 def test_a_process_that_has_ended_is_named() -> None:
     one = Answered()
     one.check()
-    process = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     one._process = process
     one.check()
     process.kill()
