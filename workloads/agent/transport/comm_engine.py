@@ -119,10 +119,11 @@ class CommEngine:
         keys = keys_at(self._config.rank, paths)
         self._slot_connections.begin_slot(group, slot_window, keys, now)
         for key in keys:
-            connection = self._outbox.open(key)
+            until = slot_window.until  # a call may be repeated only while its circuit is up
+            connection = self._outbox.open(key) if until is None else self.transport.connection(key, now)
             if connection is not None:
-                if connection.last_progress < now:
-                    self.transport.call_again(connection, now)
+                if connection.last_progress < now and self.transport.call_again(connection):
+                    connection.last_progress = now
                 self._slot_connections.allow_until(connection)
         self.execute(actions, now)
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 from railyard.errors import AgentError
+from topos.kernel.tuning import rto_min_ms
 from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Activity, Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
@@ -22,6 +23,8 @@ from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 
 TCP_PORT = 7700
+TCP_REPEATS_SYN_S = 1.0
+"""Seconds after which TCP repeats a SYN that was not answered (RFC 6298), which no option of Linux shortens."""
 _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network in NETWORK_OF_DOMAIN.items()}
 
 
@@ -38,6 +41,8 @@ class Transport:
         self._ip_of_peer: dict[tuple[Domain, int, int], str] = {}
         self._listeners: dict[socket.socket, tuple[Domain, int]] = {}
         self._connections: dict[PeerKey, Connection] = {}
+        self._far = plan.delayed or bool(plan.links)
+        self._called_again = 0
         self.activity = Activity()
         """The connections that have something to send, or wait for other events than before."""
         self._read_plan(plan)
@@ -79,12 +84,26 @@ class Transport:
         """The connection of ``key``; None if it is not open."""
         return self._connections.get(key)
 
-    def call_again(self, connection: Connection, now: float) -> None:
-        """Connect anew where the peer has not answered: the earlier attempt may have met a dark circuit."""
-        if not connection.connected and not connection.answered:
-            sock, connected = self._call(connection.key)
-            connection.renew(sock, connected=connected)
-            connection.last_progress = now
+    def answer_s(self, key: PeerKey) -> float:
+        """Seconds within which the peer's answer to a call over path ``key`` comes, unless a packet was lost.
+
+        That is the retransmission time-out of the port. Packets that cross links between switches, or links with a
+        delay, may wait longer, up to the time of TCP's own repetition.
+        """
+        port = self._ports[key[0], key[1]]
+        return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._mtu) / 1e3
+
+    def call_again(self, connection: Connection) -> bool:
+        """Connect anew where the peer has not answered: a packet was lost, for instance at a dark circuit.
+
+        False where the peer has answered, or the connection was closed.
+        """
+        if connection.fileno() < 0 or connection.connected or connection.answered:
+            return False
+        sock, connected = self._call(connection.key)
+        connection.renew(sock, connected=connected)
+        self._called_again += 1
+        return True
 
     def _connect(self, key: PeerKey, now: float) -> Connection:
         sock, connected = self._call(key)
@@ -160,8 +179,12 @@ class Transport:
         return iter(self._connections.values())
 
     def totals(self) -> dict[str, int]:
-        """Retransmitted segments and sent bytes of all connections, as fields of the ``sockets`` event."""
-        return {"retransmits": sum(retransmits(c.sock) for c in self), "bytes": sum(c.sent_bytes for c in self)}
+        """Retransmitted segments and sent bytes of all connections, as fields of the ``sockets`` event.
+
+        A call that was repeated counts as one segment.
+        """
+        again = self._called_again + sum(retransmits(c.sock) for c in self)
+        return {"retransmits": again, "bytes": sum(c.sent_bytes for c in self)}
 
     def close(self) -> None:
         """Close all listeners and connections at once."""

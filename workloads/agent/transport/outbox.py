@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.connections import TCP_REPEATS_SYN_S, Transport
 from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.slot_connections import SlotConnections
 from workloads.agent.transport.timers import Timers
@@ -31,8 +31,25 @@ class Outbox:
         self._blank = _NO_PAYLOAD
 
     def open(self, path: PeerKey) -> Connection | None:
-        """The connection of ``path``, opened if this rank has to do that; None if the peer has yet to open it."""
-        return self._transport.connection(path, self._timers.now)
+        """The connection of ``path``, opened if this rank has to do that; None if the peer has yet to open it.
+
+        Where the answer does not come in time the call is repeated: TCP would lose a second, and a step with it.
+        """
+        known = self._transport.find(path)
+        connection = self._transport.connection(path, self._timers.now)
+        if connection is not None and known is None and not connection.connected:
+            self._await_answer(connection, self._transport.answer_s(path))
+        return connection
+
+    def _await_answer(self, connection: Connection, seconds: float) -> None:
+        """Call again if the peer has not answered within ``seconds``, then twice as many, as long as TCP does not."""
+
+        def look() -> None:
+            if self._transport.call_again(connection):
+                self._await_answer(connection, 2 * seconds)
+
+        if seconds < TCP_REPEATS_SYN_S:
+            self._timers.later(seconds, look)
 
     def open_eager_paths(self, group: str | None) -> None:
         """Open the paths of eager receives of one group (None: of all groups) that this rank has to open."""

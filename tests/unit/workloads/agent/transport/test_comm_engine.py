@@ -4,8 +4,10 @@ against other engines in the same thread.
 
 from __future__ import annotations
 
+import ctypes
 import select
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import Flow
 from workloads.rank.in_flight import InFlight
 
+SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 SEED = 3
 QUIET_S = 0.01
 """How long nothing happens before a rank is held to be done with all that it can do."""
@@ -205,6 +208,49 @@ def collective(kind: str, n: int, algorithm: str = "ring", size: int = 24_000) -
 def numbers(flow: Flow, rank: int, size: int = SIZE) -> bytes:
     """What ``rank`` sends in a flow."""
     return payload.total(SEED, flow, [rank], 0, size // 4).tobytes()
+
+
+# ---- the first connection --------------------------------------------------------------------------------------------
+
+
+def test_a_lost_syn_costs_some_tens_of_milliseconds_and_not_the_second_that_tcp_waits(make: Make) -> None:
+    ranks = [make(collective("all_reduce", 2), number) for number in range(2)]
+    (listener,) = ranks[1].engine.transport.listeners
+    drop_packets(listener)
+    began = time.monotonic()
+    for rank in ranks:
+        rank.start()
+
+    def look() -> None:
+        for rank in ranks:
+            rank.look()
+
+    until(lambda: time.monotonic() - began > 0.01, look)
+    listener.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    until(lambda: all(rank.finished for rank in ranks), look)
+    assert 0.02 < time.monotonic() - began < 0.9
+    caller, called = (rank.engine.transport for rank in ranks)
+    assert caller.totals()["retransmits"] >= 1, "a repeated call counts"
+    assert len([*caller]) == len([*called]) == 1
+    assert not any(rank.finished[0].wrong for rank in ranks)
+
+
+def test_a_call_that_is_answered_is_not_repeated(make: Make) -> None:
+    ranks = [make(collective("all_reduce", 2), number) for number in range(2)]
+    for rank in ranks:
+        rank.start()
+    until(lambda: all(rank.finished for rank in ranks), lambda: [rank.look() for rank in ranks])
+    (connection,) = ranks[0].engine.transport
+    port = connection.sock.getsockname()
+    ranks[0].ahead_s = 5.0
+    ranks[0].settle()
+    assert connection.sock.getsockname() == port and ranks[0].engine.next_deadline() == float("inf")
+
+
+def drop_packets(sock: socket.socket) -> None:
+    """Let the kernel drop every packet for ``sock``, by a filter of one instruction (linux/filter.h: return 0)."""
+    instruction = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(instruction)))
 
 
 # ---- what may be sent, and when --------------------------------------------------------------------------------------
