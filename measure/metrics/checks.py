@@ -55,6 +55,10 @@ class Limits:
     - ``dark_median_s``, ``dark_worst_s`` or their share of the configured time, whichever is more: an error
       goes into the step time once per exposed reconfiguration (Opus: 6 per step), where it must stay under 1 %. Of
       a delay that is shorter than some milliseconds the median may be off by ``dark_short_share``.
+    - ``dark_step_share`` instead of ``dark_worst_s``, if that is more, where no delay is configured: circuits are then
+      dark for as long as the switch takes to swap them, some milliseconds longer where it has to wait for a processor.
+      What counts is the effect: by how much all swaps of a step that took longer than usual (the median and
+      ``dark_median_s``) make it longer. Under 1 % of the step it does not show beside the other limits.
     - ``model_share``: how far the step may be from the prediction, which is made of the same decisions. A run of one
       step has no other way to show that something went wrong in it.
     - ``packet_share``: packets lost on links, queues or outside dark time, and segments sent again, against all
@@ -93,6 +97,7 @@ class Limits:
     dark_short_share: float = 0.20
     dark_worst_s: float = 0.008
     dark_worst_share: float = 0.10
+    dark_step_share: float = 0.01
     packet_share: float = 5e-4
     model_share: float = 0.10
     step_spread: float = 0.05

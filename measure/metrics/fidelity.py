@@ -7,6 +7,7 @@ and passes. Values are wall-clock: they judge the emulator, not the emulated sys
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
@@ -15,6 +16,8 @@ from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.records import records_checks
+from measure.metrics.stall import read_darks
+from measure.metrics.steps import Steps
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from railyard.timeline import Event
 
@@ -35,7 +38,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         link_delay(point.plan.delayed, events, limits),
         _drops(point, events, metrics, limits),
         _retransmissions(point, events, metrics, limits),
-        *_dark(point, metrics, limits),
+        *_dark(point, events, metrics, limits),
         _spread(point, metrics, limits),
         _model(point, metrics, limits),
         _sums(metrics),
@@ -203,7 +206,7 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
     return Check(name, share, limit, unit, share <= limit, says)
 
 
-def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
+def _dark(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Iterable[Check]:
     """Checks of the dark time that the controller measured against the configured one."""
     configured, error = metrics.dark_configured_s, metrics.dark_error_s
     worst_limit = max(limits.dark_worst_s, limits.dark_worst_share * configured)
@@ -214,10 +217,30 @@ def _dark(point: Point, metrics: PointMetrics, limits: Limits) -> Iterable[Check
     if error is None:
         yield does_not_apply("dark time", median_limit, "s", "no circuit changed")
         return
-    worst = max(abs(error.low), abs(error.high))
-    for name, value, limit in (("dark time", abs(error.p50), median_limit), ("worst dark time", worst, worst_limit)):
+    values = [("dark time", abs(error.p50), median_limit)]
+    if configured == 0:
+        yield _slow_swaps(point, events, metrics, limits)
+    else:
+        values.append(("worst dark time", max(abs(error.low), abs(error.high)), worst_limit))
+    for name, value, limit in values:
         says = f"{name} is off by {_ms(value)} from {_ms(configured)} (limit {_ms(limit)})"
         yield Check(name, value, limit, "s", value <= limit, says)
+
+
+def _slow_swaps(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+    """Check of the swaps of circuits without a delay, by the time that the slow ones of a step add to it."""
+    name, steps = "worst dark time", Steps.read(events)
+    usual = (metrics.dark_s.p50 if metrics.dark_s else 0.0) + limits.dark_median_s
+    added: dict[tuple[int, int], float] = defaultdict(float)
+    for dark in read_darks(point, events):
+        for rank in dark.ranks:
+            step = steps.at(rank, dark.t)
+            if step is not None:
+                added[rank, step] += max(0.0, dark.end - dark.t - usual)
+    value = max(added.values(), default=0.0)
+    limit = max(limits.dark_worst_s, limits.dark_step_share * _step_wall_s(point, metrics))
+    says = f"swaps of circuits that took longer than usual added {_ms(value)} to a step (limit {_ms(limit)})"
+    return Check(name, value, limit, "s", value <= limit, says)
 
 
 def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:

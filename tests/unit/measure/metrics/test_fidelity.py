@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import synthetic_job
 
 from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
 from measure.metrics.fidelity import interface_drops, judge
@@ -142,6 +143,18 @@ def test_dark_time_off(make_point: Any, make_job: Any) -> None:
     verdict = _verdict(job)
     assert not _check(verdict, "dark time").ok
     assert _check(verdict, "worst dark time").ok
+
+
+@pytest.mark.parametrize(("compute_s", "slow_s", "ok"), [(0.3, 0.007, True), (0.3, 0.012, False), (3.0, 0.012, True)])
+def test_a_slow_swap_without_a_delay_is_judged_by_its_effect_on_the_step(
+    make_point: Any, make_job: Any, monkeypatch: pytest.MonkeyPatch, compute_s: float, slow_s: float, ok: bool
+) -> None:
+    monkeypatch.setattr(synthetic_job, "COMPUTE", compute_s)
+    job = make_job(make_point("on-demand", 0.0)).with_samples()
+    place = [e.kind for e in job.events].index("reconfigure")
+    job.events[place] = replace(job.events[place], end=job.events[place].t + slow_s)
+    check = _check(_verdict(job), "worst dark time")
+    assert check.ok is ok and check.value == pytest.approx(slow_s - Limits().dark_median_s)
 
 
 @pytest.mark.parametrize(("more_s", "ok"), [(0.00005, True), (0.00015, False)])
