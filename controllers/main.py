@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, NoReturn
 from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
 from railyard.child import die_with_parent
-from railyard.errors import ConfigError, MachineError, RailyardError
+from railyard.errors import ConfigError, MachineError, RailyardError, from_os_error
 from railyard.limits import allow_all_open_files
-from railyard.ownership import open_text
+from railyard.ownership import naming, open_text
 from railyard.priority import set_priority, set_real_time
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -98,8 +98,14 @@ def _run(options: argparse.Namespace) -> NoReturn:
     writing, numbers = threading.Lock(), itertools.count(_lines(options.events))
 
     def record(event: Event) -> None:
-        with writing:  # a number that is missing shows that an event was lost
-            events.write(replace(event, fields={**event.fields, "n": next(numbers)}).to_line() + "\n")
+        try:
+            with writing, naming(options.events):  # a number that is missing shows that an event was lost
+                events.write(replace(event, fields={**event.fields, "n": next(numbers)}).to_line() + "\n")
+        except OSError as error:  # circuits that are in no log would make the run's results wrong
+            fault = from_os_error(error)
+            with suppress(OSError):
+                print(f"controller: {fault}", file=sys.stderr, flush=True)
+            os._exit(fault.exit_status)
 
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 from measure.live.calibration import load_calibration
 from measure.results.folder import check_folder
 from measure.results.manifest import build_manifest
+from measure.results.partial import COMPLETE, STOPPED
 from measure.results.results import RUNNING, Results, plain
 from measure.results.row import ResultRow, Row, columns
+from railyard.errors import from_os_error
 from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -164,11 +166,19 @@ class Record:
         """
         if self._results is None:
             return
-        said = str(error) or type(error).__name__
-        self._manifest["ended"] = "complete" if error is None else f"stopped: {said}"
+        self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
         try:
             if not self._unsaved:
                 self._results.end_running(log=error is not None)
             self._results.write_manifest(self._manifest)
         finally:
             self._results.free()
+
+
+def _reason(error: BaseException) -> str:
+    """What stopped a run, in words."""
+    if isinstance(error, KeyboardInterrupt):
+        return "by a signal"
+    if isinstance(error, OSError):
+        return str(from_os_error(error))
+    return str(error) or type(error).__name__

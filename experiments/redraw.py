@@ -8,6 +8,8 @@ from typing import Any
 from experiments.experiment import Experiment
 from experiments.registry import find
 from experiments.report import Recorded
+from measure.results.folder import is_locked
+from measure.results.partial import partial
 from measure.results.results import FIGURES, TRACE, Results
 from measure.results.trace import trace_json
 from railyard.errors import ConfigError
@@ -28,24 +30,33 @@ def kind_of(results: Results) -> type[Experiment[Any]]:
     return find(name)
 
 
-def redraw(folder: Path, kind: type[Experiment[Any]] | None = None) -> list[Path]:
+def read_folder(results: Results) -> Recorded:
+    """All that a results folder holds."""
+    rows = results.rows()
+    manifest = results.manifest()
+    said = partial(manifest, len(rows), under_way=is_locked(results.folder))
+    return Recorded(manifest, rows, results.events(), said)
+
+
+def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Recorded | None = None) -> list[Path]:
     """Draw all figures and the trace of a results folder again; returns the paths written.
 
-    ``kind`` is its experiment (default ``kind_of``). ``ConfigError`` if ``folder`` is not a results folder, cannot be
-    read or written, or is of an experiment that is not there.
+    ``kind`` is its experiment (default ``kind_of``), ``recorded`` its content (default ``read_folder``).
+    ``ConfigError`` if ``folder`` is not a results folder, cannot be read or written, or is of an experiment that is not
+    there.
     """
     from measure.figures.style import png  # matplotlib takes a second
 
     results = Results.open(folder)
     kind = kind or kind_of(results)
-    recorded = Recorded(results.manifest(), results.rows(), results.events())
+    recorded = recorded or read_folder(results)
     scale = recorded.scale if kind.packets else None
     try:
         written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
         for drawn in kind.report().figures(recorded):
             if drawn.figure is not None:
                 faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-                image = png(drawn.figure, scale, faithful=faithful, note=drawn.note)
+                image = png(drawn.figure, scale, faithful=faithful, note=drawn.note, partial=recorded.partial)
                 written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
     except PermissionError:
         raise ConfigError(

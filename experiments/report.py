@@ -17,6 +17,7 @@ from rich.text import Text
 
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.results.manifest import scale_of
+from measure.results.partial import cut_lines
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.timeline import Event
@@ -95,6 +96,13 @@ class Recorded:
     manifest: Mapping[str, Any]
     rows: Sequence[Row]
     events: Sequence[Event]
+    partial: str | None = None
+    """The sentence about a run that did not end (``measure.results.partial``)."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what is missing in the folder."""
+        return [note for note in (cut_lines(self.events), self.partial) if note is not None]
 
     @cached_property
     def scale(self) -> Any:
@@ -137,11 +145,14 @@ def show(
     packets: bool = True,
     wide: bool = False,
     console: Console | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the tables of ``rows``, the findings and the verdict; for predictions the tables only."""
+    """Print the tables of ``rows``, the findings, the verdict and ``notes``; for predictions the tables only."""
     console = console or console_for_tables(wide=wide)
+    missing = [Text(note, "bold red") for note in notes]
     if not rows:
-        console.print(*(verdict_lines(rows, report.point) if packets else ["No row was computed."]), sep="\n")
+        said = verdict_lines(rows, report.point) if packets else [Text("No row was computed.")]
+        console.print(*said, *missing, sep="\n")
         return
     predicted = packets and all(row.get("faithful") is None for row in rows)
     if report.text is not None and not predicted and not wide:
@@ -158,7 +169,7 @@ def show(
         rows = [row for row in rows if row.get("computed")]
     measured = judged(rows)
     verdict = verdict_lines(measured, report.point) if packets and measured else ()
-    for finding in (*(report.findings(rows, settings) if rows else ()), *verdict):
+    for finding in (*(report.findings(rows, settings) if rows else ()), *verdict, *missing):
         console.print(finding, highlight=False, markup=False)
 
 

@@ -35,6 +35,7 @@ from measure.results.results import CAPTURES
 from measure.results.row import ResultRow, Row
 from railyard.ownership import hand_over, make_folder
 from railyard.scale import Scale
+from railyard.signals import held_back
 from railyard.timeline import Event
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
@@ -87,14 +88,19 @@ class Runner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            with self._stack:
-                self.take_down()
-        except BaseException as another:
-            error = error or another
-            raise
-        finally:
-            self.record.close(error)
+        with held_back():
+            try:
+                with self._stack:
+                    self.take_down()
+            except BaseException as another:
+                error = error or another
+                raise
+            finally:
+                try:
+                    self.record.close(error)
+                except OSError:
+                    if error is None:
+                        raise
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +166,7 @@ class Runner:
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
         folder = self.record.point_folder(point.number)
-        point_run = PointRun(session, self.launcher, job, point, settings, folder)
+        point_run, stopped = PointRun(session, self.launcher, job, point, settings, folder), True
         try:
             point_run.register()
             with ExitStack() as beside:
@@ -169,9 +175,11 @@ class Runner:
                 point_run.play(expected_s * _TIMEOUT_FACTOR + _SLACK_S, self.progress.step)
                 background_mbps = sent()
                 self._write_capture(captured(), point, job.program)
+            stopped = False
         finally:
             events = point_run.events()
-            self.record.add_events([point.event(point_run.began, point_run.ended), *events], folder)
+            interval = point.event(point_run.began, point_run.ended, stopped=stopped)
+            self.record.add_events([interval, *events], folder)
             self.progress.done()
         self.record.remove(folder)
         metrics = measure_point(point, events)

@@ -14,8 +14,8 @@ _HEAD = """# Results
 
 A run writes a results folder: `manifest.json` (experiment, scale, versions, plans), `events.jsonl` (everything that
 happened, in wall-clock seconds), `summary.json` and `summary.csv` (one row for each measured point), `trace.json` (for
-Perfetto) and `figures/`. This page lists the fields of a row, by experiment. It is made from the types of the rows by
-`python -m experiments.schema > docs/results.md`.
+Perfetto) and `figures/`; [run.md](run.md) says more about it. This page lists the fields of a row, by experiment. It is
+made from the types of the rows by `python -m experiments.schema > docs/results.md`.
 
 Times are seconds of the real system, except in fields named `..wall..`; the unit is at the end of a name. A field is
 empty where it was not measured or does not apply. Text, numbers and truth values are columns of `summary.csv`; lists,

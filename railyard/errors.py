@@ -6,8 +6,12 @@ A message is one sentence that names the key or the thing at fault and says what
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class RailyardError(Exception):
@@ -71,6 +75,26 @@ NOT_FAITHFUL_EXIT_STATUS = 8
 
 
 _LONGEST_NAME = 100
+
+
+PARTIAL_EXIT_STATUS = 9
+"""Exit status of ``railyard plot`` for the results of a run that did not end, or was stopped."""
+
+
+def from_os_error(error: OSError) -> MachineError:
+    """The error for an ``OSError`` that nothing else explains; it names the file and, on a full disk, the room left."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return MachineError(f"the system refused an operation: {reason}")
+    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return MachineError(f"{place} cannot be used: {reason}")
+    folder = Path(place).absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    room = shutil.disk_usage(folder)
+    free = f"{room.free / 1e6:.1f} of {room.total / 1e6:.1f} MB are free in {folder}"
+    return MachineError(f"{place} cannot be written: {reason}; {free}: make room there, or name another folder")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

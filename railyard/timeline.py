@@ -28,7 +28,8 @@ class Event:
     ======== =========== =====================================================================
     source   kind        fields (all sizes in emulated bytes, all times wall-clock seconds)
     ======== =========== =====================================================================
-    run      point       point (number of the measured point), mode, delay_s, ... (interval)
+    run      point       point (number of the measured point), mode, delay_s, ..., stopped (true if an error or a signal
+                         ended it; it has no row then) (interval)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)

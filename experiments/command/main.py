@@ -6,13 +6,14 @@ Only the standard library is imported before it is known what is to be done, so 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from railyard import __version__
-from railyard.errors import ConfigError, RailyardError, nearest
+from railyard.errors import ConfigError, RailyardError, from_os_error, nearest
+from railyard.signals import stop_on_signals
 from railyard.tools import safe_path
 
 STOPPED_EXIT_STATUS = 130
@@ -48,20 +49,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     os.environ["PATH"] = safe_path()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # works in background jobs too, which ignore Ctrl-C
+    stop_on_signals()
     try:
         status = _command(name)(rest)
         sys.stdout.flush()
         return status
     except RailyardError as error:
-        print(f"railyard: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_status
     except KeyboardInterrupt:
-        print("railyard: stopped", file=sys.stderr)
+        _say("stopped")
         return STOPPED_EXIT_STATUS
     except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        found = from_os_error(error)
+        _say(str(found))
+        return found.exit_status
+
+
+def _say(sentence: str) -> None:
+    """Write a sentence to standard error, which may be a terminal that is gone."""
+    with suppress(OSError):
+        print(f"railyard: {sentence}", file=sys.stderr)
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

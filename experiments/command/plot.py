@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.parser import Parser
-from experiments.redraw import kind_of, redraw
+from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
 from measure.results.results import Results
+from railyard.errors import PARTIAL_EXIT_STATUS
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw the figures and print the tables; returns 0, or the exit status of an unfaithful run."""
+    """Draw the figures and print the tables; returns 0, or the exit status of a partial or an unfaithful run."""
     parser = Parser(
         prog="railyard plot", description="Draw the figures and the trace of a results folder again; print its tables."
     )
@@ -26,12 +28,17 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     results = Results.open(options.results)
     kind = find(options.experiment) if options.experiment else kind_of(results)
-    written = redraw(options.results, kind)
-    settings, rows = results.manifest()["experiment"], results.rows()
+    recorded = read_folder(results)
+    written = redraw(options.results, kind, recorded)
+    settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))
     elif not options.quiet:
-        show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide)
+        show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide, notes=recorded.notes)
+    for note in recorded.notes if options.json or options.quiet else ():
+        print(f"railyard: {note}", file=sys.stderr)
     for path in () if options.json else written:
         print(path)
+    if recorded.partial is not None:
+        return PARTIAL_EXIT_STATUS
     return exit_status(rows) if kind.packets else 0

@@ -9,7 +9,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -192,6 +192,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
         out = getattr(options, "out", None)
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)
+            stack.callback(_remove_empty, out)
         folder = out or Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))) / "results"
         runner = Runner(experiment, folder, RunProgress(Console(stderr=True)))
         try:
@@ -201,7 +202,8 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
             try:
                 _report(experiment, runner, out, options)
             except Exception as another:  # the error of the run is the one to raise
-                print(f"railyard: there is no report: {another}", file=sys.stderr)
+                if not (isinstance(error, OSError) and isinstance(another, OSError)):  # else it has the same cause
+                    print(f"railyard: there is no report: {another}", file=sys.stderr)
             if isinstance(error, BrokenPipeError):  # which on standard output would mean a reader that has ended
                 raise MachineError("a process of the run closed its end of a pipe; run it again") from error
             raise
@@ -209,21 +211,31 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
         return experiment.status(runner.rows)
 
 
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it has results
+        folder.rmdir()
+
+
 def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> None:
     """Draw the figures and print the tables of the rows so far, if there are any."""
-    from experiments.redraw import redraw
+    from experiments.redraw import read_folder, redraw
 
     if not runner.rows:
         return
+    recorded = read_folder(runner.record.results)
     if out is not None:
-        redraw(out, type(experiment))
-    _show(experiment, runner.rows, runner.record.settings, options)
+        redraw(out, type(experiment), recorded)
+    _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
     if out is not None and options.json != "-":
         print(f"Results in {out}")
 
 
 def _show(
-    experiment: Experiment[Any], rows: Sequence[Row], settings: Mapping[str, Any], options: argparse.Namespace
+    experiment: Experiment[Any],
+    rows: Sequence[Row],
+    settings: Mapping[str, Any],
+    options: argparse.Namespace,
+    notes: Sequence[str] = (),
 ) -> None:
     """Print the report, or JSON in its place; write the file of ``--json``."""
     from experiments.report import show
@@ -231,7 +243,7 @@ def _show(
     if options.json is not None:
         _write(options.json, json.dumps(experiment.as_json(rows), indent=2))
     if options.json != "-":
-        show(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide)
+        show(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide, notes=notes)
 
 
 def _write(place: str, text: str) -> None:

@@ -63,6 +63,18 @@ class Failover(Experiment[FailoverSettings]):
         add_ratios(rows)
         return rows
 
+    def points(self) -> int | None:
+        """One row for every job of a run with one kill of a member; None where there are other kills."""
+        rows = 0
+        for name in self.settings.fabrics:
+            setting = self.settings.setting(name)
+            members = [spec.members for spec in self.settings.specs(setting)]
+            for kills in self.settings.kills_by_run(setting.plan):
+                if len(kills) != 1 or not any(kills[0].rank in ranks for ranks in members):
+                    return None
+                rows += len(members)
+        return rows
+
     def run(self, runner: Runner) -> None:
         """Measure every fabric, which is brought up anew for every run."""
         after_ms = self.settings.controller_dies_after_ms

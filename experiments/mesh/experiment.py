@@ -47,6 +47,11 @@ class MeshRouting(Experiment[MeshStudy]):
         """False: the study computes and sends no packets."""
         return False
 
+    def points(self) -> int:
+        """One row for every matching."""
+        one = self.settings.matching is not None or self.settings.only is not None
+        return 1 if one else self.settings.n - 1
+
     def run(self, runner: Runner) -> None:
         """Route every matching, draw the figure if one is wanted, and say what would work where there is no route."""
         study, found = self.settings, list[MeshRow]()

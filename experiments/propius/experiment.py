@@ -131,6 +131,26 @@ class Propius(Experiment[PropiusSettings]):
         if "trunk" in settings.studies:
             yield from (trunk_row(settings, *point) for point in trunk_points(settings))
 
+    def points(self) -> int:
+        """One row for each run of every study."""
+        from experiments.propius.control_study import MANAGERS
+        from experiments.propius.data_study import micro_rows, tree_points
+        from experiments.propius.trouble_study import trouble_points
+        from experiments.propius.trunk_study import trunk_points
+
+        settings = self.settings
+        policy_runs = len(list(self._points())) + len(settings.virtual_clients) * len(settings.policies)
+        of_study = {
+            "tree": len(list(tree_points(settings))),
+            "micro": sum(len(micro_rows(settings, delay_ms)) for delay_ms in settings.micro_delays_ms),
+            "control": len(MANAGERS) * len(settings.at_once),
+            "accept": 1,
+            "trouble": len(list(trouble_points(settings))),
+            "trunk": len(list(trunk_points(settings))),
+        }
+        own = sum(count for study, count in of_study.items() if study in settings.studies)
+        return own + len(self._policy_studies) * policy_runs
+
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name; what is computed in virtual time comes last."""
         from experiments.propius.control_study import measure_accept, measure_control

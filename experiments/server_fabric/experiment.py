@@ -62,6 +62,10 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             add_ratios(recovered)
             yield from recovered
 
+    def points(self) -> int:
+        """One row for each measure of an epoch on each fabric, and one for the recovery."""
+        return sum(len(epoch.measures) for epoch, _ in self._epochs()) + ("recovery" in self.settings.studies)
+
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name, on both fabrics."""
         for epoch, spec in self._epochs():

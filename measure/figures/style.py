@@ -7,6 +7,7 @@ without pyplot, so no global state is changed and no display is needed.
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -78,14 +79,18 @@ def legend(figure: Figure, handles: Sequence[Artist], columns: int = 4, place: P
     figure.legend(handles=handles, loc=loc, frameon=False, fontsize=9, ncols=min(columns, len(handles)))
 
 
-def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "") -> bytes:
-    """Render a figure as PNG with the scale in its footer, stamped if the run was not faithful.
+def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "", partial: str | None = None) -> bytes:
+    """Render a figure as PNG with the scale in its footer, stamped if the run was not faithful or is ``partial``.
 
-    ``scale`` None: the data was computed and no packet was sent.
+    ``partial`` is the sentence about what is missing, which stands at the top. ``scale`` None: the data was computed
+    and no packet was sent.
     """
     said = "Computed; no packets." if scale is None else f"Real units. Emulated at {scale_in_words(scale)}."
     figure.text(0.01, 0.008, f"{said} {note}".strip(), fontsize=7.5, color="#666666", ha="left", va="bottom")
     figure.text(0.99, 0.008, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
+    if partial is not None:
+        words = textwrap.shorten(partial, round(14 * figure.get_figwidth()), placeholder=" ...")
+        figure.text(0.99, 0.995, words, fontsize=7.5, color=VERMILION, fontweight="bold", ha="right", va="top")
     if not faithful:
         edge = withStroke(linewidth=3, foreground="white", alpha=0.25)
         look: dict[str, Any] = {

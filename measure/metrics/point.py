@@ -74,12 +74,15 @@ class Point:
         name = rail if isinstance(rail, str) else f"rail{rail}"
         return next((s for s in self.plan.switches if s.name == name), None)
 
-    def event(self, t: float, end: float) -> Event:
-        """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds."""
+    def event(self, t: float, end: float, *, stopped: bool = False) -> Event:
+        """The ``run point`` event of this point; ``delay_s`` and ``link_recovery_s`` in wall-clock seconds.
+
+        ``stopped``: the point did not end by itself.
+        """
         delays = {"delay_s": self.reconfiguration_delay_s, "link_recovery_s": self.link_recovery_s}
         fields = {"point": self.number, "mode": self.mode, "fabric": self.plan.fabric}
         fields |= {name: self.scale.emulated_s(delay) for name, delay in delays.items()}
-        return Event(t, "run", "point", end, fields)
+        return Event(t, "run", "point", end, fields | ({"stopped": True} if stopped else {}))
 
 
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:

@@ -97,7 +97,7 @@ class Results:
             before = os.fstat(out.fileno()).st_size
             try:
                 while data:
-                    data = data[out.write(data) :]
+                    data = data[os.write(out.fileno(), data) :]
             except OSError:
                 os.ftruncate(out.fileno(), before)
                 raise

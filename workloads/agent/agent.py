@@ -109,7 +109,6 @@ class Agent:
         """Time at which the running compute ends."""
         self._next_check = 0.0
         self._ready = self._finished = self._reported_done = self._lost = False
-        self._flush_due = False
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -132,7 +131,7 @@ class Agent:
             for action in self._machine.note_waits(time.monotonic()):
                 if isinstance(action, Event):  # nothing is sent any more
                     self._log.add(action)
-            self._log.flush()
+            self._log.close()
             self._comm_engine.transport.close()
             if self._member is not None:
                 self._member.close()
@@ -170,14 +169,13 @@ class Agent:
                 self._held_back = None
                 self._go_on(waiting, time.monotonic())
         if not self._ready and (self._member is None or self._member.ready):
-            self._ready = self._flush_due = True
+            self._ready, self._log.due = True, 0.0
             self._launcher.report(ready=True)
         if self._finished and not self._reported_done and (self._member is None or self._member.idle):
             self._log.flush()
             self._reported_done = True
             self._launcher.report(done=True)
-        if self._flush_due:
-            self._flush_due = False
+        if time.monotonic() >= self._log.due:
             self._log.flush()
 
     def _await_stop(self, lost: PeerLost) -> None:
@@ -190,7 +188,7 @@ class Agent:
         while time.monotonic() < end or self._finished:
             self._serve_job()
             assert self._member is not None
-            self._sleep(self._member.next_event(), min(end, time.monotonic() + _CHECK_S))
+            self._sleep(min(self._member.next_event(), self._log.due), min(end, time.monotonic() + _CHECK_S))
         raise lost
 
     def _sleep(self, at: float, about: float = math.inf) -> list[tuple[Any, int]]:
@@ -233,7 +231,7 @@ class Agent:
 
     def _next_event(self) -> float:
         """Time at which something is to be done, to the microsecond."""
-        at = min(self._comm_engine.next_deadline(), self._begins_at)
+        at = min(self._comm_engine.next_deadline(), self._begins_at, self._log.due)
         if self._compute_due is not None:
             at = min(at, self._compute_due)
         if self._member is not None:
@@ -331,7 +329,7 @@ class Agent:
         self._launcher.report(step=ended.step)
         if self._member is not None:
             self._member.end_step(ended.step)
-        self._flush_due = True
+        self._log.due = 0.0
         if ended.last:
             self._finish()
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from controllers.northbound.messages import read_request
 from experiments.command.main import main
@@ -115,3 +121,46 @@ def test_no_field_of_a_body_replaces_the_operation() -> None:
     assert from_json(line)["op"] == "rewire"
     with pytest.raises(ConfigError, match="there is no such key"):
         read_request(line)
+
+
+def raising(error: OSError) -> Callable[[Sequence[str]], int]:
+    def command(rest: Sequence[str]) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "Disk full", "/proc/x/y"),
+            r"/proc/x/y cannot be written: Disk full; 0\.0 of 0\.0 MB are free in /proc: make room there, or name "
+            "another folder",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/a"), "/a cannot be used: Permission denied"),
+        (OSError(errno.EMFILE, "Too many open files"), "the system refused an operation: Too many open files"),
+    ],
+)
+def test_an_error_of_the_system_is_one_sentence(
+    error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("experiments.command.main._command", lambda name: raising(error))
+    assert main(["run"]) == 3
+    assert re.fullmatch(f"railyard: {sentence}\n", capsys.readouterr().err)
+
+
+def test_a_full_disk_under_a_computed_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full = tmp_path / "link"
+    full.symlink_to("/dev/full")
+    assert main(["run", "mesh", "--width", "3", "--height", "3", "--ports", "4", "--json", str(full)]) == 2
+    assert "cannot be written (No space left on device); name another file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ignored", "status"), [(False, 130), (True, 0)])
+def test_a_terminal_that_is_gone_stops_a_command_unless_under_nohup(ignored: bool, status: int) -> None:
+    said = "import os, signal, sys; from experiments.command import main as m;"
+    said += f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'});"
+    said += "m._command = lambda name: lambda rest: os.kill(os.getpid(), signal.SIGHUP) or 0; sys.exit(m.main(['x']))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, "" if ignored else "railyard: stopped\n")

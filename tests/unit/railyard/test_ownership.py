@@ -30,3 +30,23 @@ def test_every_new_folder_is_handed_over_and_no_old_one(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "chown", lambda path, *_, follow_symlinks: given.append(path))
     ownership.make_folder(tmp_path / "a" / "b")
     assert given == [tmp_path / "a", tmp_path / "a" / "b"]
+
+
+def test_a_file_that_was_there_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(ownership, "invoker", lambda: (1000, 1000))
+    monkeypatch.setattr(os, "fchown", lambda fd, *_: given.append(fd))
+    for _ in range(2):
+        with ownership.open_text(tmp_path / "new", "a") as file:
+            file.write("x")
+    assert len(given) == 1 and (tmp_path / "new").read_text() == "xx"
+
+
+def test_a_link_is_not_followed_unless_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="Too many levels"):
+        ownership.open_binary(tmp_path / "link", "wb")
+    assert not (tmp_path / "target").exists()
+    with ownership.open_binary(tmp_path / "link", "wb", links=True) as file:
+        file.write(b"x")
+    assert (tmp_path / "target").read_bytes() == b"x"

@@ -1,0 +1,37 @@
+"""Whether a results folder holds all that its run was to measure, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from railyard.timeline import Event
+
+COMPLETE, STOPPED = "complete", "stopped: "
+"""Values of the manifest's key ``ended``: it is written at the end of a run."""
+PARTIAL = "PARTIAL"
+
+
+def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) -> str | None:
+    """The sentence about the results of a run that did not end by itself, with ``rows`` points; None if it did.
+
+    ``under_way``: the run holds the lock of its folder.
+    """
+    ended, planned = manifest.get("ended"), manifest.get("planned")
+    if ended == COMPLETE:
+        return None
+    if isinstance(ended, str):
+        why = f"stopped: {ended.removeprefix(STOPPED)}"
+    elif under_way:
+        why = "the run is still under way"
+    else:
+        why = "the run was killed before it could say why it ended"
+    of = "an unknown number of" if planned is None else planned
+    return f"{PARTIAL} {rows} of {of} points: {why}"
+
+
+def cut_lines(events: Iterable[Event]) -> str | None:
+    """The sentence about lines of the logs that were cut short; None if there are none."""
+    count = sum(event["lines"] for event in events if event.kind == "cut")
+    lines = "1 line of the logs was" if count == 1 else f"{count} lines of the logs were"
+    return f"{lines} cut short and left out" if count else None

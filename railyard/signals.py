@@ -1,0 +1,40 @@
+"""Signals that stop a run: Ctrl-C, SIGTERM, and SIGHUP of a terminal that is gone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def stop_on_signals() -> None:
+    """Raise ``KeyboardInterrupt`` on SIGTERM, in background jobs too, which ignore Ctrl-C, and on SIGHUP.
+
+    SIGHUP stays ignored where it is, which is what ``nohup`` does.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let the block end before a signal stops the run: it raises ``KeyboardInterrupt`` after the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    former = {number: signal.getsignal(number) for number in _STOPPING}
+    for number, handler in former.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt

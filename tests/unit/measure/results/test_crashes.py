@@ -1,0 +1,136 @@
+"""Crash consistency: the writer of a results folder dies before each of its operations on files in turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.command.main import main
+from experiments.record import Record
+from experiments.redraw import read_folder
+from measure.results import manifest
+from measure.results.folder import MANIFEST
+from measure.results.results import SUMMARY, Results
+from measure.results.row import ResultRow
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from railyard.timeline import Event, write_events
+
+POINTS = 2
+
+
+class Study:
+    """An experiment with two points, in the form that a ``Record`` needs."""
+
+    name = identifier = "allocation"
+    packets = False
+    scale = Scale(1.0)
+    rows = (ResultRow,)
+
+    class settings:
+        @staticmethod
+        def model_dump(mode: str) -> dict[str, Any]:
+            return {}
+
+    def points(self) -> int:
+        return POINTS
+
+
+def run(folder: Path) -> None:
+    """A run of two points; the pipe ``MARK`` gets a byte for each row that was acknowledged (``add`` returned)."""
+    record = Record(folder, Study(), Scale(1.0))
+    record.open()
+    for number in range(POINTS):
+        spool = record.point_folder(number)
+        events = [Event(number + 0.5, "agent", "step", number + 1.0, {"rank": 0, "step": 0})]
+        write_events(spool / "g0.jsonl", events)
+        record.add_events([Event(float(number), "run", "point", number + 1.0, {"point": number}), *events], spool)
+        record.remove(spool)
+        record.add([ResultRow()])
+        REAL["write"](MARK, b"x")
+    record.close(None)
+
+
+CALLS = ("write", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate", "open")
+REAL = {name: getattr(os, name) for name in CALLS}
+MARK = -1
+
+
+def die_before(count: int) -> None:
+    """Let this process die in its ``count``-th operation on files: a write gets half of its data, others none."""
+    left = [count]
+
+    def counted(name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                if name == "write":
+                    REAL["write"](arguments[0], arguments[1][: len(arguments[1]) // 2])
+                os._exit(9)
+            return REAL[name](*arguments, **options)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, counted(name))
+
+
+def crashed(folder: Path, count: int) -> tuple[int, int]:
+    """(exit status of a run that dies in its ``count``-th operation, number of acknowledged rows)."""
+    global MARK
+    read, MARK = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            die_before(count)
+            run(folder)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(MARK)
+    _, status = os.waitpid(child, 0)
+    acknowledged = len(os.read(read, 64))
+    os.close(read)
+    return os.waitstatus_to_exitcode(status), acknowledged
+
+
+def crashes(folder: Path) -> Iterator[tuple[Path, int]]:
+    for count in range(1, 500):
+        place = folder / f"{count}"
+        status, acknowledged = crashed(place, count)
+        assert status in (0, 9)
+        if status == 0:
+            return
+        yield place, acknowledged
+    raise AssertionError("the run never ended")
+
+
+def test_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "_first_line", lambda command: "")  # versions are of no interest, and slow
+    moments = 0
+    for folder, acknowledged in crashes(tmp_path):
+        moments += 1
+        try:
+            results = Results.open(folder)
+        except ConfigError:
+            assert acknowledged == 0 and not (folder / MANIFEST).exists()
+            assert main(["plot", str(folder)]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
+            continue
+        recorded = read_folder(results)
+        assert acknowledged <= len(recorded.rows) <= acknowledged + 1
+        steps = [event.t for event in recorded.events if event.kind == "step"]
+        assert len(steps) == len(set(steps)) >= len(recorded.rows), "no event is lost, and none is read twice"
+        if "ended" not in recorded.manifest:
+            assert recorded.partial is not None and f"PARTIAL {len(recorded.rows)} of 2" in recorded.partial
+            if not (folder / SUMMARY).exists():
+                assert main(["plot", str(folder)]) == 9
+        capsys.readouterr()
+    assert moments > 40

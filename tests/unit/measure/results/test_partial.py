@@ -1,0 +1,83 @@
+"""Results of a run that did not end: the sentence about them, the stamp, and the exit status of ``railyard plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.command.main import main
+from experiments.command.run import experiment_of, parser_of
+from experiments.registry import find
+from measure.results.manifest import build_manifest
+from measure.results.partial import cut_lines, partial
+from measure.results.results import EVENTS, Results
+from railyard.scale import Scale
+from railyard.timeline import Event
+
+
+@pytest.mark.parametrize(
+    ("manifest", "under_way", "sentence"),
+    [
+        ({"ended": "complete"}, False, None),
+        ({"planned": 8, "ended": "stopped: rank 3 died"}, False, "PARTIAL 2 of 8 points: stopped: rank 3 died"),
+        ({"planned": None, "ended": "stopped: x"}, False, "PARTIAL 2 of an unknown number of points: stopped: x"),
+        ({"planned": 8}, True, "PARTIAL 2 of 8 points: the run is still under way"),
+        ({"planned": 8}, False, "PARTIAL 2 of 8 points: the run was killed before it could say why it ended"),
+    ],
+)
+def test_a_run_that_did_not_end_says_so(manifest: dict[str, Any], under_way: bool, sentence: str | None) -> None:
+    assert partial(manifest, 2, under_way=under_way) == sentence
+
+
+def test_cut_lines_are_counted_over_all_logs() -> None:
+    cut = [Event(0.0, "run", "cut", None, {"lines": lines}) for lines in (1, 2)]
+    assert cut_lines([]) is None
+    assert cut_lines(cut[:1]) == "1 line of the logs was cut short and left out"
+    assert cut_lines(cut) == "3 lines of the logs were cut short and left out"
+
+
+def stopped(folder: Path, **manifest: Any) -> Path:
+    """An allocation study of which the manifest says ``manifest``."""
+    plain = build_manifest(experiment={"experiment": "allocation"}, seed=1, scale=Scale(1.0), plans=[], groups={})
+    results = Results.create(folder, {**plain, "planned": 4, **manifest})
+    results.free()
+    return folder
+
+
+def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "PARTIAL 0 of 4 points: stopped: by a signal"
+    folder = stopped(tmp_path / "a", ended="stopped: by a signal")
+    (folder / EVENTS).write_text('{"t": 1.0, "source": "ru\n')
+    assert main(["plot", str(folder)]) == 9
+    assert capsys.readouterr().out.endswith(f"1 line of the logs was cut short and left out\n{sentence}\n")
+    for option in ("--json", "--quiet"):
+        assert main(["plot", str(folder), option]) == 9
+        printed = capsys.readouterr()
+        assert sentence not in printed.out and f"railyard: {sentence}\n" in printed.err
+    assert main(["plot", str(stopped(tmp_path / "b", ended="complete"))]) == 0
+
+
+def test_a_figure_is_stamped(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from measure.figures.style import png
+
+    plain, figure = png(Figure(), None, faithful=True), Figure()
+    assert png(figure, None, faithful=True, partial="PARTIAL 1 of 4 points: stopped: x") != plain
+    assert "PARTIAL 1 of 4 points: stopped: x" in [text.get_text() for text in figure.texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rails", ["--workload", "smoke", "--modes", "electrical,on-demand", "--delays", "0,100"]),
+        ("collective", ["--algorithms", "ring,direct", "--sizes", "4K,64K"]),
+        ("server-fabric", ["--study", "iperf3,recovery", "--shapes", "2x1x1"]),
+    ],
+)
+def test_an_experiment_knows_how_many_rows_it_gives(name: str, words: list[str]) -> None:
+    kind = find(name)
+    experiment = experiment_of(kind, parser_of(kind).read(words, dict))
+    assert experiment.points() == len(list(experiment.predict()))
