@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, TypeVar
 
 from railyard.checkout import ROOT
@@ -73,16 +74,20 @@ def start_python(
 ) -> subprocess.Popen[Any]:
     """Start a child Python that runs ``module``; ``arguments`` must not name files relative to a working directory.
 
-    It has a session of its own, so Ctrl-C in the terminal does not reach it. ``environment`` is added to
-    ``child_environment``; ``options`` are those of ``subprocess.Popen``.
+    It has a session of its own, so Ctrl-C in the terminal does not reach it, and SIGINT is blocked in it from its start
+    on. ``environment`` is added to ``child_environment``; ``options`` are those of ``subprocess.Popen``.
     """
-    return subprocess.Popen(
-        python_command(module, *arguments),
-        cwd="/",
-        env=child_environment(**(environment or {})),
-        start_new_session=True,
-        **options,
-    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        return subprocess.Popen(
+            python_command(module, *arguments),
+            cwd="/",
+            env=child_environment(**(environment or {})),
+            start_new_session=True,
+            **options,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Child:
@@ -258,13 +263,21 @@ def die_with_parent() -> None:
 
 
 def read_settings() -> dict[str, Any]:
-    """The settings of this process, which is a child, as its parent gave them; from now on Ctrl-C is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The settings of this process, which is a child, as its parent gave them.
+
+    From now on it prints no traceback of an error that the end of its parent causes, such as a broken pipe.
+    """
+    sys.excepthook = _print_unless_abandoned
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         os._exit(1)  # the parent has ended, and nobody is told
     settings: dict[str, Any] = json.loads(line)
     return settings
+
+
+def _print_unless_abandoned(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if os.getppid() == _PARENT:
+        sys.__excepthook__(kind, error, trace)
 
 
 def stop_requested(longest_s: float) -> bool:

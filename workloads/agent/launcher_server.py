@@ -317,7 +317,6 @@ def _keep_only(control: socket.socket) -> socket.socket:
 def main() -> None:
     """Serve the caller on the socket whose number is given on the command line."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_priority(_NICE)
     allow_all_open_files()
     LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()

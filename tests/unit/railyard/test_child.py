@@ -160,6 +160,31 @@ def test_lines_that_come_at_once_are_read_one_by_one(module: Path) -> None:
         assert child.line(10) == "half\n"
 
 
+def test_a_child_is_not_interrupted_while_it_imports(module: Path) -> None:
+    module.write_text("import sys\nprint('importing', flush=True)\nsys.stdin.readline()\nprint('done', flush=True)\n")
+    child = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "importing\n"
+    child.send_signal(signal.SIGINT)
+    assert child.communicate("go on\n", timeout=10)[0] == "done\n"
+    assert child.returncode == 0
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "of its parent"
+
+
+def test_a_child_whose_parent_has_died_prints_no_traceback(module: Path) -> None:
+    module.with_name("a_talking_child.py").write_text(
+        "import os\nfrom railyard import child\nchild.read_settings()\n"
+        "print('ready', flush=True)\nwhile os.getppid() == child._PARENT:\n    pass\nprint('no reader', flush=True)\n"
+    )
+    module.write_text(
+        "from railyard.child import Child\n"
+        "Child('a_talking_child', {}, (), 'the child').start()\nprint('ready', flush=True)\ninput()\n"
+    )
+    parent = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
+    parent.kill()
+    assert "Traceback" not in parent.communicate(timeout=10)[1], "read until the child has ended too"
+
+
 def test_a_child_whose_parent_dies_while_it_imports_ends(module: Path) -> None:
     """What getppid() says after the import would be the new parent, which stays."""
     reading, writing = os.pipe()
