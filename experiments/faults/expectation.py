@@ -32,7 +32,8 @@ _FAILURES: Mapping[str, tuple[int, str]] = {
     "watcher": (MachineError.exit_status, "watche[rs]"),
 }
 """Exit status of a run whose process of a role has ended, and the words of its sentence that name the process."""
-_IGNORE_INT = frozenset(("fast path", "sampler", "probe", "delay relay", "agent launcher", "agent", "watcher"))
+_IGNORE_INT = frozenset(_FAILURES) - {"ovs-vswitchd", "ovsdb-server"}
+"""Processes that Ctrl-C does not reach."""
 _RESTARTED = frozenset(("agent", "controller"))
 """A job that survives dead chips survives the end of these, where there is a spare."""
 _NOT_NEEDED = frozenset(("watcher", "sampler"))

@@ -213,7 +213,7 @@ def _caller_of_sudo(launch: Launch, fault: Fault) -> Iterator[None]:
 @contextmanager
 def _clock_offset(launch: Launch, fault: Fault) -> Iterator[None]:
     """The clock of events is a day ahead of that of the machine."""
-    launch.prefix = ["unshare", "--time", "--monotonic", _OFFSET_S, "--boottime", _OFFSET_S]
+    launch.prefix = ["unshare", "--time", "--monotonic", _OFFSET_S]
     _run(*launch.prefix, "true")
     launch.clock = False
     yield
