@@ -16,7 +16,7 @@ from topos.kernel.run_watcher import Process
 _BRIDGE = "users-bridge"
 _READ = [
     {"op": "select", "table": table, "where": [], "columns": columns}
-    for table, columns in (("Open_vSwitch", ["_uuid", "bridges"]), ("Bridge", ["_uuid", "_version", "name"]))
+    for table, columns in (("Open_vSwitch", ["_uuid", "bridges"]), ("Bridge", ["_uuid", "name", "ports", "controller", "fail_mode"]))
 ]
 
 
