@@ -14,10 +14,8 @@ from topos.kernel.ovsdb import Ovsdb
 from topos.kernel.run_watcher import Process
 
 _BRIDGE = "users-bridge"
-_READ = [
-    {"op": "select", "table": table, "where": [], "columns": columns}
-    for table, columns in (("Open_vSwitch", ["_uuid", "bridges"]), ("Bridge", ["_uuid", "name", "ports", "controller", "fail_mode"]))
-]
+_COLUMNS = {"Open_vSwitch": ["_uuid", "bridges"], "Bridge": ["_uuid", "name", "ports", "controller", "fail_mode"]}
+_READ = [{"op": "select", "table": table, "where": [], "columns": columns} for table, columns in _COLUMNS.items()]
 
 
 class Bystander:
