@@ -22,7 +22,7 @@ class Detection:
     """
 
     heartbeat_s: Seconds = 0.0
-    misses: Annotated[int, Field(ge=1)] = 3
+    misses: Annotated[int, Field(ge=1, le=10_000)] = 3
     exit: bool = False
     port: bool = False
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import cast
 
 import pytest
@@ -17,6 +19,7 @@ from controllers.northbound import rest, rest_server
 from controllers.northbound.messages import AnyRequest
 from controllers.northbound.pending_replies import Requester, success
 from controllers.openflow.core import ControllerCore
+from railyard.child import child_environment
 
 PATIENCE_S = 10.0
 HEAD = b"Host: localhost\r\nAuthorization: Bearer s3cret\r\nContent-Type: application/json\r\n"
@@ -115,7 +118,7 @@ def test_what_is_wrong_is_one_sentence(call: Call, sent: bytes, status: int, rea
              JOBS[:-2] + b"X: y\r\n" * 200 + b"\r\n", b"\r\n"],
 )  # fmt: skip
 def test_what_is_no_http_is_refused(call: Call, core: Core, sent: bytes) -> None:
-    with call(sent) as client:
+    with suppress(OSError), call(sent) as client:  # it may be closed before all is sent
         client.shutdown(socket.SHUT_WR)
         assert b" 200 " not in client.makefile("rb").readline()
     assert not core.seen and answer(call(JOBS)) == (200, "")
@@ -152,6 +155,7 @@ def test_a_client_that_does_not_read_is_cut(
         end = time.monotonic() + PATIENCE_S
         while threading.active_count() <= before:
             assert time.monotonic() < end
+            time.sleep(0)
         while threading.active_count() > before:
             assert time.monotonic() < end, "the thread of the call goes on"
             time.sleep(0.01)
@@ -171,6 +175,17 @@ def test_of_too_many_connections_that_send_nothing_the_oldest_is_cut(
             assert answer(other) == (200, "")
 
 
+def test_slow_and_greedy_clients_end_under_green_threads_too() -> None:
+    """The tests of this file, in a process whose standard library ryu has patched."""
+    script = (
+        "from controllers.openflow import app; app.prepare('ryu'); import os, pytest, sys;"
+        "os._exit(pytest.main(['-q', '-p', 'no:cacheprovider', '--noconftest', *sys.argv[1:]]))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, "-k", "cut or served_at_once", __file__]
+    found = subprocess.run(command, env=child_environment(), capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_more_calls_than_are_served_at_once_are_refused(
     call: Call, core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +195,7 @@ def test_more_calls_than_are_served_at_once_are_refused(
         end = time.monotonic() + PATIENCE_S
         while len(core.seen) < rest.MOST_CALLS:
             assert time.monotonic() < end
+            time.sleep(0.01)
         status, sentence = answer(call(JOBS))
         assert (status, sentence) == (503, "32 calls are being served; call again when one of them is over")
         assert answer(call(JOBS.replace(b"s3cret", b"guess")))[0] == 401
