@@ -26,7 +26,6 @@ from controllers.engine.actions import (
 )
 from controllers.engine.failover import FailureHandler
 from controllers.engine.jobs import Job
-from controllers.engine.liveness import Liveness
 from controllers.engine.optical_state import OpticalState, Reconfiguration
 from controllers.engine.readiness import Readiness, Round
 from controllers.engine.registry import JobRegistry, cluster_state_for
@@ -35,6 +34,7 @@ from controllers.engine.requests import GroupRequest, RewireRequest, StartReques
 from controllers.engine.routing import RouteUpdate, Routing
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
+from railyard.liveness import Liveness
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -225,22 +225,24 @@ class Engine:
 
     # ---- failures ---------------------------------------------------------------------------------------------
 
-    def alive(self, job: str, rank: int, now: float) -> None:
-        """Take a heartbeat of ``rank``; its first one in an incarnation starts the watch, if the job wants one."""
+    def alive(self, job: str, rank: int, now: float, answers: int | None = None) -> None:
+        """Take a heartbeat of ``rank``, whose loop has answered so often (None: it does not say).
+
+        Its first one in an incarnation starts the watch, if the job wants one.
+        """
         membership = self.registry.job(job)
         detection = membership.job.detection
         if detection is None or not detection.heartbeat_s or rank in self.registry.dead:
             return
-        if rank in membership.ranks and not self.liveness.heard(rank, now):
-            self.liveness.watch(rank, detection.heartbeat_s * detection.misses, now)
+        if rank in membership.ranks and not self.liveness.heard(rank, now, answers):
+            self.liveness.watch(rank, detection.heartbeat_s, detection.misses, now, answers)
 
     def check_heartbeats(self, now: float) -> list[Action]:
-        """Fail every rank that has been silent for too long; ``liveness.next_check`` is the time of the next check."""
+        """Fail every rank that is silent or hangs; ``liveness.next_check`` is the time of the next check."""
         actions: list[Action] = []
-        for rank, heard in self.liveness.silent(now):
-            causes = [_missed_heartbeats(m.job) for m in self.registry.jobs_of(rank)]
-            actions += self.chip_failed(rank, causes[0] if causes else "its agent is silent", now, heard)
-            self.liveness.forget([rank])
+        for silence in self.liveness.silent(now):
+            actions += self.chip_failed(silence.rank, silence.cause(now), now, silence.since)
+            self.liveness.forget([silence.rank])
         return actions
 
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
@@ -376,12 +378,6 @@ def rotation_of(policy: Policy, group: Group, cycle: Cycle | None) -> RunningRot
     """The rotation of ``group``, at its first slot; None if its circuits stay up until the release."""
     slots = policy.rotation(group)
     return RunningRotation(slots, cycle.guard_s if cycle is not None else 0.0) if slots else None
-
-
-def _missed_heartbeats(job: Job) -> str:
-    detection = job.detection
-    assert detection is not None
-    return f"its agent missed {detection.misses} heartbeats of {detection.heartbeat_s:g} s"
 
 
 def _reconfiguration_note(done: Reconfiguration, since: float, now: float) -> Note:

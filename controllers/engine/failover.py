@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.liveness import Liveness
 from controllers.engine.membership import Membership
 from controllers.engine.optical_state import OpticalState
 from controllers.engine.readiness import Readiness
@@ -22,6 +21,7 @@ from controllers.engine.requests import PendingRequest, SpliceRequest
 from controllers.engine.routing import Routing
 from controllers.policies.policy import Wiring
 from railyard.errors import ControlError, RailyardError
+from railyard.liveness import Liveness
 from workloads.program import Group
 
 

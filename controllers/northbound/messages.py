@@ -119,11 +119,12 @@ class MovedReport(AgentRequest):
 
 
 class Alive(Request):
-    """A heartbeat of the agent of ``rank``; never answered."""
+    """A heartbeat of the agent of ``rank``; never answered. ``answers``: how often its loop has answered its sender."""
 
     op: Literal["alive"]
     job: Name
     rank: Whole
+    answers: Whole | None = None
 
 
 # ---- people and scripts ---------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Operations:
         return (
             isinstance(request, messages.Alive)
             and self.sessions.has(requester, request.rank)
-            and self._engine.liveness.heard(request.rank, now)
+            and self._engine.liveness.heard(request.rank, now, request.answers)
         )
 
     def closed(self, requester: Requester, now: float) -> list[Action]:
@@ -145,7 +145,7 @@ class Operations:
 
     def _alive(self, request: messages.Alive, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)
-        self._engine.alive(request.job, request.rank, now)
+        self._engine.alive(request.job, request.rank, now, request.answers)
         self.sessions.add(reply_to[0], request.rank)
         self._arm_heartbeat_alarm()
         return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from controllers.engine.actions import Action
@@ -21,9 +22,9 @@ class HeartbeatAlarm:
         self._at: float | None = None
         self._postponed = False
 
-    def arm(self) -> None:
-        """Set the timer earlier if a newly watched rank requires it."""
-        moment = self._engine.liveness.next_check()
+    def arm(self, now: float = -math.inf) -> None:
+        """Set the timer earlier if a newly watched rank requires it; ``now``: all has been checked at that time."""
+        moment = self._engine.liveness.next_check(now)
         if moment is not None and (self._at is None or moment < self._at):
             self._set(moment)
 
@@ -42,5 +43,5 @@ class HeartbeatAlarm:
         self._postponed = False
         self._at = None
         actions = self._engine.check_heartbeats(now)
-        self.arm()
+        self.arm(now)
         return actions

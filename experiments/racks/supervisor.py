@@ -20,6 +20,7 @@ from experiments.racks.predicted_recovery import checkpoint_seconds
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
+from railyard.liveness import STALL_S
 from railyard.ownership import hand_over, make_folder
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
@@ -137,6 +138,7 @@ class JobSupervisor:
             mode=spec.setting.mode,
             steps=spec.steps,
         )
+        template = replace(template, ack_timeout_s=max(template.ack_timeout_s, self._decision_s))
         servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
         return [
             replace(
@@ -154,12 +156,21 @@ class JobSupervisor:
             for rank in (*self.members, *servers)
         ]
 
+    @property
+    def _decision_s(self) -> float:
+        """Seconds after which the controller has certainly declared a dead or hanging rank failed.
+
+        Its peers wait so long at least, so that they neither give up nor end before.
+        """
+        detection = self.spec.detection
+        return 2 * (detection.heartbeat_s * detection.misses + STALL_S)
+
     def _copies(self, newcomers: Sequence[int]) -> dict[int, int]:
         """Source of each newcomer's checkpoint: newcomer -> a living host that has it, round-robin.
 
         ``AgentError`` if no such host is left.
         """
-        having = [rank for rank in self._holders if rank not in self._context.dead]
+        having = [rank for rank in self._holders if rank not in self._told_dead | self._context.dead]
         if newcomers and not having:
             raise AgentError(f"no host that holds the checkpoint of job {self.spec.name} is left")
         return {rank: having[number % len(having)] for number, rank in enumerate(newcomers)}
@@ -231,6 +242,9 @@ class JobSupervisor:
         if answer["state"] == "stranded":
             self.end("stranded", str(answer.get("reason", "")))
             return
+        if self.team is not None:
+            for rank in self._told_dead.intersection(self.team.pids):
+                self.team.kill(rank)  # one that hangs would not stop
         self._interrupt()
         self.members = tuple(answer["members"][self.spec.name])
         self._watch(int(answer["number"]))

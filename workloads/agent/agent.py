@@ -13,6 +13,7 @@ import json
 import math
 import select
 import socket
+import threading
 import time
 from dataclasses import asdict
 from functools import partial
@@ -23,6 +24,7 @@ from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
 from workloads.agent.event_log import EventLog
+from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
@@ -53,6 +55,7 @@ class LauncherChannel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._sending = threading.Lock()
         self._received = b""
         self.go_at: float | None = None
 
@@ -61,8 +64,9 @@ class LauncherChannel:
         return self._sock.fileno()
 
     def report(self, **fields: Any) -> None:
-        """Send one line of JSON to the agent launcher."""
-        self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+        """Send one line of JSON to the agent launcher; may be called from any thread."""
+        with self._sending:
+            self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
     def receive(self) -> None:
         """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
@@ -101,6 +105,7 @@ class Agent:
             if config.incarnation is not None
             else None
         )
+        self._heartbeat: Heartbeat | None = None
         self._held_back: InFlight | None = None
         """A finished communication that the machine is not told of, while an earlier checkpoint is not on disk."""
         self._unanswered: set[str] = set()
@@ -118,12 +123,15 @@ class Agent:
         Raises the error that ended the run early, after writing the log.
         """
         try:
+            if self._member is None:
+                self._heartbeat = Heartbeat(self._beat, self._config.heartbeat_s)
             self._comm_engine.transport.listen()
             if self._member is not None:
                 self._member.serve()
             self._check_in()
             if self._member is not None:
                 self._member.begin(self._channel)
+                self._heartbeat = self._member.heartbeat
             self._loop()
         except Stopped:
             return
@@ -133,11 +141,17 @@ class Agent:
                     self._log.add(action)
             self._log.close()
             self._comm_engine.transport.close()
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
             if self._member is not None:
                 self._member.close()
             if self._channel is not None:
                 self._channel.close()
             self._poller.close()
+
+    def _beat(self, answers: int) -> None:
+        """Send a heartbeat to the agent launcher."""
+        self._launcher.report(alive=answers, every_s=self._config.heartbeat_s)
 
     def _loop(self) -> None:
         for listener in self._comm_engine.transport.listeners:
@@ -199,13 +213,17 @@ class Agent:
         if self._member is not None:
             for background in self._member.running:
                 self._poller.watch(background, _READ)
-        channel = self._channel
+        channel, heartbeat = self._channel, self._heartbeat
+        if heartbeat is not None:
+            self._poller.watch(heartbeat, _READ)
         if channel is not None:
             self._poller.watch(channel, _READ | _WRITE if channel.wants_to_write else _READ)
         ready = self._poller.wait(at, about)
         for owner, events in ready:
             if owner is self._launcher:
                 self._launcher.receive()
+            elif owner is heartbeat and heartbeat is not None:
+                heartbeat.answer()
             elif owner is channel and channel is not None:
                 if events & _WRITE:
                     channel.flush()

@@ -17,6 +17,8 @@ from workloads.program import Compute, Program
 
 AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
 
+_HEARTBEAT_S = 2.0
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -46,6 +48,13 @@ class AgentConfig:
     def real_payload(self) -> bool:
         """Whether messages carry real values, to be verified or for the state of a training job."""
         return self.verify or self.incarnation is not None
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Interval of heartbeats to the launcher, in wall-clock seconds, so short that it finds an agent that hangs
+        before the peers of that agent give up.
+        """
+        return min(_HEARTBEAT_S, self.ack_timeout_s / 8)
 
     @property
     def peer_timeout_s(self) -> float:

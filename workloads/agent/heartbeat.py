@@ -1,41 +1,64 @@
 """Heartbeats of an agent, sent by a thread of their own so that a busy loop does not delay them.
 
 A loop that adds up a large bucket on a busy machine may be late by tenths of a second, which must not look like the
-death of the process. A process that is killed or stopped sends no heartbeat; a rank that lives but makes no progress is
-found by the time-outs of its peers.
+death of the process. A process that is killed or stopped sends no heartbeat. So that a loop which hangs is noticed
+too, the thread asks it with each heartbeat, and each heartbeat says how often the loop has answered so far. A loop that
+waits for a peer, a timer or the controller answers at once.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from railyard.errors import ControlError
 
+_END_S = 1.0
+
 
 class Heartbeat:
-    """Calls ``beat`` now and then every ``every_s`` (wall-clock seconds) until ``stop``.
+    """Calls ``beat(answers)`` now and then every ``every_s`` (wall-clock seconds) until ``stop``.
 
-    The thread ends by itself when ``beat`` raises ``ControlError``: the loop meets the same error. Must be made in the
-    agent itself, never in a process that forks.
+    The loop waits for ``fileno`` to become readable, and then calls ``answer``. The thread ends by itself when ``beat``
+    raises ``ControlError`` or ``OSError``: the loop meets the same error. Must be made in the agent itself, never in a
+    process that forks.
     """
 
-    def __init__(self, beat: Callable[[], None], every_s: float) -> None:
+    def __init__(self, beat: Callable[[int], None], every_s: float) -> None:
         self._beat, self._every_s = beat, every_s
+        self._answers = 0
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stopped.wait(max(0.0, due - time.monotonic())):
             try:
-                self._beat()
-            except ControlError:
+                self._beat(self._answers)
+            except (ControlError, OSError):
                 return
+            os.eventfd_write(self._bell, 1)
             missed = int(max(0.0, time.monotonic() - due) / self._every_s)
             due += (1 + missed) * self._every_s
+
+    def fileno(self) -> int:
+        """File descriptor that becomes readable when the thread asks the loop, for ``select``."""
+        return self._bell
+
+    def answer(self) -> None:
+        """Answer the thread: the loop runs."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        self._answers += 1
 
     def stop(self) -> None:
         """Stop sending heartbeats; the thread ends."""
         self._stopped.set()
+        self._thread.join(_END_S)
+        if not self._thread.is_alive():
+            os.close(self._bell)

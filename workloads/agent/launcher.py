@@ -32,6 +32,7 @@ from typing import Any
 from railyard.child import start_python
 from railyard.errors import AgentError
 from workloads.agent.config import AgentConfig, configs_to_json
+from workloads.agent.hang_watch import HangWatch
 
 FDS_PER_MESSAGE = 200
 """SCM_RIGHTS carries at most 253 (net/core/scm.h)."""
@@ -196,6 +197,7 @@ class AgentTeam:
         """Exit status by rank (minus the signal's number)."""
         self.failures: list[Failure] = []
         """Failures in the order in which they were reported; the death of a killed agent is one too."""
+        self._hang_watch = HangWatch()
         self._on_progress: Progress | None = None
         self._stopping = False
 
@@ -207,6 +209,8 @@ class AgentTeam:
         if "exited" in message:
             self._exit(rank, message["exited"])
         said = message.get("said", {})
+        if "alive" in said:
+            self._hang_watch.heard(rank, said["every_s"], said["alive"], time.monotonic())
         if "ready" in said:
             self.ready.add(rank)
         if "step" in said:
@@ -226,6 +230,7 @@ class AgentTeam:
 
     def _exit(self, rank: int, status: int) -> None:
         self.exited[rank] = status
+        self._hang_watch.ended(rank)
         if self._stopping or status == AgentError.exit_status or (status == 0 and rank in self.finished):
             return  # an agent that exits with this status has reported the error
         if status < 0:
@@ -252,12 +257,23 @@ class AgentTeam:
     def _wait(self, arrived: set[int], timeout: float, what: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
-            heard = self._launcher.listen(end - time.monotonic())
+            until = min(end, self._hang_watch.next_check())
+            heard = self._launcher.listen(until - time.monotonic())
             if self.failures:
                 self._fail()
+            if not heard:
+                self._look_for_hang()
             if not heard and time.monotonic() >= end:
                 late = next(rank for rank in self._ranks if rank not in arrived)
                 raise AgentError(f"the agent of rank {late} did not {what} within {timeout:g} s")
+
+    def _look_for_hang(self) -> None:
+        """Raise ``AgentError`` for an agent that hangs; called when no message waits to be read."""
+        complaint = self._hang_watch.complaint(time.monotonic())
+        if complaint is not None:
+            rank, what = complaint
+            who = f"the agent of rank {rank} hangs" if rank >= 0 else "the process that starts the agents hangs"
+            raise AgentError(f"{who} in step {self.steps.get(rank, min(self.steps.values()))}: {what}")
 
     def _fail(self) -> None:
         """Raise the cause; if all failures so far are consequences, first wait for the failure that caused them."""

@@ -35,7 +35,8 @@ class Member:
         self._report = report
         self._store = Store(incarnation.store, config.job)
         self._loaded: Checkpoint | None = None
-        self._heartbeat: Heartbeat | None = None
+        self.heartbeat: Heartbeat | None = None
+        """The heartbeats to the controller, whose questions the agent's loop answers."""
         self._stages: StartupStages | None = None
         self._accumulator: StateAccumulator | None = None
         self._server: CheckpointServer | None = None
@@ -92,7 +93,7 @@ class Member:
         config, incarnation = self._config, self._incarnation
         if channel is not None and incarnation.heartbeat_s > 0:
             self._note("alive", time.monotonic(), incarnation=incarnation.number)
-            self._heartbeat = Heartbeat(lambda: channel.notify("alive"), incarnation.heartbeat_s)
+            self.heartbeat = Heartbeat(lambda n: channel.notify("alive", answers=n), incarnation.heartbeat_s)
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
@@ -162,8 +163,6 @@ class Member:
             self._accumulator.end_step(step)
 
     def close(self) -> None:
-        """Stop the heartbeats and the checkpoint server."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        """Stop the checkpoint server."""
         if self._server is not None:
             self._server.close()

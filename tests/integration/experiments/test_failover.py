@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import hanging_launcher
 
 from experiments.failover.experiment import Failover
 from experiments.failover.settings import FailoverSettings
 from experiments.progress import RunProgress
+from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSection
 from experiments.runner import Runner
 from experiments.settings import validated
 from measure.results.results import Results
 from measure.results.row import Row
+from workloads.agent.launcher import AgentTeam
 
 pytestmark = [pytest.mark.root, pytest.mark.timed(late_ms=50)]
 """A heartbeat that comes 0.2 s late counts as a death, and some tests bound times."""
@@ -76,6 +81,29 @@ def test_the_neighbour_goes_on_unharmed(tmp_path: Path) -> None:
     check_went_on(row)
     assert (other["event"], other["tenant"], other["checksum_ok"]) == ("neighbour", "B", True)
     assert other["steps_before"] and other["steps_after"]
+
+
+def test_ranks_that_hang_are_replaced_and_not_those_that_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging_launcher.install(monkeypatch)
+    signals = [hanging_launcher.HANG, signal.SIGSTOP]
+
+    def hang(context: RunContext, rank: int, job: str, team: AgentTeam | None) -> None:
+        assert team is not None
+        context.note("fault", job=job, rank=rank, what="hangs")
+        os.kill(team.pids[rank], signals.pop(0))
+
+    monkeypatch.setattr(RunContext, "kill", hang)
+    rows, _ = run(tmp_path, kill="1@2.5,2@4.5")
+    failed = [event for event in Results.open(tmp_path).events() if event.kind == "failed"]
+    assert [event["rank"] for event in failed] == [1, 2]
+    assert "its loop has stood still" in failed[0]["cause"] and "missed 3 heartbeats" in failed[1]["cause"]
+    for row, event in zip(rows, failed, strict=True):
+        check_went_on(row)
+        named_s = event.t - event["heard"]
+        print(f"\nrank {row['rank']}: named {named_s:.2f} s after its last sign of life, heartbeats every 0.075 s")
+        assert named_s < 3 * 0.075 + 1.0
 
 
 def test_the_spare_dies_during_the_recovery(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import hanging_launcher
 
 from railyard.errors import AgentError
 from railyard.scale import Scale
@@ -132,6 +133,25 @@ def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
         with pytest.raises(AgentError, match=r"the agent of rank 2 was killed by signal 9 \(SIGKILL\)"):
             team.wait_done(20)
     assert any(e.kind == "step" for e in events_in(tmp_path)), "what was measured before is kept"
+
+
+def test_an_agent_that_hangs_is_named_before_its_peers_give_up(
+    net: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging_launcher.install(monkeypatch)
+    with AgentLauncher.start() as launcher:
+        for sign, what in ((hanging_launcher.HANG, "its loop has stood still"), (signal.SIGSTOP, "no heartbeat")):
+            with team_of(net, launcher, tmp_path, steps=1000, ack_timeout_s=3.2) as team:
+                team.wait_ready(10)
+                team.go(time.monotonic())
+                while min(team.steps.values()) < 1:
+                    assert launcher.listen(20)
+                hung = time.monotonic()
+                os.kill(team.pids[2], sign)
+                with pytest.raises(AgentError, match=rf"^the agent of rank 2 hangs in step \d+: .*{what}"):
+                    team.wait_done(20)
+                print(f"\n{sign.name}: named after {time.monotonic() - hung:.2f} s, heartbeats every 0.4 s")
+                assert time.monotonic() - hung < 3 * 0.4 + 1.0
 
 
 def test_a_peer_that_never_comes_ends_the_wait(net: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:

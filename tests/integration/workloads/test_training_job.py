@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from agents.expected_state import digest, expected
-from recording_listener import Listener
+from agents.recording_listener import Listener
 
 from railyard.errors import AgentError
 from railyard.scale import Scale

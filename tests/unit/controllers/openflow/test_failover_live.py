@@ -130,7 +130,7 @@ def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
         def __init__(self) -> None:
             self.liveness = self
 
-        def next_check(self) -> float | None:
+        def next_check(self, now: float) -> float | None:
             return None if self.looked else 1.0
 
         def check_heartbeats(self, now: float) -> tuple[()]:

@@ -43,6 +43,8 @@ class Running:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         self.said: list[dict[str, Any]] = []
+        self.answers: list[int] = []
+        """Of its heartbeats, which are not in ``said``."""
         self.error: BaseException | None = None
         self._sock, theirs = socket.socketpair()
         self._rest = b""
@@ -75,13 +77,19 @@ class Running:
     def hears(self, key: str) -> dict[str, Any]:
         """What the agent says next of this kind; fails if it says nothing like it."""
         heard = len(self.said)
-        while not any(key in message for message in self.said[heard:]):
-            assert select.select([self._sock], [], [], LONGEST_WAIT_S)[0], f"it never says {key}"
-            data = self._sock.recv(1 << 16)
-            assert data, f"it has ended with {self.error} and has not said {key}"
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self.said += map(json.loads, lines)
+        self.read_until(lambda: any(key in message for message in self.said[heard:]), f"say {key}")
         return next(message for message in self.said[heard:] if key in message)
+
+    def read_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Read what the agent says until ``condition`` holds."""
+        while not condition():
+            assert select.select([self._sock], [], [], LONGEST_WAIT_S)[0], f"it does not {what}"
+            data = self._sock.recv(1 << 16)
+            assert data, f"it has ended with {self.error} and did not {what}"
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            said = [json.loads(line) for line in lines]
+            self.said += [message for message in said if "alive" not in message]
+            self.answers += [message["alive"] for message in said if "alive" in message]
 
     def hang_up(self) -> None:
         self._sock.close()
@@ -627,3 +635,11 @@ def test_a_stop_while_an_acknowledgement_is_missing_leaves_the_wait_on_the_timel
     agent.stop()
     (wait,) = agent.events("wait")
     assert (wait["group"], wait["index"], wait["step"]) == ("pair", 0, 0)
+
+
+def test_a_loop_that_waits_or_computes_answers_its_heartbeats(run: Run) -> None:
+    agent = run(computing(60.0), ack_timeout_s=8 * SOON_S)
+    agent.go()
+    agent.read_until(lambda: bool(agent.answers) and agent.answers[-1] > 2, "answer")
+    assert agent.answers == sorted(agent.answers)
+    agent.stop()

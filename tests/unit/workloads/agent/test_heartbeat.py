@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ class Beats:
         self._count = count
         self._thread: threading.Thread | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, answers: int = 0) -> None:
         self._thread = threading.current_thread()
         self.times.append(time.monotonic())
         if len(self.times) == self._count:
@@ -75,13 +77,13 @@ def test_beats_that_were_missed_are_not_made_up_for(monkeypatch: pytest.MonkeyPa
     beats: list[float] = []
     ready, done = threading.Event(), threading.Event()
 
-    def beat() -> None:
+    def beat(answers: int) -> None:
         ready.wait()
         beats.append(clock.now)
         if len(beats) == 1:
             clock.advance(5.5)
         if len(beats) == 4:
-            made[0].stop()
+            made[0]._stopped.set()
             done.set()
 
     made.append(Heartbeat(beat, 1.0))
@@ -93,7 +95,7 @@ def test_beats_that_were_missed_are_not_made_up_for(monkeypatch: pytest.MonkeyPa
 def test_it_ends_with_the_controller() -> None:
     beats = Beats(1)
 
-    def beat() -> None:
+    def beat(answers: int) -> None:
         beats()
         raise ControlError("the controller is gone")
 
@@ -101,3 +103,28 @@ def test_it_ends_with_the_controller() -> None:
     assert beats.enough.wait(PATIENCE_S)
     beats.end()
     assert len(beats.times) == 1
+
+
+def test_it_asks_the_loop_and_tells_how_often_that_has_answered() -> None:
+    told: list[int] = []
+    changed = threading.Condition()
+
+    def beat(answers: int) -> None:
+        with changed:
+            told.append(answers)
+            changed.notify()
+
+    def wait_for(count: int) -> None:
+        with changed:
+            assert changed.wait_for(lambda: len(told) >= count, PATIENCE_S)
+
+    beating = Heartbeat(beat, EVERY_S)
+    for _ in range(2):
+        assert select.select([beating], [], [], PATIENCE_S)[0], "nobody asks the loop"
+        beating.answer()
+        wait_for(len(told) + 2)
+        assert told[-1] == told[-2], "the loop is not asked into a counter of its own"
+    assert told[-1] == 2 and told[0] == 0 and sorted(told) == told
+    beating.stop()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(beating.fileno())

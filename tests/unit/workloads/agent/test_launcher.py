@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -325,3 +326,35 @@ def test_stop_returns_when_all_are_gone_and_has_heard_what_they_said_until_then(
     server.says(1, step=9)
     team.stop()
     assert team.gone and team.steps == {0: 5, 1: 0}, "what follows the last end is left for later"
+
+
+def test_an_agent_that_hangs_is_named(server: Server) -> None:
+    team = server.launcher.launch(configs(0, 1), [-1, -1])
+    for answers in range(2):
+        server.says(0, alive=answers, every_s=SOON_S)
+        server.says(1, alive=0, every_s=SOON_S)
+    beating = threading.Event()
+
+    def beat() -> None:
+        answers = 2
+        while not beating.wait(SOON_S / 4):
+            server.says(0, alive=answers, every_s=10 * SOON_S)
+            server.says(1, alive=0, every_s=SOON_S)
+            answers += 1
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(AgentError, match=r"^the agent of rank 1 hangs in step 0: its loop has stood still for \d"):
+            team.wait_ready(LATE_S)
+    finally:
+        beating.set()
+        thread.join()
+
+
+def test_an_agent_that_was_stopped_is_named(server: Server) -> None:
+    team = server.launcher.launch(configs(0, 1), [-1, -1])
+    server.says(0, alive=0, every_s=10.0)
+    server.says(1, alive=0, every_s=SOON_S)
+    with pytest.raises(AgentError, match=r"^the agent of rank 1 hangs in step 0: it has sent no heartbeat for \d"):
+        team.wait_ready(LATE_S)

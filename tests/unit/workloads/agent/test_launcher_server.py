@@ -122,7 +122,11 @@ def test_an_agent_has_no_file_of_the_runner_open_but_its_own_socket(launcher: Ag
     team = launch(launcher, config(0, tmp_path), config(1, tmp_path))
     for pid in team.pids.values():
         files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2]
-        assert sorted(name.split(":")[0] for name in files) == ["anon_inode", "socket"], "the first is its poller"
+        assert sorted(name.split(":")[0] for name in files) == [
+            "anon_inode",
+            "anon_inode",
+            "socket",
+        ], "its poller, what its heartbeats ask it with, and its socket"
     team.stop()
 
 

@@ -35,7 +35,11 @@ class Listener:
     def beats(self, rank: int) -> list[float]:
         """When a rank said that it lives."""
         heard: list[tuple[float, dict[str, Any]]] = [json.loads(line) for line in self._file.read_text().splitlines()]
-        return [t for t, message in heard if message == {"op": "alive", "job": "job", "rank": rank}]
+        beats = [(t, message) for t, message in heard if (message["op"], message["rank"]) == ("alive", rank)]
+        answers = [message["answers"] for _, message in beats]
+        assert answers == sorted(answers) and all(message["job"] == "job" for _, message in beats)
+        assert not answers or answers[-1] >= len(answers) / 2, "the loop answers"
+        return [t for t, _ in beats]
 
     def close(self) -> None:
         """End the process."""

@@ -1,0 +1,54 @@
+"""Finds the agent that hangs among those of one launch, from their heartbeats to the launcher. No clock, no I/O.
+
+Ranks that wait for one another all stand still when one of them hangs. Their loops still answer, and its loop does not.
+"""
+
+from __future__ import annotations
+
+from railyard.liveness import Liveness
+
+MISSES = 3
+"""Heartbeats that may be missing in a row."""
+_LATE_S = 0.1
+_GRACE_S = 0.5
+"""A check that is later than ``_LATE_S`` was delayed with the whole machine; it is put off once, so that heartbeats
+that were delayed too may come."""
+
+
+class HangWatch:
+    """The heartbeats of the agents of one launch."""
+
+    def __init__(self) -> None:
+        self._liveness = Liveness()
+        self._not_before = 0.0
+        self._checked = 0.0
+
+    def heard(self, rank: int, every_s: float, answers: int, now: float) -> None:
+        """Take a heartbeat of ``rank``, whose loop has answered so often; the next one comes in ``every_s``."""
+        if not self._liveness.heard(rank, now, answers):
+            self._liveness.watch(rank, every_s, MISSES, now, answers)
+
+    def ended(self, rank: int) -> None:
+        """Forget an agent that has ended."""
+        self._liveness.forget([rank])
+
+    def next_check(self) -> float:
+        """When to ask ``complaint`` next; infinity if no agent is watched."""
+        moment = self._liveness.next_check(self._checked)
+        return float("inf") if moment is None else max(moment, self._not_before)
+
+    def complaint(self, now: float) -> tuple[int, str] | None:
+        """The rank that hangs (-1: all do) and what is wrong with it in words; None if none does."""
+        due = self._liveness.next_check(self._checked)
+        if due is None or now < max(due, self._not_before):
+            return None
+        if now > max(due, self._not_before) + _LATE_S:
+            self._not_before = now + _GRACE_S
+            return None
+        silent, self._checked = self._liveness.silent(now), now
+        if not silent:
+            return None
+        if len(silent) == self._liveness.watched > 1:
+            return -1, f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
+        what = "its loop has stood still" if silent[0].hangs else "it has sent no heartbeat"
+        return silent[0].rank, f"{what} for {now - silent[0].since:.1f} s"
