@@ -26,8 +26,9 @@ unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # settings of another environment would 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 python=${RAILYARD_PYTHON:-/usr/bin/python3} # the first one on PATH may be a shim of a version manager
 shared_venv=/var/lib/railyard/venv
+caches=/var/cache/railyard # compiled modules of root, where the checkout is another user's
 debian_python=/usr/lib/python3/dist-packages
-constraints=scripts/constraints.txt
+requirements=scripts/requirements.txt
 
 # mininet: mnexec and the Mininet classes; iproute2 and util-linux: ip, tc, nsenter; ethtool: offloads; iperf3 and
 # tcpdump: cross-checks by hand; iputils-ping and net-tools: Mininet's pingAll and ifconfig; ca-certificates: TLS of
@@ -70,7 +71,7 @@ choose_venv() {
 fingerprint() { # hash of everything that determines the content of the environment
     (
         cd "$root"
-        cat setup.cfg pyproject.toml scripts/setup.sh $constraints
+        cat setup.cfg pyproject.toml scripts/setup.sh $requirements
         echo "$root $(readlink -f "$python")"
     ) | sha256sum | cut -d ' ' -f 1
 }
@@ -143,12 +144,16 @@ make_venv() {
 install_python_packages() {
     # The machine's configuration of pip applies, except that a per-user install does not work in an environment.
     export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-    say "installing the Python packages of setup.cfg (a minute the first time)"
+    say "installing the Python packages of $requirements (a minute the first time)"
     logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
-        in_venv -m pip install -q -c "$root/$constraints" setuptools wheel
+        in_venv -m pip install -q --require-hashes -r <(sed -n '/^\(setuptools\|wheel\)==/,/[^\]$/p' "$root/$requirements")
     # ryu builds only with the old setuptools just installed, hence without an isolated build environment.
-    logged "pip could not install the packages of setup.cfg; check the network and pip's configuration (pip config list)" \
-        in_venv -m pip install -q -c "$root/$constraints" --no-build-isolation -e "${root}[ryu,test]"
+    logged "pip could not install $requirements; check the network and pip's configuration (pip config list)" \
+        in_venv -m pip install -q --require-hashes --no-build-isolation -r "$root/$requirements"
+    # The project itself and nothing more: what it needs is there, with the right hashes.
+    logged "pip could not install the project" \
+        in_venv -m pip install -q --no-deps --no-index --no-build-isolation -e "$root"
+    logged "$requirements does not fit setup.cfg; renew it as scripts/constraints.txt says" in_venv -m pip check
 }
 
 link_mininet() { # links only Mininet: other packages of the distribution would shadow the pinned ones
@@ -161,15 +166,44 @@ link_mininet() { # links only Mininet: other packages of the distribution would 
     ln -sfn -t "$packages_dir" $debian_python/mininet $debian_python/mininet-*-info
 }
 
+check_venv_is_ours() { # an environment of another checkout may be reached by a link or be named by mistake
+    local real other
+    real=$(realpath -m "$venv")
+    other=$(cat "$real/railyard.checkout" 2>/dev/null) || other=
+    if [ "$real" = $shared_venv ] || [ "$other" = "$root" ]; then
+        return # the shared one belongs to whoever made it last
+    fi
+    if [ -d "$other" ]; then
+        die 3 "$venv is the environment of $other; remove the link, or name another folder in RAILYARD_VENV"
+    elif [ -L "$venv" ] && [ -e "$real" ] && [ -n "$(ls -A "$real")" ]; then
+        die 3 "$venv is a link to $real, which setup.sh did not make; remove the link"
+    fi
+}
+
+owned_by_another() { # whether root works in the checkout of another user
+    [ "$EUID" -eq 0 ] && [ "$(stat -c %u "$root")" != 0 ]
+}
+
+keep_caches_out() { # root's Python must not leave files in another user's checkout that the user cannot delete
+    local site
+    site=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    rm -f "$site/railyard_caches.pth"
+    if owned_by_another; then
+        echo "import os, sys; sys.pycache_prefix = None if os.geteuid() else '$caches'" >"$site/railyard_caches.pth"
+    fi
+}
+
 give_to_owner() { # gives the environment to the owner of the project, who can then change it without sudo
-    local owner
-    owner=$(stat -c %u:%g "$root")
-    if [ "$EUID" -eq 0 ] && [ "${owner%%:*}" != 0 ] && [ "$venv" = "$root/.venv" ]; then
-        chown -hR "$owner" "$venv"
+    if owned_by_another; then
+        find "$root" -maxdepth 1 -name '*.egg-info' -exec chown -hR "$(stat -c %u:%g "$root")" {} +
+        if [ "$venv" = "$root/.venv" ]; then
+            chown -hR "$(stat -c %u:%g "$root")" "$venv"
+        fi
     fi
 }
 
 set_up_venv() {
+    check_venv_is_ours
     mkdir -p "$(dirname "$venv")" 2>/dev/null || true
     if [ ! -w "$(dirname "$venv")" ] || { [ -e "$venv" ] && [ ! -w "$venv" ]; }; then
         needs_root "writing $venv"
@@ -183,6 +217,7 @@ set_up_venv() {
     fi
     make_venv
     rm -f "$venv/railyard.stamp"
+    keep_caches_out
     link_mininet
     install_python_packages
     logged "the virtual environment was made but does not work; remove $venv and try again" \

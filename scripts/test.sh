@@ -22,6 +22,11 @@ case "${1-}" in
 esac
 
 "$scripts/setup.sh" --brief </dev/null || exit $?
+if [ "$EUID" -eq 0 ] && [ "$(stat -c %u .)" != 0 ]; then # leave nothing that the owner of the checkout cannot delete
+    caches=/var/cache/railyard
+    export RUFF_CACHE_DIR=$caches/ruff MYPY_CACHE_DIR=$caches/mypy HYPOTHESIS_STORAGE_DIRECTORY=$caches/hypothesis
+    export PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -o cache_dir=$caches/pytest"
+fi
 if [ "$EUID" -ne 0 ]; then
     echo "test.sh: not root, so the tests that need root are left out; for all of them: sudo scripts/test.sh"
 fi

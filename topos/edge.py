@@ -23,6 +23,7 @@ from typing import Any, get_args
 try:
     from topos.fabric import FabricTopo, mac_address
 except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this project is not on ``sys.path``
+    sys.dont_write_bytecode = True  # root would leave files in the checkout of a user
     sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
     from topos.fabric import FabricTopo, mac_address
 

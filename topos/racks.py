@@ -18,6 +18,7 @@ from pathlib import Path
 try:
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo, mac_address
 except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this project is not on ``sys.path``
+    sys.dont_write_bytecode = True  # root would leave files in the checkout of a user
     sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo, mac_address
 

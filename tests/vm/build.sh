@@ -111,7 +111,7 @@ main() {
     hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service)
     is_built bare "$hash" || build_bare "$hash"
     hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service \
-        scripts/setup.sh scripts/constraints.txt setup.cfg pyproject.toml)
+        scripts/setup.sh scripts/requirements.txt setup.cfg pyproject.toml)
     is_built ready "$hash" || build_ready "$hash"
 }
 

@@ -4,6 +4,7 @@ import ast
 import configparser
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_constraints_pin_each_requirement_within_its_range() -> None:
     wanted = {name: versions for name, versions in declared().items() if name not in FROM_THE_DISTRIBUTION}
     assert {name for name in wanted if name not in pins} == set()
     assert {name for name, versions in wanted.items() if not all(pin in versions for pin in pins[name])} == set()
+
+
+def test_a_set_up_installs_each_pinned_version_and_no_other_and_knows_its_hashes() -> None:
+    """scripts/requirements.txt is made from the constraints: a change of one without the other is found here."""
+    text = (ROOT / "scripts" / "requirements.txt").read_text().replace("\\\n", "")
+    lines = [line.split("--hash=sha256:") for line in text.splitlines() if not line.startswith("#")]
+    assert all(hashes and all(re.fullmatch(r"[0-9a-f]{64}", one.strip()) for one in hashes) for _, *hashes in lines)
+
+    def versions(pins: Iterable[Requirement]) -> set[tuple[str, str]]:
+        return {(re.sub(r"[-_.]+", "-", pin.name.lower()), str(pin.specifier)) for pin in pins}
+
+    assert versions(Requirement(first.strip()) for first, *_ in lines) == versions(pinned())
 
 
 def test_the_pinned_setuptools_builds_ryu_and_the_project() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -126,3 +127,43 @@ def test_a_folder_that_cannot_hold_links_gets_its_environment_elsewhere(world_re
     assert f"{world_readable}/.venv" in run(setup, "--check", env=environ).stdout
     checked = run(setup, "--check", env={**environ, "PATH": f"{stub.parent}:{environ['PATH']}"})
     assert "/var/lib/railyard/venv" in checked.stdout
+
+
+@pytest.mark.parametrize("reached", ["by a link", "by name", "by a link without a record"])
+def test_the_environment_of_another_checkout_is_left_alone(tmp_path: Path, world_readable: Path, reached: str) -> None:
+    theirs = tmp_path / "other" / ".venv"
+    theirs.mkdir(parents=True)
+    (theirs / "pyvenv.cfg").touch()
+    if reached != "by a link without a record":
+        (theirs / "railyard.checkout").write_text(f"{theirs.parent}\n")
+    environ = {key: value for key, value in os.environ.items() if key != "RAILYARD_VENV"}
+    if reached == "by name":
+        environ["RAILYARD_VENV"] = str(theirs)
+    else:
+        (world_readable / ".venv").symlink_to(theirs)
+    before = sorted(theirs.iterdir())
+    refused = run(world_readable / "scripts" / "setup.sh", env={**environ, "RAILYARD_SYSTEM_OVS": "no"})
+    assert refused.returncode == 3
+    assert str(theirs.parent) in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+    assert "remove the link" in refused.stderr
+    assert sorted(theirs.iterdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose caches they are")
+def test_root_leaves_no_compiled_modules_in_the_checkout_of_another_user(tmp_path: Path) -> None:
+    checkout, venv, caches = tmp_path / "checkout", tmp_path / "checkout" / ".venv", tmp_path / "caches"
+    checkout.mkdir()
+    (checkout / "a_module.py").touch()
+    os.chown(checkout, NOBODY, NOBODY)
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    functions = (ROOT / "scripts" / "setup.sh").read_text().removesuffix('main "$@"\n')
+    (tmp_path / "caches.sh").write_text(
+        f"{functions}\nroot={checkout}\nvenv={venv}\ncaches={caches}\nkeep_caches_out\n"
+    )
+    for owner, compiled in ((NOBODY, caches), (0, checkout)):
+        os.chown(checkout, owner, owner)
+        assert run("bash", tmp_path / "caches.sh").stderr == ""
+        imported = run(venv / "bin" / "python", "-c", "import a_module", cwd=checkout, env={"PATH": os.environ["PATH"]})
+        assert imported.returncode == 0, imported.stderr
+        assert list(compiled.rglob("a_module.*.pyc")), owner
+        assert (checkout / "__pycache__").exists() == (owner == 0)
