@@ -89,10 +89,13 @@ def versions(openvswitch: str = "") -> dict[str, str]:
 
 
 def git_commit(root: Path) -> dict[str, Any] | None:
-    """Commit of the source and whether tracked files differ from it; None outside a git checkout."""
+    """Commit of the source and whether tracked files differ from it; None outside a git checkout.
+
+    Without optional locks git does not write its index, which would be root's file in the checkout of a user.
+    """
     if not (root / ".git").exists():
         return None
-    git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
+    git = ["git", "--no-optional-locks", "-c", f"safe.directory={root}", "-C", str(root)]
     commit = _first_line([*git, "rev-parse", "HEAD"])
     changed = _first_line([*git, "status", "--porcelain", "--untracked-files=no"])
     return {"commit": commit, "changed": bool(changed)} if commit else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from itertools import permutations
 
 import pytest
@@ -19,6 +20,7 @@ from controllers.policies.policy import Policy
 from controllers.policies.static import OneShotPolicy, StaticPolicy, split_bandwidth
 from controllers.policies.wiring import group_paths, ring_paths
 from railyard.errors import ConfigError
+from railyard.plugin import absolute_name
 from railyard.protocol import Hop
 from workloads.program import Group
 from workloads.rank.paths import choose_path
@@ -263,6 +265,23 @@ def test_a_policy_of_ones_own_from_a_file(tmp_path: pathlib.Path) -> None:
     file.write_text("import nothing_of_this_name\n")
     with pytest.raises(ConfigError, match=r"mine.py cannot be imported: ModuleNotFoundError"):
         load_policy(f"{file}:Mine", rail_plan(2))
+
+
+def test_a_policy_of_the_working_directory_must_be_named_by_its_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise any module that is missing would be taken from there."""
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine_here.py").write_text(
+        "from controllers.policies.policy import Policy\nclass Mine(Policy):\n    pass\n"
+    )
+    with pytest.raises(ConfigError, match=r"there is no installed module mine_here; .* a path that ends in \.py$"):
+        load_policy("mine_here:Mine", rail_plan(2))
+    assert str(tmp_path) not in sys.path
+    name = absolute_name("mine_here.py:Mine")
+    assert name == f"{tmp_path}/mine_here.py:Mine"
+    assert type(load_policy(name, rail_plan(2))).__name__ == "Mine"
+    assert absolute_name("opus") == "opus" and absolute_name("a.module:Class") == "a.module:Class"
 
 
 def test_a_policy_of_an_installed_package_is_found_by_its_entry_point(
