@@ -27,7 +27,7 @@ def accepted(accept: Callable[[], tuple[Any, Any]], what: str) -> Iterator[tuple
                 return
             if str(error) != said:
                 said = str(error)
-                print(f"controller: {what} accepts no connections for now: {said}", file=sys.stderr)
+                print(f"{what} accepts no connections for now: {said}", file=sys.stderr)
             time.sleep(ACCEPT_AGAIN_S)
         else:
             said = ""

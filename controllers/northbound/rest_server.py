@@ -131,7 +131,7 @@ class RestServer(ThreadingMixIn, WSGIServer):
 
     def serve(self) -> None:
         """Serve calls until the socket is shut down, without poll, which green threads do not have."""
-        for call, address in accepted(self.get_request, "the REST server"):
+        for call, address in accepted(self.get_request, "controller: the REST server"):
             self._add_unread(call)
             try:
                 self.process_request(call, address)

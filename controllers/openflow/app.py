@@ -126,7 +126,7 @@ def _serve_switches(hub: Any, server: Any) -> None:
     """Accept the connections of switches for ever; the framework's own loop ends with the first that fails."""
     from railyard.accepting import accepted
 
-    for connection, address in accepted(server.server.accept, "the OpenFlow port"):
+    for connection, address in accepted(server.server.accept, "controller: the OpenFlow port"):
         hub.spawn(server.handle, connection, address)
 
 

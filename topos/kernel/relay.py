@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 
+from railyard.accepting import accepted
 from railyard.errors import ControlError
 from topos.kernel import namespaces
 
@@ -38,11 +39,7 @@ class Relay:
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                switch, _ = self._listener.accept()
-            except OSError:
-                return
+        for switch, _ in accepted(self._listener.accept, "railyard: the relay to the controller"):
             try:
                 controller = socket.create_connection(self._outside, timeout=5)
             except OSError:

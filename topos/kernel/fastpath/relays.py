@@ -7,13 +7,14 @@ when the fast path holds it too. Messages of a connection keep their order.
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from railyard.accepting import ACCEPT_AGAIN_S
 from topos.kernel.fastpath import lasting, openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
@@ -71,12 +72,26 @@ class Listener:
         path.chmod(0o600)
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
-        loop.watch(self._listener, self._accept)
+        self._said = ""
+        self._watch()
+
+    def _watch(self) -> None:
+        self._loop.watch(self._listener, self._accept)
 
     def _accept(self, _: int) -> None:
-        with suppress(OSError):
+        try:
             caller, _address = self._listener.accept()
-            self._connect_on(caller, time.monotonic() + _PATIENCE_S)
+        except BlockingIOError:  # the caller is gone
+            return
+        except OSError as error:  # such as no file descriptors left: the caller waits, and would be reported again
+            if str(error) != self._said:
+                self._said = str(error)
+                print(f"fast path: no connection is accepted for now: {error}", file=sys.stderr)
+            self._loop.forget(self._listener)
+            self._loop.at(time.monotonic() + ACCEPT_AGAIN_S, self._watch)
+            return
+        self._said = ""
+        self._connect_on(caller, time.monotonic() + _PATIENCE_S)
 
     def _connect_on(self, caller: socket.socket, until: float) -> None:
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from railyard.accepting import ACCEPT_AGAIN_S
 from topos.kernel.fastpath import relays
 from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.streams import Loop
@@ -42,6 +45,35 @@ def caller(loop: Loop, folder: Path) -> Iterator[socket.socket]:
         connection.settimeout(5)
         connection.connect(str(folder / "bridge"))
         yield connection
+
+
+def test_no_file_descriptors_left_is_a_pause(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries: list[float] = []
+    real = socket.socket
+
+    class Full(real):  # type: ignore[valid-type,misc]
+        """A listening socket that cannot accept twice."""
+
+        def accept(self) -> Any:
+            tries.append(time.monotonic())
+            if len(tries) < 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    with socket.socket(socket.AF_UNIX) as controller:
+        controller.bind(str(tmp_path / "controller"))
+        controller.listen(1)
+        controller.settimeout(5)
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", Full)
+            Listener(loop, tmp_path / "bridge", unix(tmp_path / "controller"), "bridge", lambda: None)
+        with socket.socket(socket.AF_UNIX) as bridge:
+            bridge.connect(str(tmp_path / "bridge"))
+            controller.accept()[0].close()
+    assert len(tries) == 3 and tries[2] - tries[0] >= 2 * ACCEPT_AGAIN_S, "it waited in between"
+    assert capsys.readouterr().err.count("no connection is accepted for now: [Errno 24]") == 1
 
 
 def test_a_bridge_that_calls_too_early_reaches_the_controller_that_comes(loop: Loop, tmp_path: Path) -> None:
