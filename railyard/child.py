@@ -18,13 +18,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
 from railyard.checkout import ROOT
-from railyard.errors import MachineError
+from railyard.errors import MachineError, from_os_error
+from railyard.ownership import naming
 from railyard.tools import safe_path
 
 MARK_VARIABLE = "RAILYARD_MARK"
@@ -278,6 +279,18 @@ def read_settings() -> dict[str, Any]:
 def _print_unless_abandoned(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if os.getppid() == _PARENT:
         sys.__excepthook__(kind, error, trace)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """In a child that writes ``path``: end it with one sentence where that fails, as on a full disk."""
+    try:
+        with naming(path):
+            yield
+    except OSError as error:
+        fault = from_os_error(error)
+        print(f"railyard: {fault}", file=sys.stderr)
+        sys.exit(fault.exit_status)
 
 
 def stop_requested(longest_s: float) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
-from railyard.child import Child, read_settings, stop_requested
+from railyard.child import Child, read_settings, stop_requested, writing
 from railyard.errors import ConfigError
 from railyard.ownership import open_binary
 from topos.plan import FabricPlan
@@ -138,7 +138,7 @@ def main() -> None:
     """Run the capture process: read settings as one line of JSON, capture until the next line, print a summary."""
     settings = read_settings()
     os.nice(_NICENESS)
-    with ExitStack() as stack:
+    with writing(settings["spool"]), ExitStack() as stack:
         out = stack.enter_context(open_binary(settings["spool"], "wb"))
         taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from measure.live.counters import Counters, LinkCounters
 from measure.live.processor import Processor
-from railyard.child import Child, read_settings, stop_requested
+from railyard.child import Child, read_settings, stop_requested, writing
 from railyard.errors import MachineError
 from railyard.ownership import open_text
 from railyard.timeline import Event, read_events
@@ -208,7 +208,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
 def main() -> None:
     """Run the sampler process: read settings as one line of JSON, then sample until the next line."""
     settings = read_settings()
-    with open_text(settings["out"], "a") as out:
+    with writing(settings["out"]), open_text(settings["out"], "a") as out:
         _sample(settings, out)
 
 

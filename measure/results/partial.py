@@ -25,7 +25,7 @@ def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) 
     elif under_way:
         why = "the run is still under way"
     else:
-        why = "the run was killed before it could say why it ended"
+        why = "the run was killed, or could not write why it ended"
     of = "an unknown number of" if planned is None else planned
     return f"{PARTIAL} {rows} of {of} points: {why}"
 

@@ -28,6 +28,10 @@ from script_runs import (
 )
 from tries import Try
 
+from experiments.redraw import read_folder
+from measure.results.folder import check_folder
+from measure.results.results import Results
+from railyard.errors import ConfigError
 from topos.kernel.run_watcher import Process
 
 pytestmark = pytest.mark.root
@@ -118,17 +122,24 @@ def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: P
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_leaves_the_machine_clean(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_the_machine_clean_and_the_events_in_place(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "results"
     process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
     wait_for_step(process, out)
+    with pytest.raises(ConfigError, match=rf"{out} is in use by a run \(process {process.pid}\); name another"):
+        check_folder(out)
+    process.send_signal(how)
     process.send_signal(how)
     status, _, errors = finish(process)
     assert status == 130, errors
-    assert "Traceback" not in errors
-    assert (out / "manifest.json").exists()
+    assert errors.endswith("railyard: stopped\n") and "Traceback" not in errors
     assert not runs_of(process.pid)
+    recorded = read_folder(Results.open(out))
+    assert recorded.partial == "PARTIAL 0 of 3 points: stopped: by a signal"
+    (point,) = (event for event in recorded.events if event.kind == "point")
+    assert point["stopped"] and {event["rank"] for event in recorded.events if event.kind == "step"} == set(range(8))
+    assert sorted(path.name for path in out.iterdir()) == ["controller.log", "events.jsonl", "manifest.json"]
 
 
 @pytest.mark.beside
@@ -150,6 +161,12 @@ def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5, [child for child in everybody if child.alive]
         time.sleep(0.01)
     print(f"everything was gone {time.monotonic() - began:.2f} s after kill -9")
+    recorded = read_folder(Results.open(tmp_path / "r"))
+    assert "the run was killed" in str(recorded.partial)
+    found = {(event.source, event.kind) for event in recorded.events}
+    assert found >= {("agent", "step"), ("controller", "ack"), ("link", "bytes")}
+    status, output, errors = finish(start("plot.py", str(tmp_path / "r")))
+    assert status == 9 and "PARTIAL 0 of" in output, errors
 
 
 @pytest.mark.beside

@@ -24,7 +24,7 @@ from railyard.timeline import Event
         ({"planned": 8, "ended": "stopped: rank 3 died"}, False, "PARTIAL 2 of 8 points: stopped: rank 3 died"),
         ({"planned": None, "ended": "stopped: x"}, False, "PARTIAL 2 of an unknown number of points: stopped: x"),
         ({"planned": 8}, True, "PARTIAL 2 of 8 points: the run is still under way"),
-        ({"planned": 8}, False, "PARTIAL 2 of 8 points: the run was killed before it could say why it ended"),
+        ({"planned": 8}, False, "PARTIAL 2 of 8 points: the run was killed, or could not write why it ended"),
     ],
 )
 def test_a_run_that_did_not_end_says_so(manifest: dict[str, Any], under_way: bool, sentence: str | None) -> None:
