@@ -12,7 +12,7 @@
 #
 # Prints a table and keeps it, with the log of each check, in FOLDER/results-DATE-TIME. Exit status 0 if all are right, 1
 # if not. Software emulation is some 20 times slower than a machine, so the clock of the virtual machine runs slower by
-# --slow N (default 10; with KVM 1; by libfaketime): no limit of time in it is for the emulator.
+# --slow N (default 5; with KVM 1; by libfaketime): no limit of time in it is for the emulator.
 set -euo pipefail
 umask 022
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -117,7 +117,7 @@ boot() { # boot FOLDER: runs the machine until it switches itself off
     if [ "$accel" = kvm ]; then
         processor=(-accel kvm -cpu host) slow=${slow:-1}
     fi
-    [ "${slow:=10}" = 1 ] || [ -e $faketime ] || die 3 "--slow $slow needs libfaketime; install it, or say --slow 1"
+    [ "${slow:=5}" = 1 ] || [ -e $faketime ] || die 3 "--slow $slow needs libfaketime; install it, or say --slow 1"
     [ "$slow" = 1 ] || clock=(env "LD_PRELOAD=$faketime" "FAKETIME=+0 x$(awk "BEGIN {print 1 / $slow}")")
     # Changes of the disk are thrown away; the machine has 2 processors and gives way to everything else.
     nice -n 19 "${clock[@]}" qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot \
