@@ -141,8 +141,8 @@ main() {
     [ "$EUID" -eq 0 ] || die 3 "building the machine needs root; run: sudo tests/vm/run.sh"
     command -v qemu-system-x86_64 >/dev/null || die 3 "qemu-system-x86_64 is missing; install qemu-system-x86"
     "$here/build.sh" "$work"
-    folder=$work/results-$(date -u +%Y%m%d-%H%M%S)
-    mkdir "$folder" || die 3 "$folder exists; try again"
+    folder=$(mktemp -d "$work/results-$(date -u +%Y%m%d-%H%M%S)-XXX")
+    chmod 755 "$folder"
     job "$folder"
     follow "$folder" &
     reader=$!
