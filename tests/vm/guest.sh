@@ -34,6 +34,7 @@ run() { # run NAME
 }
 
 modprobe tun # for /dev/net/tun, which systemd makes before it is used
+echo "127.0.1.1 $(cat /etc/hostname)" >>/etc/hosts # sudo looks for it
 chown vagrant: /railyard
 runuser -u vagrant -- tar -x -f $job/project.tar -C /railyard
 say "kernel $(uname -r), $(nproc) processors, $(ps -p 1 -o comm=) as init, $(date -u +%F)"
