@@ -181,7 +181,7 @@ def test_a_database_that_does_not_listen_is_named(switch: PrivateOvs, monkeypatc
 
 def test_a_missing_program_is_named(switch: PrivateOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "railyard.tools.shutil.which", lambda tool: None if tool == "ovs-vswitchd" else f"/usr/bin/{tool}"
+        "railyard.tools.shutil.which", lambda tool, path: None if tool == "ovs-vswitchd" else f"/usr/bin/{tool}"
     )
     with pytest.raises(MachineError, match=r"ovs-vswitchd is missing; scripts/setup.sh installs it"):
         switch.start()
