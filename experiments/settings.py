@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,7 +18,12 @@ from railyard import __version__
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.size import read_sizes
-from railyard.validation import Section, config_error, read_mapping
+from railyard.validation import Section, config_error, shown
+from railyard.yaml_file import read_mapping
+
+MOST_SEED = 2**63 - 1
+LEAST_SCALE = 1e-9
+"""Below it sizes and times of the real system would be beyond all that exists."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +47,25 @@ class ScaleSection(Section):
         default="auto", description="scale: emulated / real link rate, a number, a fraction or auto"
     )
     time: Annotated[float, Option("--time", "X")] = Field(
-        default=1.0, gt=0, le=1000, description="scale: emulated seconds per real second"
+        default=1.0, ge=LEAST_SCALE, le=1000, description="scale: emulated seconds per real second"
     )
 
     @field_validator("rate", mode="before")
     @classmethod
     def _fraction(cls, value: Any) -> Any:
         if isinstance(value, str) and value != "auto":
+            fraction = re.fullmatch(r"\s*([0-9]{1,18})/([0-9]{1,18})\s*", value)
             try:
-                return float(Fraction(value))
+                return int(fraction[1]) / int(fraction[2]) if fraction else float(value)
             except (ValueError, ZeroDivisionError):
-                raise ValueError(f"must be 'auto', a number or a fraction such as 1/250, not {value!r}") from None
+                raise ValueError(f"must be 'auto', a number or a fraction such as 1/250, not {shown(value)}") from None
         return value
 
     @field_validator("rate")
     @classmethod
     def _range(cls, value: float | str) -> float | str:
-        if isinstance(value, float) and not 0 < value <= 1:
-            raise ValueError(f"must be above 0 and at most 1, not {value:g}")
+        if isinstance(value, float) and not LEAST_SCALE <= value <= 1:
+            raise ValueError(f"must be at least {LEAST_SCALE:g} and at most 1, not {value:g}")
         return value
 
     def scale(self) -> Scale:
@@ -85,7 +90,7 @@ class Settings(Section):
 class PacketSettings(Settings):
     """The keys that all experiments with packets share: seed, controller, datapath, scale."""
 
-    seed: int = Field(default=1, ge=0, description="seed of payloads and of all that is drawn")
+    seed: int = Field(default=1, ge=0, le=MOST_SEED, description="seed of payloads and of all that is drawn")
     verify: bool = Field(default=False, description="real values as payloads, and a check of every element received")
     controller: Literal["os-ken", "ryu", "remote"] = Field(
         default="os-ken",
@@ -120,7 +125,7 @@ class PacketSettings(Settings):
     @classmethod
     def _address(cls, value: str) -> str:
         if not re.fullmatch(r"[^:]+:[0-9]{1,5}", value):
-            raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {value!r}")
+            raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {shown(value)}")
         return value
 
 
@@ -170,10 +175,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _check_version(version: object, source: str) -> None:
     if version is None:
         return
-    numbers = re.fullmatch(r"[0-9]+(\.[0-9]+)+", version) if isinstance(version, str) else None
+    numbers = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,9}", version) if isinstance(version, str) else None
     if numbers is None:  # YAML reads 0.10 as the number 0.1
         raise ConfigError(
-            f"must be text of numbers such as '{__version__}', not {version!r}", key="version", source=source
+            f"must be text of numbers such as '{__version__}', not {shown(version)}", key="version", source=source
         )
     wanted, own = (tuple(map(int, text.split("."))) for text in (str(version), __version__))
     if wanted > own:

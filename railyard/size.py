@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from railyard.errors import ConfigError
+from railyard.validation import shown
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
 LARGEST = 1 << 44
 
 
@@ -20,7 +21,7 @@ def parse_size(text: str, key: str = "sizes") -> int:
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if not 1 <= size <= LARGEST:
-        raise ConfigError(f"must be a size of at least 1 byte such as 4096, 4K or 1M, not {text!r}", key=key)
+        raise ConfigError(f"must be a size of at least 1 byte such as 4096, 4K or 1M, not {shown(text)}", key=key)
     return size
 
 
@@ -31,7 +32,7 @@ def read_sizes(values: object) -> tuple[int, ...]:
     """
     listed = values if isinstance(values, (list, tuple)) else [values]
     try:
-        return tuple(parse_size(str(size)) for size in listed)
+        return tuple(parse_size(size if isinstance(size, str) else shown(size)) for size in listed)
     except ConfigError as error:
         raise ValueError(str(error).removeprefix("sizes: ")) from None
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from railyard.errors import ConfigError, nearest
 
@@ -38,29 +36,37 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 class Section(BaseModel):
     """A mapping of a file that a person writes; unknown keys are refused and values cannot change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse yes and no (true and false) where a number or text is meant: pydantic takes them for 1 and 0."""
+        annotation: Any = cls.model_fields[info.field_name or ""].annotation
+        if not _takes_truth(annotation) and _has_truth(value):
+            raise ValueError("must not be true or false (in YAML also yes, no, on and off)")
+        return value
 
 
-def read_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
-    """The mapping in a YAML file; ``ConfigError`` names the file, and the line where it is no YAML.
+def shown(value: Any) -> str:
+    """A wrong value for an error: of a long one, the beginning."""
+    if isinstance(value, int) and abs(value) >= 10**MOST_SHOWN:  # of some, Python makes no text
+        return f"one of more than {MOST_SHOWN} digits"
+    return shortened(repr(value[: 2 * MOST_SHOWN] if isinstance(value, (str, bytes)) else value))
 
-    ``what`` names such a file, ``keys`` some of its keys, for errors.
-    """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot be read ({reason}); name {what}", source=str(path)) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"is not YAML: {getattr(error, 'problem', error)}", source=place) from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"must be a mapping of keys such as {keys}", source=str(path))
-    for key in data:
-        if not isinstance(key, str):
-            raise ConfigError(f"keys must be text such as {keys}, not {key!r}", source=str(path))
-    return data
+
+def _has_truth(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_truth, value))
+    return isinstance(value, bool) or (isinstance(value, dict) and any(map(_has_truth, value.values())))
+
+
+@cache
+def _takes_truth(annotation: Any) -> bool:
+    """Whether a truth value may be in a value of this type; a section, a dataclass or ``Any`` decides for itself."""
+    if annotation in (bool, Any) or _object_type(annotation) is not None:
+        return True
+    return any(part is True or part is False or _takes_truth(part) for part in get_args(annotation))
 
 
 def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None) -> _T:
@@ -104,7 +110,7 @@ def config_error(
     parts = [part for part in place if isinstance(part, str)]
     key = (names or {}).get(".".join(parts)) or shortened(".".join(map(str, place))) or None
     kind_of_error, given = str(first["type"]), first["input"]
-    shown = "" if isinstance(given, (dict, list, tuple)) else f", not {shortened(repr(given))}"
+    said = "" if isinstance(given, (dict, list, tuple)) else f", not {shown(given)}"
     if kind_of_error in _UNKNOWN_KEY:
         known = _keys_beside(kind, parts)
         near = nearest(parts[-1], known) or f"; the keys here are {', '.join(known)}"
@@ -113,7 +119,7 @@ def config_error(
         return ConfigError("must have more entries", key=key, source=source)
     if kind_of_error == "missing":
         return ConfigError(f"is missing; {what} needs it", key=key, source=source)
-    return ConfigError(_sentence(first, shown), key=key, source=source)
+    return ConfigError(_sentence(first, said), key=key, source=source)
 
 
 def shortened(text: str) -> str:
@@ -126,30 +132,33 @@ def _is_branch(part: str) -> bool:
     return part in _BRANCHES or (part.partition("[")[0] in _BRANCHES and part.endswith("]"))
 
 
-def _sentence(first: Any, shown: str) -> str:
+def _sentence(first: Any, said: str) -> str:
     """The sentence that says how a value must be, without its key."""
     kind, bounds = str(first["type"]), first.get("ctx", {})
     if kind == "literal_error":
         choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")
-        return f"must be one of {choices}{shown}{nearest(str(first['input']), choices.split(', '))}"
+        given = first["input"] if isinstance(first["input"], str) else ""
+        return f"must be one of {choices}{said}{nearest(given, choices.split(', '))}"
     if kind in _BOUNDS:
-        return f"must be {_BOUNDS[kind]} {next(iter(bounds.values())):g}{shown}"
+        return f"must be {_BOUNDS[kind]} {next(iter(bounds.values())):g}{said}"
     if kind.partition("_")[0] in _KINDS and kind.endswith(("_parsing", "_type", "_from_float")):
-        return f"must be {_KINDS[kind.partition('_')[0]]}{shown}"
+        return f"must be {_KINDS[kind.partition('_')[0]]}{said}"
+    if kind == "finite_number":
+        return f"must be a finite number{said}"
     if kind == "too_short":
         return "must name at least one"
     if kind in ("tuple_type", "list_type"):
-        return f"must be a list such as [a, b]{shown}"
+        return f"must be a list such as [a, b]{said}"
     if kind in ("model_type", "dataclass_type", "dict_type"):
-        return f"must be a mapping of keys{shown}"
+        return f"must be a mapping of keys{said}"
     message = str(first["msg"]).removeprefix("Value error, ")
-    return message[0].lower() + message[1:] + (shown if kind != "value_error" else "")
+    return message[0].lower() + message[1:] + (said if kind != "value_error" else "")
 
 
 def _keys_beside(kind: Any, parts: list[str]) -> list[str]:
     """The keys that the object with the last of ``parts`` may have."""
     for part in parts[:-1]:
-        kind = _object_type(get_type_hints(kind)[part])
+        kind = _object_type(get_type_hints(kind)[part]) if part in get_type_hints(kind) else kind  # else of a mapping
     return sorted(kind.model_fields if issubclass(kind, BaseModel) else kind.__dataclass_fields__)
 
 

@@ -34,11 +34,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from railyard.errors import ConfigError, nearest
+from railyard.validation import shown
 from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
@@ -207,9 +209,9 @@ def is_recipe(name_or_path: str) -> bool:
     path = Path(name_or_path)
     if name_or_path in CATALOG or path.suffix in (".yaml", ".yml"):
         return True
-    if not (path.suffix or path.exists() or path.parent != Path()):
+    if not (path.suffix or os.path.exists(path) or path.parent != Path()):
         raise ConfigError(
-            f"{name_or_path!r} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace"
+            f"{shown(name_or_path)} is neither in the catalog ({', '.join(CATALOG)}) nor a YAML file or a trace"
             f"{nearest(name_or_path, CATALOG)}",
             key="workload",
         )

@@ -32,6 +32,7 @@ MOST_OPERATIONS = 20_000
 """Operations of all ranks beyond which a layer file is counted from its plan, and cannot be predicted."""
 MOST_RANKS, MOST_MEMBERS = 2048, 64
 """Sizes of a job and of its groups up to which a plan's traffic is counted pair by pair."""
+_BY_FACTOR = "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair."
 T = TypeVar("T")
 
 
@@ -132,7 +133,25 @@ def _of_workload(source: str, format_: str, workload: Workload, notes: tuple[str
         notes=notes,
         workload=workload,
     )
-    return _with_traffic(contents, traffic_of(program))
+    if all(len(program.groups[op.group].members) <= MOST_MEMBERS for op in _collectives(program)):
+        return _with_traffic(contents, traffic_of(program))
+    sent, received = _without_pairs(program)
+    return replace(contents, bytes_sent=sent, bytes_received=received, notes=(*notes, _BY_FACTOR))
+
+
+def _without_pairs(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes that each rank sends and receives, those of collectives by their bus factor."""
+    sent, received = [0] * program.ranks, [0] * program.ranks
+    for rank, operations in enumerate(program.operations):
+        for op in operations:
+            if isinstance(op, Send):
+                sent[rank] += op.bytes
+                received[op.peer] += op.bytes
+            elif isinstance(op, Collective):
+                size = round(bus_factor(op.kind, len(program.groups[op.group].members)) * op.bytes)
+                sent[rank] += size
+                received[rank] += size
+    return tuple(sent), tuple(received)
 
 
 def _with_traffic(contents: Contents, traffic: Mapping[tuple[int, int], int]) -> Contents:
@@ -218,7 +237,7 @@ def _layer_file(
         notes = (*notes, f"the traffic between ranks is not known: {error}.")
         return replace(alone, collectives=_counts(counted), notes=notes)
     notes = (*plan.notes, *notes)
-    if plan.layout.ranks * len(plan.steps) > MOST_OPERATIONS:
+    if plan.layout.ranks > MOST_RANKS or plan.layout.ranks * len(plan.steps) > MOST_OPERATIONS:
         return _of_plan(plan, replace(alone, notes=notes))
     workload = workload_of(Reading(LAYERS_FORMAT, plan.program()), gpus_per_server)
     return replace(_of_workload(alone.file, alone.format, workload, notes), layers=alone.layers)
@@ -255,7 +274,7 @@ def _of_plan(plan: Plan, alone: Contents) -> Contents:
         each = sum(bus_factor(kind, sizes[role]) * size * times for (kind, size, role), times in counted.items())
         sent = (round(each),) * layout.ranks
         contents = replace(contents, bytes_sent=sent, bytes_received=sent)
-        notes = (*notes, "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair.")
+        notes = (*notes, _BY_FACTOR)
     many = f"{layout.ranks} ranks x {len(steps)} operations are too many to predict a run of them."
     return replace(contents, notes=(*notes, many))
 

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator
 
+from railyard.errors import ConfigError
 from workloads.schedule import CollectiveKind, Schedule
 
 Dimension = Literal["tp", "cp", "ep", "dp", "edp", "pp", "world"]
@@ -107,8 +108,27 @@ class Recv(_PairOperation):
 Operation = Compute | Collective | Send | Recv
 Communication = Collective | Send | Recv
 
+MOST_RANKS = 4096
+MOST_OPERATIONS = 100_000
+"""Largest program, in operations of all ranks together: its check takes a second, and no machine emulates it."""
+
 MessageName = tuple[str, str, int]
 """(group, stream in the group, number in the stream): one send with its receive, or one collective."""
+
+
+def check_size(ranks: int, operations: int, key: str, source: str | None = None) -> None:
+    """Raise ``ConfigError`` for a program of more ``ranks``, or ``operations`` of all of them, than are built.
+
+    To be called before the program is built, also with a part of what it will have.
+    """
+    if ranks > MOST_RANKS:
+        raise ConfigError(f"{ranks} ranks are too many for a program; at most {MOST_RANKS}", key=key, source=source)
+    if operations > MOST_OPERATIONS:
+        raise ConfigError(
+            f"{operations} or more operations of {ranks} ranks are too many for a program; at most {MOST_OPERATIONS}",
+            key=key,
+            source=source,
+        )
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
 from pathlib import Path
 from random import Random
 
 from controllers.circuits.decomposition import check_demand
 from controllers.circuits.rotation import Demand
 from railyard.errors import ConfigError
+from railyard.reading import read_text
+from railyard.validation import shortened
 
 SKEW = 1.2
 """Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts of a model are."""
 _UNIT_BYTES = 4
+_MOST_BYTES = 4 << 20
 
 
 def read_demand(name: str, n: int, mean_bytes: float, seed: int) -> Demand:
@@ -53,16 +58,13 @@ def _skewed(n: int, random: Random) -> list[list[float]]:
 
 
 def _read(path: Path) -> list[list[float]]:
+    if not os.path.isfile(path):
+        why = "is no file" if os.path.exists(path) else "does not exist"
+        raise ConfigError(f"must be uniform, skewed or a CSV file; {shortened(str(path))} {why}", key="demand")
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"must be uniform, skewed or a CSV file; {path} is no file", key="demand")
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except OSError as error:
-        raise ConfigError(
-            f"must be uniform, skewed or a CSV file; {path} cannot be read ({error.strerror})", key="demand"
-        ) from None
-    except (UnicodeDecodeError, csv.Error):
+        text = read_text(path, _MOST_BYTES, "a CSV file")
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error:
         raise ConfigError("is not a CSV file; write one row of numbers for each sender", source=str(path)) from None
     try:
         return [[float(entry) for entry in row] for row in rows]

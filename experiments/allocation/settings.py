@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from controllers.allocation.allocator import Allocator, check_torus
-from experiments.settings import Option, Settings
+from experiments.settings import MOST_SEED, Option, Settings
 from railyard.errors import ConfigError
 from topos.torus import Extents, Torus
 
@@ -54,7 +54,7 @@ class AllocationSettings(Settings):
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=STUDIES, min_length=1, description="studies to measure"
     )
-    seed: int = Field(default=1, ge=0, description="seed of payloads and of all that is drawn")
+    seed: int = Field(default=1, ge=0, le=MOST_SEED, description="seed of payloads and of all that is drawn")
     racks: int = Field(default=64, ge=1, le=4096, description="number of racks per cluster")
     clusters: int = Field(default=8, ge=1, le=1000, description="number of clusters, each with other draws")
     torus: Annotated[Extents, Option(metavar="XxYxZ")] = Field(

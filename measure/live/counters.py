@@ -20,12 +20,12 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
-from topos.kernel.netlink import Netlink, messages
+from topos.kernel.netlink import Netlink, attributes, messages
 
 _RECEIVE_BYTES = 1 << 18
 _AT_FILTERS = 0xFFFFFFF1
 """Parent of the queue that carries filters (clsact)."""
-_HEADER, _STATS, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=BxxxiI"), struct.Struct("=HH")
+_HEADER, _STATS = struct.Struct("=IHHII"), struct.Struct("=BxxxiI")
 """``struct nlmsghdr``, ``struct if_stats_msg`` (family, index, mask) and ``struct nlattr`` (linux/netlink.h,
 linux/if_link.h)."""
 _COUNTERS, _OTHERHOST = struct.Struct("=8Q"), struct.Struct("=Q")
@@ -79,7 +79,7 @@ class Counters(Netlink):
                 if kind == NLMSG_ERROR:
                     raise _refused(-_ERROR.unpack_from(message, _HEADER.size)[0])
                 name = self.names.get(_STATS.unpack_from(message, _HEADER.size)[1])
-                counters = _link_counters(message, size) if name is not None else None
+                counters = link_counters(message, size) if name is not None else None
                 if name is not None and counters is not None:
                     found[name] = counters
 
@@ -118,15 +118,12 @@ def _refused(number: int) -> MachineError:
     return MachineError(f"reading the interface counters failed ({os.strerror(number)})")
 
 
-def _link_counters(message: bytes, at: int) -> LinkCounters | None:
+def link_counters(message: bytes, at: int) -> LinkCounters | None:
     """The counters in a message of ``RTM_GETSTATS`` whose attributes begin at ``at``; None if it has none."""
-    while at < len(message):
-        length, kind = _ATTRIBUTE.unpack_from(message, at)
+    for kind, start, end in attributes(message, at, len(message)):
         if kind == _LINK_64:
-            at += _ATTRIBUTE.size
-            rx_packets, tx_packets, rx, tx, _, _, *dropped = _COUNTERS.unpack_from(message, at)
-            has_otherhost = length >= _ATTRIBUTE.size + _OTHERHOST_AT + _OTHERHOST.size
-            otherhost = _OTHERHOST.unpack_from(message, at + _OTHERHOST_AT)[0] if has_otherhost else None
+            rx_packets, tx_packets, rx, tx, _, _, *dropped = _COUNTERS.unpack_from(message, start)
+            has_otherhost = end - start >= _OTHERHOST_AT + _OTHERHOST.size
+            otherhost = _OTHERHOST.unpack_from(message, start + _OTHERHOST_AT)[0] if has_otherhost else None
             return LinkCounters(rx, tx, sum(dropped), rx_packets, tx_packets, otherhost)
-        at += length + -length % 4
     return None

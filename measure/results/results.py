@@ -168,8 +168,10 @@ class Results:
         path = self.folder / SUMMARY
         try:
             rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise ConfigError("cannot be read; run the experiment again", source=str(path)) from None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ConfigError("is no list of rows; run the experiment again", source=str(path))
         return rows
 
 

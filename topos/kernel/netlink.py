@@ -40,6 +40,8 @@ _RTAX_RTO_MIN = 13
 _INITIAL_WINDOW = 200
 """Segments that a connection sends, and accepts, at once when it starts."""
 _FLAGS_AT, _SEQUENCE_AT, _NEIGHBOUR_INDEX_AT = 6, 8, 20
+_LENGTH, _ATTRIBUTE = struct.Struct("=I"), struct.Struct("=HH")
+_HEADER_BYTES = 16
 _KIND_AND_SEQUENCE = struct.Struct("=4xHxxI")
 _TOGETHER = 64
 """Messages per call."""
@@ -56,12 +58,27 @@ class NetlinkRequest:
 
 
 def messages(received: bytes) -> Iterator[bytes]:
-    """The netlink messages, with headers, that one call received."""
+    """The netlink messages, with headers, that one call received; ``MachineError`` for one that is cut short."""
     at = 0
     while at < len(received):
-        (length,) = struct.unpack_from("=I", received, at)
+        length = _LENGTH.unpack_from(received, at)[0] if at + _HEADER_BYTES <= len(received) else 0
+        if not _HEADER_BYTES <= length <= len(received) - at:
+            raise MachineError("a netlink message of the kernel is cut short; run it again")
         yield received[at : at + length]
         at += length + 3 & ~3
+
+
+def attributes(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(kind, start, end) of the attributes in ``message[start:end]``, where their payloads are.
+
+    ``MachineError`` for an attribute that is cut short.
+    """
+    while start < end:
+        length, kind = _ATTRIBUTE.unpack_from(message, start) if start + 4 <= len(message) else (0, 0)
+        if not 4 <= length <= end - start:
+            raise MachineError("an attribute of a netlink message of the kernel is cut short; run it again")
+        yield kind, start + 4, start + length
+        start += length + 3 & ~3
 
 
 def _nest(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,14 +52,16 @@ class Ovsdb:
         while True:
             message = self._receive()
             if message.get("method") == "echo":
-                reply = {"id": message["id"], "result": message["params"], "error": None}
+                reply = {"id": message.get("id"), "result": message.get("params"), "error": None}
                 self._socket.sendall(json.dumps(reply).encode())
             elif message.get("id") == self._id:
                 return self._result(message)
 
     @staticmethod
     def _result(message: Row) -> list[Row]:
-        results: list[Row] = message["result"] or []
+        results = message.get("result") or []
+        if not isinstance(results, list) or not all(isinstance(result, dict) or result is None for result in results):
+            raise _not_spoken()
         for result in results:
             if result and "error" in result:
                 raise MachineError(f"Open vSwitch refused: {result['error']} ({result.get('details', 'no details')})")
@@ -71,18 +73,34 @@ class Ovsdb:
         while True:
             try:
                 message, end = self._decoder.raw_decode(self._buffer)
+            except RecursionError:
+                raise _not_spoken() from None
             except ValueError:
-                try:
-                    data = self._socket.recv(1 << 18)
-                except TimeoutError:
-                    raise MachineError("Open vSwitch did not answer in time") from None
-                if not data:
-                    raise MachineError("the private ovsdb-server closed the connection") from None
-                self._buffer += self._text.decode(data)
+                self._more()
                 continue
             self._buffer = self._buffer[end:].lstrip()
-            return dict(message)
+            if not isinstance(message, dict):
+                raise _not_spoken()
+            return message
+
+    def _more(self) -> None:
+        """Wait for more of a message."""
+        try:
+            data = self._socket.recv(1 << 18)
+            if not data:
+                raise MachineError("the private ovsdb-server closed the connection")
+            self._buffer += self._text.decode(data)
+        except TimeoutError:
+            raise MachineError("Open vSwitch did not answer in time") from None
+        except OSError as error:
+            raise MachineError(f"the connection to ovsdb-server ended ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise _not_spoken() from None
 
     def close(self) -> None:
         """Close the connection to the database."""
         self._socket.close()
+
+
+def _not_spoken() -> MachineError:
+    return MachineError("ovsdb-server sent a message that is none of its protocol (RFC 7047)")

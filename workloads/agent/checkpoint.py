@@ -11,18 +11,19 @@ disk when the next is due waits), so there is always one that all of them have.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
-from railyard.errors import AgentError
+from railyard.errors import AgentError, ConfigError
+from railyard.protocol import to_json
+from railyard.validation import from_plain
 from workloads.agent.state import Words
 
 _MAGIC = b"RYCKPT1\n"
@@ -45,6 +46,17 @@ class Checkpoint:
     step: int
     checksum: int
     words: Words
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The line of JSON in a file: what its state is, its length and its CRC-32."""
+
+    job: str
+    step: int
+    checksum: int
+    bytes: int
+    crc: int
 
 
 class Store:
@@ -84,7 +96,7 @@ class Store:
                 head = _read_head(file)
         except (OSError, Damaged):
             return False
-        return (head["job"], head["step"]) == (self._job, step)
+        return (head.job, head.step) == (self._job, step)
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint durably, after deleting older ones beyond ``KEPT``.
@@ -143,18 +155,12 @@ def _bytes_of(words: Words) -> memoryview:
 
 def _head_of(checkpoint: Checkpoint) -> bytes:
     content = _bytes_of(checkpoint.words)
-    head = {
-        "job": checkpoint.job,
-        "step": checkpoint.step,
-        "checksum": checkpoint.checksum,
-        "bytes": len(content),
-        "crc": zlib.crc32(content),
-    }
-    line = json.dumps(head).encode() + b"\n"
+    head = _Head(checkpoint.job, checkpoint.step, checkpoint.checksum, len(content), zlib.crc32(content))
+    line = to_json(head) + b"\n"
     return _HEAD.pack(_MAGIC, len(line), zlib.crc32(line)) + line
 
 
-def _read_head(file: BinaryIO) -> dict[str, Any]:
+def _read_head(file: BinaryIO) -> _Head:
     """Read the description of the content; raises ``Damaged`` if the head is invalid."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
@@ -165,22 +171,24 @@ def _read_head(file: BinaryIO) -> dict[str, Any]:
     line = file.read(length)
     if len(line) != length or zlib.crc32(line) != crc:
         raise Damaged("its head is not what was written")
-    content: dict[str, Any] = json.loads(line)
-    return content
+    try:
+        return from_plain(_Head, line, "the head of a checkpoint")
+    except ConfigError as error:
+        raise Damaged(f"its head is not that of a checkpoint ({error})") from None
 
 
 def _read(path: Path) -> Checkpoint:
     with path.open("rb") as file:
         head = _read_head(file)
         there = os.fstat(file.fileno()).st_size - file.tell()
-        if there != head["bytes"]:
-            raise Damaged(f"it has {there} bytes of state, where {head['bytes']} were written")
+        if there != head.bytes or there % 4:
+            raise Damaged(f"it has {there} bytes of state, where {head.bytes} were written")
         words = np.empty(there // 4, dtype=np.uint32)
         if file.readinto(_bytes_of(words)) != there:
             raise Damaged("its state is cut short")
-    if zlib.crc32(_bytes_of(words)) != head["crc"]:
+    if zlib.crc32(_bytes_of(words)) != head.crc:
         raise Damaged("its state is not what was written")
-    return Checkpoint(head["job"], head["step"], head["checksum"], words)
+    return Checkpoint(head.job, head.step, head.checksum, words)
 
 
 def _force(path: Path) -> None:

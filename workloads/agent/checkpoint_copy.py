@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from railyard.errors import AgentError
+from railyard.protocol import from_json
 from topos.plan import FabricPlan, HostPort
 from workloads.agent.checkpoint import Store
 from workloads.agent.transport.sockets import new_socket
@@ -74,7 +75,7 @@ class CheckpointServer:
     def _serve(self, sock: socket.socket) -> None:
         with sock, suppress(OSError, ValueError, KeyError):  # the fetching end reports the failure
             sock.settimeout(self._timeout_s)
-            wanted = json.loads(_read_line(sock))
+            wanted = _line_in(sock)
             path = self._store.path(int(wanted["step"]))
             try:
                 file = path.open("rb")
@@ -102,7 +103,7 @@ def fetch(plan: FabricPlan, rank: int, source: int, store: Store, job: str, step
     with _connect(front_end_port(plan, rank), front_end_port(plan, source), what, timeout_s) as sock:
         try:
             _send_line(sock, job=job, step=step)
-            answer = json.loads(_read_line(sock))
+            answer = _line_in(sock)
             if "error" in answer:
                 raise AgentError(f"{what}: {answer['error']}")
             with store.incoming(step).open("wb") as file:
@@ -150,6 +151,14 @@ def _receive(sock: socket.socket, file: BinaryIO, left: int) -> None:
 
 def _send_line(sock: socket.socket, **fields: Any) -> None:
     sock.sendall(json.dumps(fields).encode() + b"\n")
+
+
+def _line_in(sock: socket.socket) -> dict[str, Any]:
+    """The JSON object in the line that comes; ``ValueError`` for anything else."""
+    line = from_json(_read_line(sock))
+    if not isinstance(line, dict) or not all(isinstance(value, int | str) for value in line.values()):
+        raise ValueError("the line is no object of numbers and text")
+    return line
 
 
 def _read_line(sock: socket.socket) -> bytes:

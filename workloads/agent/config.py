@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import from_plain
 from topos.plan import FabricPlan
@@ -70,6 +70,15 @@ class AgentConfig:
 _SHARED = ("program", "plan")
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """Configurations as JSON: ``agents`` name their program and their plan by number."""
+
+    program: tuple[Program, ...]
+    plan: tuple[FabricPlan, ...]
+    agents: tuple[dict[str, Any], ...]
+
+
 def configs_to_json(configs: Sequence[AgentConfig]) -> bytes:
     """The configurations as JSON; a program or plan that several agents share is written once."""
     shared: dict[str, list[Any]] = {name: [] for name in _SHARED}
@@ -88,13 +97,13 @@ def configs_to_json(configs: Sequence[AgentConfig]) -> bytes:
 
 
 def configs_from_json(text: bytes) -> list[AgentConfig]:
-    """Read the configurations that ``configs_to_json`` wrote."""
-    data = json.loads(text)
-    programs = [from_plain(Program, program, "a program") for program in data["program"]]
-    plans = [from_plain(FabricPlan, plan, "a plan") for plan in data["plan"]]
-    return [
-        from_plain(
-            AgentConfig, {**entry, "program": programs[entry["program"]], "plan": plans[entry["plan"]]}, "an agent"
-        )
-        for entry in data["agents"]
-    ]
+    """Read the configurations that ``configs_to_json`` wrote; ``ConfigError`` for anything else."""
+    data = from_plain(_Shared, text, "the configurations of agents")
+    try:
+        entries = [
+            {**entry, "program": data.program[entry["program"]], "plan": data.plan[entry["plan"]]}
+            for entry in data.agents
+        ]
+    except (LookupError, TypeError):
+        raise ConfigError("must name a program and a plan by their numbers", key="agents") from None
+    return [from_plain(AgentConfig, entry, "an agent") for entry in entries]

@@ -64,6 +64,9 @@ def _only_all_to_all(build: Callable[[int], Schedule]) -> Algorithm:
 _SUMS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 _ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce", "gather", "scatter")
 
+MOST_MEMBERS = 256
+"""Most members of a collective whose schedule is built."""
+
 ALGORITHMS: dict[str, Algorithm] = {
     "ring": Algorithm(_on_ring, (*_SUMS, "all_to_all", "broadcast", "reduce")),
     "bidirectional-ring": Algorithm(_on_two_rings, (*_SUMS, "all_to_all")),
@@ -111,6 +114,9 @@ def schedule(
             + (f"these do: {', '.join(able)}" if able else f"none does{nearest(kind, get_args(CollectiveKind))}"),
             key="algorithm",
         )
+    most = _most_members(kind, algorithm)
+    if n > most:
+        raise ConfigError(f"algorithm {algorithm!r} of {kind} takes at most {most} members, not {n}", key="members")
     if n < 1:
         raise ConfigError(f"a collective needs at least 1 member, not {n}", key="members")
     if n < known.least:
@@ -123,6 +129,15 @@ def schedule(
     if known.servers:
         options = (("gpus_per_server", gpus_per_server),)
     return _verified(kind, n, algorithm, options)
+
+
+def _most_members(kind: CollectiveKind, algorithm: str) -> int:
+    """Number of members up to which a schedule has at most some 260,000 transfers, which are built in a second.
+
+    Where an all-to-all forwards chunks, transfers grow with the third power of the members.
+    """
+    forwards = {"ring": 64, "bidirectional-ring": 64, "line": 64, "valiant": 48}
+    return forwards.get(algorithm, MOST_MEMBERS) if kind == "all_to_all" else MOST_MEMBERS
 
 
 def _check_straggler(algorithm: str, n: int, straggler: int | None) -> None:

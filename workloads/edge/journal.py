@@ -32,11 +32,21 @@ class Journal:
         self._sealed: dict[SumId, list[int]] = {}
 
     def read(self) -> list[Record]:
-        """The records of earlier incarnations; updates that the root has counted or refused come without numbers."""
+        """The records of earlier incarnations; updates that the root has counted or refused come without numbers.
+
+        Raises ``MachineError``, naming the line, for a journal with anything else in it.
+        """
         whole, _, cut_short = self._path.read_bytes().rpartition(b"\n")
         if cut_short:
             os.truncate(self._fd, len(whole) + 1 if whole else 0)
-        records = [self._decoded(from_json(line)) for line in whole.split(b"\n") if line]
+        records = []
+        for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+            try:
+                records.append(self._decoded(from_json(line)))
+            except (ValueError, TypeError, KeyError):
+                raise MachineError(
+                    f"line {number} of {self._path} is no record of a leaf server's journal; begin a new run"
+                ) from None
         kept = {number for numbers in (*self._open.values(), *self._sealed.values()) for number in numbers}
         for file in self._folder.glob("*.update"):
             if int(file.stem) not in kept:  # written when the process died, before its record, or closed

@@ -12,6 +12,7 @@ MLCommons Chakra ``et_def.proto``; ASTRA-sim 2, ``Workload.cc`` and ``Ring.cc``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from workloads.formats.chakra_nodes import Node, NodeType, read_nodes
 from workloads.formats.chakra_order import MESSAGES, channel, global_order, local_order, match_messages
 from workloads.formats.reading import MOST_MESSAGE_BYTES, Reading
 from workloads.formats.units import LONGEST_S, OPERATIONS_UNIT, UNITS, ComputeUnit, read_unit
-from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send, check_size
 from workloads.schedule import CollectiveKind
 
 KINDS: tuple[CollectiveKind, ...] = (
@@ -53,24 +54,30 @@ def read_traces(path: Path, *, compute_unit: str | None = None) -> Reading:
     """
     unit = read_unit(compute_unit)
     name, files = rank_files(path)
-    builder = _Builder(name, [local_order(read_nodes(file, rank)) for rank, file in enumerate(files)], unit)
+    orders: list[list[Node]] = []
+    count = deps = 0
+    for rank, file in enumerate(files):
+        orders.append(local_order(read_nodes(file, rank, count, deps)))
+        count, deps = count + len(orders[-1]), deps + sum(len(node.deps) for node in orders[-1])
+    builder = _Builder(name, orders, unit)
     return Reading("Chakra ET", builder.build(), tuple(builder.notes))
 
 
 def rank_files(path: Path) -> tuple[str, list[Path]]:
     """The name of a set of traces and its files of rank 0, 1, ... n - 1; ``ConfigError`` names a missing one."""
-    if path.is_dir():
+    if os.path.isdir(path):
         folder, wanted = path, None
     else:
         match = _NAME.fullmatch(path.name)
         folder, wanted = path.parent, match["prefix"] if match else path.name
     found: dict[str, dict[int, Path]] = defaultdict(dict)
-    for file in sorted(folder.iterdir()) if folder.is_dir() else []:
+    for file in sorted(folder.iterdir()) if os.path.isdir(folder) else []:
         match = _NAME.fullmatch(file.name)
         if match and wanted in (None, match["prefix"]):
             found[match["prefix"]][int(match["rank"])] = file
     if not found:
         raise ConfigError("there are no files NAME.0.et, NAME.1.et, ... of a Chakra trace", source=str(path))
+    check_size(max(map(len, found.values())), 0, "ranks", str(path))
     if len(found) > 1:
         names = ", ".join(sorted(found)[:5])
         raise ConfigError(f"the folder holds several traces ({names}); name one with its folder", source=str(path))

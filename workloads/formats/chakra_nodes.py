@@ -22,11 +22,16 @@ from google.protobuf.proto import parse_length_prefixed
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from railyard.errors import ConfigError
-from workloads.formats.reading import read_bytes
+from railyard.reading import read_bytes
 
 Value = int | float | str | bytes | tuple[int, ...]
-MOST_BYTES = 1 << 30
+MOST_BYTES = 32 << 20
 """Largest trace file that is read: one rank's trace of a step is some megabytes."""
+MOST_NODES = 50_000
+MOST_DEPS = 500_000
+"""Most nodes, and dependencies between them, of the traces of all ranks together."""
+_MOST_LIST = 1 << 16
+"""Most values of a list in an attribute: the members of a group are the longest."""
 
 _SCHEMA = """
 message GlobalMetadata { bytes version = 1; repeated bytes attr = 2; }
@@ -102,9 +107,10 @@ class Node:
         return value
 
 
-def read_nodes(path: Path, rank: int) -> list[Node]:
+def read_nodes(path: Path, rank: int, others: int = 0, others_deps: int = 0) -> list[Node]:
     """The nodes of the file of ``rank``, in file order.
 
+    The files of other ranks have ``others`` nodes with ``others_deps`` dependencies, which count towards the bounds.
     Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
     """
     stream = BytesIO(read_bytes(path, MOST_BYTES, "a Chakra trace"))
@@ -115,6 +121,11 @@ def read_nodes(path: Path, rank: int) -> list[Node]:
         raise _not_chakra(path, f"its first message has a field {unknown.field_number} that metadata does not have")
     nodes: dict[int, Node] = {}
     while (message := _next(stream, _NODE_CLASS, path)) is not None:
+        others_deps += len(message.ctrl_deps) + len(message.data_deps)
+        for count, most, what in ((others + len(nodes) + 1, MOST_NODES, "nodes"), (others_deps, MOST_DEPS, "deps")):
+            if count > most:
+                raise ConfigError(f"more than {most} {what} in the traces of all ranks, the most that are read",
+                                  source=str(path))  # fmt: skip
         node = _node(path, rank, message)
         if node.id in nodes:
             raise node.error("appears twice in the file; every node needs its own id")
@@ -154,6 +165,9 @@ def _node(path: Path, rank: int, message: Any) -> Node:
     for attribute in message.attr:
         for field_, value in attribute.ListFields():
             if field_.name != "name":
+                if field_.name.endswith("_list") and len(value.values) > _MOST_LIST:
+                    wrong = Node(source, rank, message.id, name, NodeType(message.type))
+                    raise wrong.error(f"has a list of {len(value.values)} values; at most {_MOST_LIST} are read")
                 attributes[_decode(attribute.name)] = _value(field_.name, value)
     return Node(source, rank, message.id, name, NodeType(message.type), deps, message.duration_micros, attributes)
 

@@ -6,6 +6,7 @@ start with their parallelism. Our own YAML is read by ``workloads.training.recip
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -23,11 +24,11 @@ DEFAULT_BYTES = 1 << 20
 
 def format_of(path: Path) -> Format:
     """The format of a file or folder; ``ConfigError`` lists the known formats."""
-    if path.is_dir() or path.suffix == ".et":
+    if os.path.isdir(path) or path.suffix == ".et":
         return "chakra"
     if path.suffix in (".yaml", ".yml"):
         return "yaml"
-    if not path.exists():
+    if not os.path.exists(path):
         return _trace_set(path)
     if path.suffix == ".xml":
         return "msccl"

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from railyard.errors import ConfigError
-from workloads.formats.reading import MOST_MESSAGE_BYTES, read_text
+from railyard.reading import read_text
+from workloads.formats.reading import MOST_MESSAGE_BYTES
 from workloads.schedule import CollectiveKind
 
 PARALLELISMS = (
@@ -41,8 +42,8 @@ Scope = Literal["", "EP", "DP_EP"]
 SCOPES: tuple[Scope, ...] = ("DP_EP", "EP")
 COLUMNS = 12
 LAST_BOTTOM_LAYER = "DLRM_LAST_BOTTOM_LAYER"
-MOST_BYTES = 64 << 20
-MOST_LAYERS = 1_000_000
+MOST_BYTES = 4 << 20
+MOST_LAYERS = 10_000
 _MOST_NUMBER = 1 << 62
 
 
@@ -111,15 +112,12 @@ def parse_layers(text: str, source: str) -> LayerFile:
         )
     if not 1 <= count <= MOST_LAYERS:
         raise ConfigError(f"says {count} layers; it must be 1 to {MOST_LAYERS}", source=f"{source}:2")
-    layers = tuple(
-        _layer(words, header[0], number, source)
-        for number, line in enumerate(lines[2:], start=3)
-        if (words := line.split())
-    )
-    if len(layers) != count:
+    filled = [(number, line) for number, line in enumerate(lines[2:], start=3) if line and not line.isspace()]
+    if len(filled) != count:
         raise ConfigError(
-            f"says {count} layers, but {len(layers)} lines follow; both must be equal", source=f"{source}:2"
+            f"says {count} layers, but {len(filled)} lines follow; both must be equal", source=f"{source}:2"
         )
+    layers = tuple(_layer(line.split(), header[0], number, source) for number, line in filled)
     for key, wanted in lists.items():
         for layer in wanted:
             if layer >= count:

@@ -21,6 +21,7 @@ rank contributes in all others, as ASTRA-sim reads them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from workloads.formats.layer_groups import GroupLayout, Role, layout_of, role_of
 from workloads.formats.layer_text import LAST_BOTTOM_LAYER, Layer, LayerFile, LayerPass, read_layer_file
 from workloads.formats.reading import Reading
 from workloads.formats.units import UNITS, ComputeUnit, read_unit
-from workloads.program import Collective, Compute, Group, Program
+from workloads.program import MOST_OPERATIONS, Collective, Compute, Group, Program, check_size
 
 FORMAT = "layer text (ASTRA-sim 1.0, AICB)"
 PLACEHOLDER = 1
@@ -56,7 +57,8 @@ class Plan:
         return sorted({cast(Role, step.group) for step in self.steps if isinstance(step, Collective)})
 
     def program(self) -> Program:
-        """The program of all ranks; its size is ranks x steps."""
+        """The program of all ranks; its size is ranks x steps. ``ConfigError`` where that is too large."""
+        check_size(self.layout.ranks, self.layout.ranks * len(self.steps), "ranks")
         names: list[dict[str, str]] = [{} for _ in range(self.layout.ranks)]
         groups: list[Group] = []
         for role in self.roles:
@@ -122,6 +124,12 @@ class _Steps:
     steps: list[Compute | Collective] = field(default_factory=list)
     noted: dict[str, None] = field(default_factory=dict)
     updates: list[tuple[Layer, Ids]] = field(default_factory=list)
+    repeated: int = 0
+    """Layers of forward passes that were repeated so far."""
+
+    def __post_init__(self) -> None:
+        self._initiates = frozenset(self.file.lists.get("checkpoint_initiates", ()))
+        self._checkpoints = sorted(self.file.lists.get("checkpoints", ()))
 
     def build(self) -> None:
         """Fill ``steps`` in the order of the file's parallelism."""
@@ -191,12 +199,20 @@ class _Steps:
 
     def _recompute(self, index: int, chain: Ids) -> Ids:
         """The forward passes that a layer of ``checkpoint_initiates`` repeats."""
-        if index not in self.file.lists.get("checkpoint_initiates", ()):
+        if index not in self._initiates:
             return chain
-        start = max((c for c in self.file.lists.get("checkpoints", ()) if c <= index), default=None)
-        if start is None:
+        place = bisect_right(self._checkpoints, index)
+        if not place:
             raise ConfigError(
                 f"checkpoint_initiates names layer {index}, but there is no checkpoint at or before it",
+                source=f"{self.file.source}:1",
+            )
+        start = self._checkpoints[place - 1]
+        self.repeated += index - start
+        if self.repeated > MOST_OPERATIONS:
+            raise ConfigError(
+                f"checkpoint_initiates repeats {self.repeated} or more layers of the forward pass in a step; at most "
+                f"{MOST_OPERATIONS}",
                 source=f"{self.file.source}:1",
             )
         return self._forward(range(start, index), chain)

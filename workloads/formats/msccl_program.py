@@ -22,10 +22,10 @@ from workloads.formats.msccl_algo import (
 from workloads.formats.msccl_xml import Element
 from workloads.schedule import CollectiveKind
 
-MAX_GPUS = 1024
-MAX_CHUNKS = 1 << 21
+MAX_GPUS = 256
+MAX_CHUNKS = 1 << 16
 """Maximum number of chunks of all GPUs together, which bounds the memory of the verification."""
-MAX_MOVES = 1 << 20
+MAX_MOVES = 1 << 16
 """Maximum number of chunks that all steps together move."""
 _NEEDED: dict[str, tuple[str, ...]] = {
     "s": ("src",),

@@ -13,19 +13,19 @@ from operator import attrgetter
 from pathlib import Path
 
 from railyard.errors import VerifyError
+from railyard.reading import read_text
 from workloads.collectives.verify import verify
 from workloads.formats import msccl_xml
 from workloads.formats.msccl_algo import Algo, StepId
 from workloads.formats.msccl_moves import Edge, Moves
 from workloads.formats.msccl_order import Order, order
 from workloads.formats.msccl_program import build
-from workloads.formats.reading import read_text
 from workloads.schedule import Schedule, Transfer
 
 _NAMED = ("all_to_all", "gather", "scatter")
 """Kinds whose positions have no place for a chunk that they only forward; their transfers are named by their chunk."""
 
-_ATTEMPTS = 8
+_ATTEMPTS = 3
 """Attempts to find the transfers that must land in separate slots; after these, all do."""
 
 

@@ -8,9 +8,9 @@ from xml.parsers import expat
 
 from railyard.errors import ConfigError
 
-MAX_BYTES = 64 << 20
-"""Larger files are rejected unread: a step is some 140 bytes, so this is several hundred thousand of them."""
-MAX_ELEMENTS = 1 << 19
+MAX_BYTES = 16 << 20
+"""Larger files are rejected unread: a step is some 140 bytes, so this is a hundred thousand of them."""
+MAX_ELEMENTS = 1 << 17
 
 _DEPTH = {"algo": 0, "gpu": 1, "tb": 2, "copy": 2, "step": 3}
 """Nesting depth of the elements that are read; all others are skipped with their content."""

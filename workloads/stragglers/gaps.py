@@ -17,9 +17,10 @@ from itertools import cycle, repeat
 from pathlib import Path
 
 from railyard.errors import ConfigError
+from railyard.reading import read_text
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_MOST_FILE_BYTES = 16 << 20
+_MOST_FILE_BYTES = 1 << 20
 _DURATION = re.compile(r"([0-9.]+(?:e-?[0-9]+)?)\s*(s|ms|us)?", re.ASCII | re.IGNORECASE)
 
 
@@ -80,16 +81,7 @@ class Replay:
         """
         if unit is not None and unit not in UNITS:
             raise ConfigError(f"must be one of {', '.join(UNITS)}, not {unit}", key="unit")
-        try:
-            with path.open("rb") as file:
-                data = file.read(_MOST_FILE_BYTES + 1)
-            text = data.decode()
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror}", source=str(path)) from None
-        except ValueError:  # not UTF-8, or an invalid file name
-            raise ConfigError("must be a file of JSON, or of text with one number per line", source=str(path)) from None
-        if len(data) > _MOST_FILE_BYTES:
-            raise ConfigError(f"must have at most {_MOST_FILE_BYTES >> 20} MiB", source=str(path))
+        text = read_text(path, _MOST_FILE_BYTES, "a file of JSON, or of text with one number per line,")
         gaps = _from_json(text, unit, path) if text.lstrip().startswith("{") else _from_lines(text, unit, path)
         if not gaps:
             raise ConfigError("must hold at least one gap", source=str(path))

@@ -6,8 +6,10 @@ Source: Shazeer et al., 2017 (top-k gating).
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 
+@lru_cache(maxsize=64)
 def popularity(count: int, top_k: int, skew: float = 0.0, seed: int = 0) -> tuple[float, ...]:
     """Share of each of ``count`` experts in all choices (sum 1), if each token chooses ``top_k`` of them.
 

@@ -37,10 +37,10 @@ class Parallelism(Section):
     Coordinates(tp=1, ep=0, dp=1, pp=1)
     """
 
-    tp: int = Field(default=1, ge=1)
-    pp: int = Field(default=1, ge=1)
-    dp: int = Field(default=1, ge=1)
-    ep: int = Field(default=1, ge=1)
+    tp: int = Field(default=1, ge=1, le=10**6)
+    pp: int = Field(default=1, ge=1, le=10**6)
+    dp: int = Field(default=1, ge=1, le=10**6)
+    ep: int = Field(default=1, ge=1, le=10**6)
 
     @property
     def sizes(self) -> Coordinates:

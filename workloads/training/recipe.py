@@ -53,7 +53,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from railyard.errors import ConfigError
-from railyard.validation import Section, config_error, read_mapping
+from railyard.validation import Section, config_error
+from railyard.yaml_file import read_mapping
+from workloads.program import MOST_RANKS
 from workloads.training.ranks import Parallelism
 from workloads.training.shape import ModelShape, Unit
 
@@ -65,8 +67,8 @@ TP_COLLECTIVES_PER_LAYER = 4
 class BatchSection(Section):
     """Section ``batch`` of a workload file: samples per DP and EP rank in a step and in a microbatch."""
 
-    local_batch: int = Field(ge=1)
-    microbatch: int = Field(ge=1)
+    local_batch: int = Field(ge=1, le=10**6)
+    microbatch: int = Field(ge=1, le=10**6)
 
 
 class ComputeSection(Section):
@@ -77,8 +79,8 @@ class ComputeSection(Section):
     twice a forward pass, three times with ``recompute``.
     """
 
-    forward_ms: float | None = Field(default=None, gt=0)
-    tflops: float | None = Field(default=None, gt=0)
+    forward_ms: float | None = Field(default=None, gt=0, le=1e9)
+    tflops: float | None = Field(default=None, ge=1e-6, le=1e9)
     recompute: bool = False
 
 
@@ -107,11 +109,11 @@ class TrainingSection(Section):
 class FabricSection(Section):
     """Section ``fabric`` of a workload file: the fabric that the workload is made for."""
 
-    servers: int = Field(ge=1)
-    gpus_per_server: int = Field(ge=1)
+    servers: int = Field(ge=1, le=MOST_RANKS)
+    gpus_per_server: int = Field(ge=1, le=MOST_RANKS)
     ports_per_gpu: int = Field(default=2, ge=1, le=16)
-    port_gbps: float = Field(default=12.5, gt=0)
-    scale_up_gbps: float = Field(default=2400.0, gt=0)
+    port_gbps: float = Field(default=12.5, ge=1e-6, le=1e6)
+    scale_up_gbps: float = Field(default=2400.0, ge=1e-6, le=1e6)
 
 
 class Recipe(Section):

@@ -25,6 +25,9 @@ _OF_EXPERTS = (
 )  # fmt: skip
 
 
+_MOST_SIZE = 1 << 24
+
+
 class ModelShape(Section):
     """Shape of a decoder-only transformer: section ``model`` of a workload file.
 
@@ -41,23 +44,23 @@ class ModelShape(Section):
     """
 
     layers: int = Field(ge=1, le=10_000)
-    hidden: int = Field(ge=1)
-    sequence: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(default=0, ge=0)
-    ffn_hidden: int = Field(default=0, ge=0)
+    hidden: int = Field(ge=1, le=_MOST_SIZE)
+    sequence: int = Field(ge=1, le=_MOST_SIZE)
+    heads: int = Field(ge=1, le=_MOST_SIZE)
+    kv_heads: int = Field(default=0, ge=0, le=_MOST_SIZE)
+    ffn_hidden: int = Field(default=0, ge=0, le=_MOST_SIZE)
     gated_mlp: bool = True
-    vocabulary: int = Field(default=0, ge=0)
+    vocabulary: int = Field(default=0, ge=0, le=_MOST_SIZE)
     outer_units: OuterUnits = "vocabulary"
     dtype_bytes: int = Field(default=2, ge=1, le=8)
-    experts: int = Field(default=0, ge=0, le=10_000)
-    top_k: int = Field(default=1, ge=1)
-    expert_ffn_hidden: int = Field(default=0, ge=0)
-    shared_experts: int = Field(default=0, ge=0)
-    dense_layers: int = Field(default=0, ge=0)
-    moe_every: int = Field(default=1, ge=1)
+    experts: int = Field(default=0, ge=0, le=1024)
+    top_k: int = Field(default=1, ge=1, le=1024)
+    expert_ffn_hidden: int = Field(default=0, ge=0, le=_MOST_SIZE)
+    shared_experts: int = Field(default=0, ge=0, le=1024)
+    dense_layers: int = Field(default=0, ge=0, le=10_000)
+    moe_every: int = Field(default=1, ge=1, le=10_000)
     expert_skew: float = Field(default=0.0, ge=0, le=10)
-    expert_seed: int = 0
+    expert_seed: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
 
     @model_validator(mode="after")
     def _check(self) -> ModelShape:

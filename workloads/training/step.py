@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workloads.program import Collective, Compute, Dimension, Group, Operation, Program, Recv, Send
+from workloads.program import Collective, Compute, Dimension, Group, Operation, Program, Recv, Send, check_size
 from workloads.schedule import CollectiveKind, Schedule
 from workloads.training.expert_parallel import (
     Block,
@@ -46,15 +46,23 @@ def training_step(recipe: Recipe) -> Program:
     """
     fabric = recipe.fabric
     across = recipe.training.tp_across_servers
+    ranks = recipe.parallelism.ranks
+    units = recipe.model.layers * recipe.microbatches * ranks // recipe.parallelism.pp
+    check_size(ranks, 2 * units, "model.layers, parallelism, batch")  # each is computed forward and backward
     found = groups(recipe.parallelism, fabric.servers, fabric.gpus_per_server, tp_across_servers=across)
-    operations = tuple(_RankStep(recipe, rank, found).build() for rank in range(recipe.parallelism.ranks))
+    operations: list[tuple[Operation, ...]] = []
+    count = 0
+    for rank in range(ranks):
+        operations.append(_RankStep(recipe, rank, found).build())
+        count += len(operations[-1])
+        check_size(ranks, count, "model.layers, parallelism, batch")
     names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
     used = {name: group for name, group in found.items() if name in names}
     schedules: dict[str, Schedule] = {}
     for group in used.values():
         if group.dimension == "ep":
             schedules |= exchange_schedules(recipe, group)
-    return Program(recipe.name, operations, used, schedules)
+    return Program(recipe.name, tuple(operations), used, schedules)
 
 
 class _RankStep:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from railyard.errors import MachineError
@@ -14,7 +14,7 @@ from topos.kernel import namespaces
 from topos.kernel.buffers import SO_RCVBUFFORCE
 from topos.kernel.fastpath.link_states import Act, LinkStates, SetCarrier
 from topos.kernel.fastpath.rules import KernelPort
-from topos.kernel.netlink import Netlink, NetlinkRequest, link_down, link_up, messages, set_carrier
+from topos.kernel.netlink import Netlink, NetlinkRequest, attributes, link_down, link_up, messages, set_carrier
 
 _LINKS = 1  # RTMGRP_LINK of linux/rtnetlink.h
 _ERROR, _DONE, _NEW_LINK, _DELETED_LINK, _GET_LINK = 2, 3, 16, 17, 18
@@ -91,7 +91,7 @@ class Carrier:
             return []
         if kind == _DELETED_LINK:
             return self._states.gone(index)
-        return self._states.seen(index, bool(flags & _UP), _has_carrier(message))
+        return self._states.seen(index, bool(flags & _UP), has_carrier(message))
 
     def _act(self, acts: Iterable[Act]) -> None:
         todo = list(acts)
@@ -124,13 +124,7 @@ def _request(act: Act) -> NetlinkRequest:
     return (link_up if act.up else link_down)(act.interface, name)
 
 
-def _has_carrier(message: bytes) -> bool:
+def has_carrier(message: bytes) -> bool:
     """The carrier in a report about an interface."""
-    return any(kind == _CARRIER and value[0] for kind, value in _attributes(message, _HEADER.size + _LINK.size))
-
-
-def _attributes(message: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-    while at < len(message):
-        length, kind = struct.unpack_from("=HH", message, at)
-        yield kind, message[at + 4 : at + length]
-        at += length + 3 & ~3
+    found = attributes(message, _HEADER.size + _LINK.size, len(message))
+    return any(kind == _CARRIER and message[start] for kind, start, end in found if end > start)

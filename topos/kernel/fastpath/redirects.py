@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from topos.kernel.fastpath.rules import Counts
-from topos.kernel.netlink import NetlinkRequest
+from topos.kernel.netlink import NetlinkRequest, attributes
 
 OTHER = 0xFFF
 """The number of the filter for every packet; those by destination have 1 to ``OTHER`` - 1."""
@@ -139,7 +139,4 @@ def _places(message: bytes, start: int, end: int) -> tuple[int, int, int]:
 
 def _attributes(message: bytes, start: int, end: int) -> Iterator[tuple[int, tuple[int, int]]]:
     """(kind, (start, end) of the payload) of the attributes in ``message[start:end]``."""
-    while start < end:
-        length, kind = _ATTRIBUTE.unpack_from(message, start)
-        yield kind & ~_NESTED, (start + 4, start + length)
-        start += length + 3 & ~3
+    return ((kind & ~_NESTED, (first, last)) for kind, first, last in attributes(message, start, end))

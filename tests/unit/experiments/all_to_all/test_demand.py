@@ -74,7 +74,7 @@ def test_any_unit_will_do(tmp_path: Path, unit: str) -> None:
         ("0,1e308,1e308\n1e308,0,0\n0,0,0\n", "demand: has entries too large to be added up"),
         ("0,a,2\n1,0,1\n1,1,0\n", r"demand.csv: must hold numbers only \(could not convert string to float: 'a'\)"),
         ("0,1,2,\n1,0,1\n1,1,0\n", r"demand.csv: must hold numbers only \(could not convert string to float: ''\)"),
-        (b"\xff\xfe0,1\n", "demand.csv: is not a CSV file; write one row of numbers for each sender"),
+        (b"\xff\xfe0,1\n", "demand.csv:1: is not UTF-8 text; a CSV file is"),
     ],
 )
 def test_what_is_no_demand_is_a_sentence(tmp_path: Path, text: str | bytes, reason: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_no_demand_is_a_sentence(tmp_path: Path, text: str | bytes, reas
 
 
 def test_what_is_no_file_is_a_sentence(tmp_path: Path) -> None:
-    for name, why in (("nowhere.csv", "No such file"), (str(tmp_path), "is no file")):
+    for name, why in (("nowhere.csv", "does not exist"), (str(tmp_path), "is no file")):
         with pytest.raises(ConfigError, match=f"demand: must be uniform, skewed or a CSV file; .*{why}"):
             read_demand(name, 3, 1000, 1)
 

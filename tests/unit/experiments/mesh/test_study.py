@@ -85,7 +85,7 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"only": 7}, "only: there is no matching 7; use 0 to 6"),
         ({"matching": "0-3", "only": 1}, "only: there is no matching 1; use 0 to 0"),
         ({"time_s": 0}, "time_s: must be above 0, not 0"),
-        ({"cell_loss_db": float("nan")}, "cell_loss_db: input should be a finite number"),
+        ({"cell_loss_db": float("nan")}, "cell_loss_db: must be a finite number"),
         ({"depth": 3}, "depth: there is no such key"),
     ],
 )

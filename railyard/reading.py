@@ -1,0 +1,35 @@
+"""Files that people write, read up to a bound: a file that is larger, or endless, is refused before it fills memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from railyard.errors import ConfigError
+
+_PIECE_BYTES = 1 << 20
+
+
+def read_bytes(path: Path, most: int, what: str) -> bytes:
+    """The content of a file of at most ``most`` bytes; raises ``ConfigError`` that tells the user to name ``what``."""
+    data = bytearray()
+    try:
+        with path.open("rb") as file:
+            while len(data) <= most and (piece := file.read(min(_PIECE_BYTES, most + 1 - len(data)))):
+                data += piece
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read ({reason}); name {what}", source=str(path)) from None
+    if len(data) > most:
+        size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+        raise ConfigError(f"is larger than {size}; {what} is smaller", source=str(path))
+    return bytes(data)
+
+
+def read_text(path: Path, most: int, what: str) -> str:
+    """The text of a file, like ``read_bytes``; raises ``ConfigError`` with the line that is not UTF-8."""
+    data = read_bytes(path, most, what)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"is not UTF-8 text; {what} is", source=f"{path}:{line}") from None
