@@ -1,0 +1,1 @@
+"""The targets, by what they read; ``fuzz.catalog`` lists them all."""

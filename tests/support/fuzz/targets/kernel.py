@@ -1,0 +1,105 @@
+"""Replies of switches, of ovsdb-server and of the kernel, as the fast path and the samplers read them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from pathlib import Path
+
+from fuzz.target import Target
+from measure.live.counters import link_counters
+from railyard.errors import MachineError
+from topos.kernel.fastpath import aggregates, carrier, openflow, redirects, resets, simple_match
+from topos.kernel.netlink import messages
+from topos.kernel.ovsdb import Ovsdb
+
+_TOO_SHORT = (ValueError, struct.error)
+_FIELDS = struct.pack("!HBBIHBB6s", 0x8000, 0, 4, 3, 0x8000, 6, 6, b"\x02\0\0\0\0\1")
+_MATCH = struct.pack("!HH", 1, 4 + len(_FIELDS)) + _FIELDS + bytes(-(4 + len(_FIELDS)) % 8)
+_INSTRUCTIONS = struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, 7, 65535)
+
+
+def _messages(data: bytes, folder: Path) -> None:
+    """What the monitor of a switch does with the messages of a stream."""
+    for message in openflow.split(bytearray(data)):
+        if message[1] == openflow.MULTIPART_REPLY and len(message) >= 16:
+            deque(openflow.flow_updates(message), 0)
+            deque(openflow.ports(message), 0)
+        elif message[1] == openflow.PORT_STATUS:
+            openflow.changed_port(message)
+
+
+def _client_messages(data: bytes, folder: Path) -> None:
+    """What the relay of a client's connection does with its messages."""
+    opened = resets.OpenResets(lambda reset: lambda: None)
+    for message in openflow.split(bytearray(data)):
+        opened.asked(message)
+        opened.refused(message)
+        if aggregates.statistics_kind(message, reply=False):
+            aggregates.selection(message)
+
+
+def _match(data: bytes, folder: Path) -> None:
+    simple_match.from_10(data, 0)
+    simple_match.from_11(data, 0)
+    simple_match.from_fields(data, 0, len(data))
+    openflow.read_match(data)
+    openflow.read_instructions(data)
+
+
+def _netlink(data: bytes, folder: Path) -> None:
+    for message in messages(data):
+        carrier.has_carrier(message)
+        link_counters(message, 28)
+        deque(redirects.counters(message), 0)
+
+
+def _ovsdb(data: bytes, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "db.sock"))
+        listener.listen(1)
+        client = Ovsdb(folder / "db.sock", timeout_s=5)
+        server, _ = listener.accept()
+        with server:
+            server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+            try:
+                client.transact({"op": "comment"})
+            finally:
+                client.close()
+
+
+def targets() -> list[Target]:
+    """The targets of this module."""
+    update = openflow._UPDATE.pack(32 + len(_MATCH) + 24, 0, 0, 0, 0, 100, len(_MATCH), 7)[:24] + _MATCH + _INSTRUCTIONS
+    update = struct.pack("!HH", len(update), 0) + update[4:]
+    port = struct.pack("!IH2x6s2x16sII", 3, 40, b"\x02\0\0\0\0\1", b"g0-eth0", 0, 0)
+    replies = [
+        openflow.message(19, 1, struct.pack("!HH4x", openflow.MULTIPART_MONITOR, 0) + update * 2),
+        openflow.message(19, 2, struct.pack("!HH4x", openflow.MULTIPART_PORTS, 0) + port * 3),
+        openflow.message(12, 3, struct.pack("!B7x", 2) + port),
+    ]
+    add = struct.pack("!QQBBHHHIIIH2x", 1, 0, 0, 0, 0, 0, 100, _ANY, _ANY, _ANY, 4) + _MATCH + _INSTRUCTIONS
+    flow_mod = openflow.message(14, 9, add)
+    bundled = openflow.message(34, 10, struct.pack("!I2xH", 1, 0) + flow_mod)
+    commit = openflow.message(33, 11, struct.pack("!IHH", 1, 4, 0))
+    old = bytes([1]) + openflow.message(14, 12, bytes(40) + struct.pack("!QHHHHIHH", 1, 0, 0, 0, 100, _ANY, 1, 0))[1:]
+    aggregate = openflow.message(18, 13, struct.pack("!HH4xB3xII4xQQ", 2, 0, 0, _ANY, _ANY, 0, 0) + _MATCH)
+    link = struct.pack("=IHHIIBxHiIIHHB3x", 44, 16, 0, 1, 0, 0, 1, 5, 1, 0, 8, 33, 1)
+    statistics = struct.pack("=IHHIIBBHiIHH", 28 + 4 + 192, 92, 0, 1, 0, 0, 0, 0, 5, 1, 196, 1) + bytes(192)
+    answers = [
+        b'{"id":1,"result":[{}],"error":null}',
+        b'{"method":"echo","params":[],"id":"echo"}{"id":1,"result":[{"error":"no","details":"such"}],"error":null}',
+        b'{"id":1,"result":null,"error":"not allowed"}',
+    ]
+    return [
+        Target("openflow-replies", _messages, replies, _TOO_SHORT, [replies[0][:8]]),
+        Target("openflow-requests", _client_messages, [flow_mod, bundled + commit, old, aggregate], _TOO_SHORT),
+        Target("openflow-match", _match, [_MATCH, bytes(40), bytes(88), _INSTRUCTIONS], _TOO_SHORT),
+        Target("netlink", _netlink, [link, statistics, link + statistics], (MachineError, struct.error, KeyError)),
+        Target("ovsdb", _ovsdb, answers, (MachineError,), [b'"id":1', b'"result":', b'"error":', b"null"]),
+    ]
+
+
+_ANY = 0xFFFFFFFF
