@@ -30,6 +30,17 @@ class Measurement(ResultRow):
     datapath: Annotated[str, "datapath that was measured: bpf, mirred or ovs"] = ""
 
 
+@dataclass
+class QuickRun(Measurement):
+    """One run of benchmark ``quick``: ``value`` of its points, of which there are ``limit``, are faithful."""
+
+    run: Annotated[int | None, "number of the run, from 1"] = None
+    seconds: Annotated[float | None, "duration of the command"] = None
+    off: Annotated[float | None, "largest difference of a step to the model, as a share"] = None
+    others: Annotated[float | None, "share of all processors that other programs used meanwhile"] = None
+    verdict: Annotated[str, "verdict of the first point that is not faithful"] = ""
+
+
 def at_most(name: str, value: float, unit: str, limit: float) -> Measurement:
     """A measurement whose ``limit`` is the largest value that is good."""
     return Measurement(name, value, unit, limit=limit, ok=value <= limit)

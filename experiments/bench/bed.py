@@ -1,4 +1,4 @@
-"""The datapath that a benchmark measures, with which all of its fabrics are made, and the stock tool beside it."""
+"""What benchmarks have in common: the datapath that is measured, the stock tool beside it, rows of experiments."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from controllers.openflow import app
 from experiments.bench import Measurement
 from experiments.bench.stock import stock
 from experiments.controller_process import ControllerFiles, ControllerProcess
+from experiments.experiment import Experiment
+from experiments.runner import Runner
+from measure.results.row import Row
 from railyard.errors import MachineError
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
@@ -46,11 +49,12 @@ class Baseline:
 class Bed:
     """A datapath and the results of the stock tool: all that a benchmark has to know.
 
-    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet.
+    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``repeats`` are the runs of ``quick``.
     """
 
-    def __init__(self, wanted: Datapath = "auto", baseline: Baseline | None = None) -> None:
+    def __init__(self, wanted: Datapath = "auto", baseline: Baseline | None = None, repeats: int = 20) -> None:
         self.wanted = wanted
+        self.repeats = repeats
         self.stock = baseline or Baseline()
 
     @property
@@ -98,3 +102,12 @@ class Bed:
         """A measurement with the smallest value that is good, by datapath."""
         limit = self.limit(bpf, others)
         return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value >= limit)
+
+
+def rows_of(experiment: Experiment[Any]) -> list[Row]:
+    """Run ``experiment`` without leaving a results folder, and return its rows; needs root."""
+    with TemporaryDirectory(prefix="railyard-") as folder:
+        with Runner(experiment, Path(folder) / "results") as runner:
+            experiment.check()
+            experiment.run(runner)
+        return runner.rows

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from experiments.bench import Measurement, at_most, not_measured
-from experiments.bench.bed import Bed
-from experiments.bench.rows import rows_of
+from experiments.bench.bed import Bed, rows_of
 from experiments.collective.experiment import Collectives
 from experiments.collective.settings import CollectiveSettings
 from experiments.settings import validated

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 from rich.console import Console
 
-from experiments.bench import Measurement, finite, not_measured
+from experiments.bench import Measurement, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
 from experiments.runner import Runner
@@ -39,6 +39,7 @@ Name = Literal[
     "floor",
     "delay",
     "loss",
+    "quick",
     "slopes",
 ]
 
@@ -52,6 +53,7 @@ class BenchSettings(Settings):
     only: Annotated[tuple[Name, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="benchmarks to run (default all but the large ones)"
     )
+    repeats: int = Field(default=20, ge=1, le=1000, description="runs of benchmark quick")
     datapath: Annotated[tuple[Datapath, ...], Option(metavar="NAME,...")] = Field(
         default=("auto",), min_length=1, description="datapaths to measure side by side"
     )
@@ -93,10 +95,11 @@ class Bench(Experiment[BenchSettings]):
 
     name = "bench"
     Settings = BenchSettings
-    rows = (Measurement,)
+    rows = (Measurement, QuickRun)
     examples = (
         "                                # all but the large ones",
         "--only links,rewire             # some of them",
+        "--only quick --repeats 20       # how often every point of a quick run is faithful",
         "--only slopes --json slopes.json",
         "--datapath bpf,ovs --only rtt   # two datapaths side by side",
         "--list                          # names and descriptions",
@@ -110,7 +113,7 @@ class Bench(Experiment[BenchSettings]):
         from experiments.bench.catalog import BENCHES
 
         baseline = Baseline()
-        beds = [Bed(datapath, baseline) for datapath in self.settings.datapath]
+        beds = [Bed(datapath, baseline, self.settings.repeats) for datapath in self.settings.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
             for part in BENCHES[name].parts:
@@ -139,11 +142,29 @@ _COLUMNS = (
 )
 
 
+_RUN_COLUMNS = (
+    Column("run", "run"),
+    Column("on", "datapath", left=True),
+    Column("s", "seconds", ".0f"),
+    Column("faithful", lambda row: f"{row['value']:g} of {row['limit']:g}"),
+    Column("off the\nmodel, %", lambda row: None if row["off"] is None else 100 * row["off"], ".1f"),
+    Column("others, %\nof cores", lambda row: 100 * row["others"], ".0f"),
+    Column("ok", "ok", left=True),
+)
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
-    yield Table("benchmarks", _COLUMNS, rows)
+    runs = [row for row in rows if row.get("run") is not None]
+    if runs:
+        yield Table("runs of run.sh --quick", _RUN_COLUMNS, runs)
+    yield Table("benchmarks", _COLUMNS, [row for row in rows if row.get("run") is None])
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     for row in rows:
+        if row["name"] == "quick_faithful_runs":
+            yield f"run.sh --quick ({row['datapath']}): {row['value']:g} of {row['limit']:g} faithful"
+        if row.get("verdict"):
+            yield f"run {row['run']} ({row['datapath']}): {row['verdict']}"
         if row["value"] is None:
             yield f"{row['name']} ({row['datapath']}): not measured: {row['why_not']}"

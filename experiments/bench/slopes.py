@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.bench import Measurement, NotMeasured, at_most
-from experiments.bench.bed import Bed
-from experiments.bench.rows import rows_of
+from experiments.bench.bed import Bed, rows_of
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
 from measure.results.row import Row

@@ -11,8 +11,7 @@ from typing import Any
 from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, AllToAllSettings
 from experiments.bench import Measurement, NotMeasured, not_measured
-from experiments.bench.bed import Bed
-from experiments.bench.rows import rows_of
+from experiments.bench.bed import Bed, rows_of
 from experiments.settings import validated
 from measure.results.row import Row
 from railyard.errors import RailyardError
