@@ -175,16 +175,15 @@ class Results:
         return rows
 
 
-def _once(files: Iterable[Path]) -> Iterator[str]:
+def _once(files: Sequence[Path]) -> Iterator[str]:
     """The lines of the files; those of the first one are left out in the others, which may still have them."""
     seen: set[str] = set()
     for number, file in enumerate(files):
         with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if number == 0:
+                if number == 0 and len(files) > 1:
                     seen.add(line)
-                    yield line
-                elif line not in seen:
+                if number == 0 or line not in seen:
                     yield line
 
 

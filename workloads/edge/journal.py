@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
+from railyard.ownership import make_folder
 from railyard.protocol import from_json, to_json
 from workloads.edge.data_requests import Stage, SumId, UpdateId
 from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
@@ -23,7 +24,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._path = folder / "records.jsonl"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._count = 0

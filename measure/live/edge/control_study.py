@@ -22,6 +22,7 @@ from measure.live.edge.control_load import LoadClient, LoadSettings
 from measure.live.processor import Processor
 from railyard.child import Child
 from railyard.errors import MachineError
+from railyard.ownership import hand_over
 from topos.edge_plan import CONTROL, ROOT
 from workloads.edge.attributes import Attributes
 from workloads.edge.control_client import JobClient
@@ -158,6 +159,7 @@ def _control_plane(run: EdgeRun) -> Iterator[EdgeProcesses]:
     """The control plane of ``run`` without servers, clients and jobs, in a new folder inside the run's."""
     run.folder.mkdir(parents=True, exist_ok=True)
     run = replace(run, folder=Path(mkdtemp(prefix="control-", dir=run.folder)))
+    hand_over(run.folder)
     names = [name for name in run.names if name.startswith(("control", "manager"))]
     with EdgeProcesses(run, names) as processes:
         yield processes
