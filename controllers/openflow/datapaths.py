@@ -138,6 +138,11 @@ class Datapaths:
         self.connected[plan.name] = Datapath(plan, send, self.caches)
         return self.connected[plan.name]
 
+    def outdate(self, name: str) -> None:
+        """Have switch ``name`` be sent its flows again if they are on their way: they have changed since."""
+        if name in self.connected:
+            self.connected[name].outdated = True
+
     def disconnect(self, name: str) -> None:
         """Forget a switch whose connection has ended, and its transactions."""
         self.connected.pop(name, None)

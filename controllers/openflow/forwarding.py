@@ -54,8 +54,7 @@ class Forwarding:
         for name, table in update.tables.items():
             is_dead = name in update.dead
             if not self._sender.send(name, "route", partial(flows.forward, table), now, 0 if is_dead else number):
-                if name in datapaths.connected:
-                    datapaths.connected[name].outdated = True
+                datapaths.outdate(name)
                 reason = "" if is_dead else datapaths.hopeless(name)
                 hopeless = hopeless or (reason and f"{name} {reason}")
             waiting.update(() if is_dead else (name,))

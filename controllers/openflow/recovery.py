@@ -52,6 +52,8 @@ class Recovery:
 
     def joined(self, plan: SwitchPlan, send: Send, now: float) -> None:
         """Fill a switch that has connected."""
+        if plan.name in self._datapaths.connected:
+            self._begin(plan.name, "connected to the controller again", now)
         self._datapaths.connect(plan, send)
         if plan.name in self._datapaths.troubles:
             self._datapaths.troubles[plan.name].away_since = None
@@ -120,8 +122,7 @@ class Recovery:
             return ()
         print(f"controller: {name} {trouble.problem}, and was not back in time", file=sys.stderr)
         trouble.given_up = True
-        if name in self._datapaths.connected:
-            self._datapaths.connected[name].outdated = True
+        self._datapaths.outdate(name)
         reason = f"{name} {trouble.problem}"
         return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]
 

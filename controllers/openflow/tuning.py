@@ -52,6 +52,7 @@ class Tuning:
         number, datapaths = action.reconfiguration_id, self._sender.datapaths
         reason = "" if datapaths.is_filled(action.switch) else datapaths.hopeless(action.switch)
         if reason:
+            datapaths.outdate(action.switch)  # the flows on their way may have circuits of ports that have failed
             return self._sender.engine.failed(number, f"{action.switch} {reason}", now)
         self._under_way[number] = _Running(action)
         return self._darken(number, now)

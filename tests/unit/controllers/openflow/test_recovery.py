@@ -127,7 +127,7 @@ def ail(world: Ailing, data: st.DataObject) -> None:
         world.clock.advance(data.draw(st.sampled_from([0.0004, 0.001, 0.01, 0.3, 1.1, 6.0, 12.0])))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_requests_and_rewirings_of_rails(data: st.DataObject) -> None:
     world = Ailing(rail_plan(4))
@@ -146,7 +146,9 @@ def test_requests_and_rewirings_of_rails(data: st.DataObject) -> None:
             rank = data.draw(st.sampled_from(groups[name].members))
             if rank not in asked[name]:
                 asked[name].add(rank)
-                world.ask(f"{name} {index[name]} {rank}", op="request", job="j", rank=rank, group=name, index=index[name])
+                world.ask(
+                    f"{name} {index[name]} {rank}", op="request", job="j", rank=rank, group=name, index=index[name]
+                )
         elif move == "release" and over(world, name, index[name], groups[name].members):
             for rank in groups[name].members:
                 world.ask(number, op="release", job="j", rank=rank, group=name, index=index[name])
@@ -203,13 +205,13 @@ def fail_chips(data: st.DataObject, plan: FabricPlan, policy: str) -> None:
     assert len(world.count) == 2 + fails + sum(bool(world.count[f"news {tenant}"]) for tenant in "AB")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_splices_of_a_photonic_rack(data: st.DataObject) -> None:
     fail_chips(data, PHOTONIC, "lumion")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_routes_of_an_electrical_torus(data: st.DataObject) -> None:
     fail_chips(data, TORUS, "torus")
