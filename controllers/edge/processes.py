@@ -102,14 +102,17 @@ class EdgeProcesses:
                 process.child.tell("go")
         return now
 
-    def wait(self, timeout_s: float, on_round: OnRound | None = None) -> list[int]:
+    def wait(
+        self, timeout_s: float, on_round: OnRound | None = None, check: Callable[[], None] = lambda: None
+    ) -> list[int]:
         """Wait until all jobs are complete, ``timeout_s`` seconds at most; the numbers of the jobs that are not.
 
-        Raises ``AgentError`` if a process ended by itself. The jobs' numbers are their places in ``run.jobs`` if they
-        arrive in that order.
+        Raises ``AgentError`` if a process ended by itself, or what ``check`` raises, which is called often. The jobs'
+        numbers are their places in ``run.jobs`` if they arrive in that order.
         """
         end = time.monotonic() + timeout_s
         while (unfinished := self._look(on_round)) and time.monotonic() < end:
+            check()
             self.check()
             time.sleep(_LOOK_EVERY_S)
         return unfinished

@@ -90,7 +90,7 @@ def play(
             before = read_root(run.netns_fds[ROOT])
             with beside(session, processes):
                 processes.go()
-                processes.wait(scale.emulated_s(settings.longest_s), on_round)
+                processes.wait(scale.emulated_s(settings.longest_s), on_round, counters.check)
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
             root = read_root(run.netns_fds[ROOT]).since(before)
     finally:
