@@ -21,7 +21,7 @@ state() { # all that another user would see; without counters and durations
     ip -o link | sed 's/ state.*//'
     ip netns list
     cat /run/openvswitch/*.pid
-    sysctl -a 2>/dev/null | grep -v -e random -e file-nr -e inode -e dentry -e pty.nr -e ns_last_pid -e entropy
+    sysctl -a 2>/dev/null | grep -v -e random -e file-nr -e inode -e dentry -e pty.nr -e ns_last_pid -e entropy -e _count
 }
 
 state >"$out/before"
