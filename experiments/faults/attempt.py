@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from experiments.faults import acts
-from experiments.faults.expectation import CLEAN_S, PARTIAL, RAN, Outcome
+from experiments.faults.expectation import CLEAN_S, RAN, Outcome
 from experiments.faults.fault import Fault
 from experiments.faults.launch import Launch
 from experiments.faults.machine_state import MachineState, sockets_in
@@ -18,6 +18,7 @@ from experiments.faults.processes import Family, command_of
 from experiments.faults.records import Records, checkpoints, reading
 from experiments.faults.stage import Observer
 from experiments.faults.victims import Victim
+from railyard.errors import PARTIAL_EXIT_STATUS
 from topos.kernel.run_watcher import Process
 
 HANG_S = 75.0
@@ -194,5 +195,5 @@ class Attempt:
             return ["plot ends with a traceback"]
         if found.status in RAN:
             return [] if done.returncode in RAN else [f"plot ends with {done.returncode}"]
-        whole = done.returncode != PARTIAL or "PARTIAL" not in done.stdout
+        whole = done.returncode != PARTIAL_EXIT_STATUS or "PARTIAL" not in done.stdout
         return [f"plot ends with {done.returncode} and does not say that the results are partial"] if whole else []

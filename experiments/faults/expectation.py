@@ -12,8 +12,6 @@ from railyard.errors import AgentError, ConfigError, ControlError, MachineError
 
 STOPPED = 130
 KILLED = -9
-PARTIAL = 9
-"""Exit status of ``railyard plot`` for the results of a run that was not finished."""
 RAN = frozenset((0, 8))
 """Exit statuses of a run that was finished: faithful, or not."""
 CLEAN_S = 5.0

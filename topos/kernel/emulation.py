@@ -35,6 +35,7 @@ from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
 _CONTROLLER = ("127.0.0.1", 6653)
+_LAST_MOMENT_S = 0.5
 
 
 class Emulation(Mininet):  # type: ignore[misc]
@@ -275,7 +276,11 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Raise ``MachineError`` if a process of the network has ended: Open vSwitch, fast path, relay of delays."""
         self.yard.check()
         if self._offload is not None:
-            self._offload.check()
+            try:
+                self._offload.check()
+            except MachineError:
+                self.yard.check(_LAST_MOMENT_S)  # the fast path ends as soon as Open vSwitch closes its sockets
+                raise
         self.delays.check()
 
     def cut(self, host_name: str) -> None:

@@ -212,8 +212,11 @@ class PrivateOvs:
         select = {"op": "select", "table": "Controller", "where": [["is_connected", "==", True]], "columns": ["_uuid"]}
         return len(self._db.transact(select)[0]["rows"]) >= controllers
 
-    def check(self) -> None:
-        """Raise ``MachineError`` if a daemon has ended."""
+    def check(self, patience_s: float = 0.0) -> None:
+        """Raise ``MachineError`` if a daemon has ended, or ends within ``patience_s``: it closes its sockets first."""
+        deadline = time.monotonic() + patience_s
+        while all(child.poll() is None for child in self._children.values()) and time.monotonic() < deadline:
+            time.sleep(0.005)
         for name, child in self._children.items():
             status = child.poll()
             if status is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from railyard.errors import MachineError
 
 Row = dict[str, Any]
+_CLOSED = "the private ovsdb-server closed the connection"
 
 
 def as_map(values: dict[str, str]) -> list[Any]:
@@ -48,12 +49,11 @@ class Ovsdb:
         """Execute all operations or, if one fails, none; returns the result of each."""
         self._id += 1
         call = {"method": "transact", "params": ["Open_vSwitch", *operations], "id": self._id}
-        self._socket.sendall(json.dumps(call).encode())
+        self._send(call)
         while True:
             message = self._receive()
             if message.get("method") == "echo":
-                reply = {"id": message.get("id"), "result": message.get("params"), "error": None}
-                self._socket.sendall(json.dumps(reply).encode())
+                self._send({"id": message.get("id"), "result": message.get("params"), "error": None})
             elif message.get("id") == self._id:
                 return self._result(message)
 
@@ -68,6 +68,12 @@ class Ovsdb:
         if message.get("error"):
             raise MachineError(f"Open vSwitch refused: {message['error']}")
         return results
+
+    def _send(self, message: Row) -> None:
+        try:
+            self._socket.sendall(json.dumps(message).encode())
+        except ConnectionError:
+            raise MachineError(_CLOSED) from None
 
     def _receive(self) -> Row:
         while True:
@@ -88,10 +94,12 @@ class Ovsdb:
         try:
             data = self._socket.recv(1 << 18)
             if not data:
-                raise MachineError("the private ovsdb-server closed the connection")
+                raise MachineError(_CLOSED)
             self._buffer += self._text.decode(data)
         except TimeoutError:
             raise MachineError("Open vSwitch did not answer in time") from None
+        except ConnectionError:
+            raise MachineError(_CLOSED) from None
         except OSError as error:
             raise MachineError(f"the connection to ovsdb-server ended ({error.strerror})") from None
         except UnicodeDecodeError:

@@ -166,6 +166,16 @@ def test_a_daemon_that_ended_is_named_with_the_last_line_of_its_log(switch: Priv
         switch.check()
 
 
+def test_a_daemon_that_is_ending_is_waited_for(switch: PrivateOvs) -> None:
+    ending = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    switch._children["ovsdb-server"] = ending
+    switch.check()
+    assert ending.stdin is not None
+    ending.stdin.close()
+    with pytest.raises(MachineError, match="the private ovsdb-server ended with status 0"):
+        switch.check(patience_s=30)
+
+
 def test_a_switch_that_dies_while_it_makes_bridges_is_named(switch: PrivateOvs, database: Database) -> None:
     switch._children["ovs-vswitchd"] = ended(1)
     database.configuration = -5  # it never gets there

@@ -153,3 +153,13 @@ def test_an_answer_may_come_in_any_pieces(text: str, cuts: list[int]) -> None:
     with patch("topos.kernel.ovsdb.socket.socket", lambda family: Pieces(pieces)):
         assert Ovsdb(Path("db.sock")).transact({"op": "select"}) == [{"name": text}]
     assert not pieces
+
+
+def test_a_server_that_has_gone_is_named_also_when_it_is_asked(server: Server) -> None:
+    client = server.serve(reply(1, [{}]))
+    client.transact({"op": "comment"})
+    server.close()
+    for _ in range(2):
+        with pytest.raises(MachineError, match="the private ovsdb-server closed the connection"):
+            client.transact({"op": "comment"})
+    client.close()
