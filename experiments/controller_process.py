@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from railyard.ownership import open_binary
 from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0
+_CHECK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,13 @@ class ControllerProcess:
         """Process id of the controller."""
         return self.process.pid
 
-    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
+    def wait_ready(
+        self, timeout_s: float = READY_TIMEOUT_S, check: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Wait until all switches of the plan have connected, and return the controller's readiness message.
 
         ``ControlError`` with the last line of the controller's log after ``timeout_s`` or when the controller ends.
+        ``check`` is called while it waits, and ends that by an error if the switches cannot connect any more.
         """
         deadline = time.monotonic() + timeout_s
         waiting = select.poll()  # select() has no room for descriptors above 1023
@@ -112,8 +117,11 @@ class ControllerProcess:
         line = b""
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
-            if left <= 0 or not waiting.poll(left * 1e3):
+            if left <= 0:
                 raise ControlError(f"the controller was not ready within {timeout_s:g} s: {self.last_log_line()}")
+            if not waiting.poll(min(left, _CHECK_S) * 1e3):
+                check()
+                continue
             piece = os.read(self._ready_read, 4096)
             if not piece:
                 raise ControlError(f"the controller ended before it was ready: {self.last_log_line()}")

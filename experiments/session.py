@@ -163,4 +163,4 @@ class Session:
         )
         self.controller = self._stack.enter_context(process)
         self.run.add_child(self.controller.pid)
-        self.controller.wait_ready()
+        self.controller.wait_ready(check=self.net.check)
