@@ -44,14 +44,7 @@ class Attempt:
     victim: Victim
     mark: str
     goes_on: Callable[[], bool]
-    before: MachineState = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.before = self._machine()
-
-    def _machine(self) -> MachineState:
-        """The state of the machine, without the disks that other faults of the campaign need."""
-        return MachineState.now(self.launch.folder.parent)
+    before: MachineState = field(default_factory=MachineState.now)
 
     def run(self) -> Outcome:
         """Start the run, make the fault, wait for the end, and look at what is left."""
@@ -75,9 +68,9 @@ class Attempt:
         if place.kind in ("signal", "control"):
             self._await_phase(process, observer)
         acknowledged, kept = Records.of(self.launch.out), checkpoints(self.launch.out)
-        family.look_inside()
         at = time.monotonic()
         self._make(process, family)
+        family.look_inside()
         status = self._await_end(process, observer, at)
         ended = time.monotonic()
         cleaned_s, left = self._await_clean(family, observer, ended)
@@ -162,7 +155,7 @@ class Attempt:
             found += [f"folder {folder}", *sockets_in(folder)]
         temporary = self.launch.folder / "tmp"
         found += [f"temporary file {path.name}" for path in temporary.iterdir()]
-        return found + self.before.changes(self._machine())
+        return found + self.before.changes(MachineState.now())
 
     def _was_over(self, found: Outcome) -> bool:
         """Whether all points of a run that was finished had been measured before a fault that ends a measurement."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from experiments.faults.acts import NotPossible
 from experiments.faults.fault import Fault
+from experiments.faults.machine_state import DISK
 from experiments.faults.processes import MARK
 from experiments.faults.victims import Victim
 from railyard.checkout import ROOT
@@ -108,7 +109,7 @@ def _as_always(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def _results_disk(launch: Launch, fault: Fault) -> Iterator[None]:
-    disk = launch.folder / "disk"
+    disk = launch.folder / DISK
     disk.mkdir()
     _run("mount", "-t", "tmpfs", "-o", f"size={fault.amount:.0f}", "tmpfs", str(disk))
     launch.out = disk / "results"

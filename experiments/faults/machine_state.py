@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+DISK = "railyard-faults-disk"
+"""Name of the mount points of the small disks that campaigns make for results, and remove."""
 SYSCTLS = (
     *("net/core/rmem_max", "net/core/wmem_max", "net/core/rmem_default", "net/core/wmem_default"),
     *("net/core/netdev_max_backlog", "net/core/somaxconn", "net/core/optmem_max"),
@@ -36,13 +38,13 @@ class MachineState:
     settings: tuple[str, ...]
 
     @staticmethod
-    def now(own: Path) -> MachineState:
-        """The state of the machine now, as this process sees it, without mounts in the folder ``own``."""
+    def now() -> MachineState:
+        """The state of the machine now, as this process sees it, without the disks of campaigns."""
         lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
         places = (line.split()[4] for line in lines)
         return MachineState(
             frozenset(os.listdir("/sys/class/net")),
-            frozenset(place for place in places if not place.startswith(f"{own}/")),
+            frozenset(place for place in places if not place.endswith(f"/{DISK}")),
             tuple(setting(name) for name in SYSCTLS),
         )
 

@@ -15,7 +15,7 @@ _SENTENCE_WIDTH = 60
 def _seen(row: Row) -> str:
     """How a run ended: its status, or that it hung or was not tried."""
     if row["ok"] is None:
-        return "not possible"
+        return "not made"
     return "hung" if row["status"] is None else str(row["status"])
 
 

@@ -32,7 +32,7 @@ class FaultRow(ResultRow):
     cleaned_s: Annotated[float | None, "time from the end of the run until nothing was left, in s"] = None
     records_lost: Annotated[int, "acknowledged records that are gone"] = 0
     verdict: Annotated[str, "verdict of the point that was measured when the fault was made"] = ""
-    ok: Annotated[bool | None, "whether the run ended as documented; empty: the fault cannot be made here"] = None
+    ok: Annotated[bool | None, "whether the run ended as documented; empty: the fault was not made"] = None
     wrong: Annotated[Sequence[str], "all that was wrong"] = ()
 
     @staticmethod
