@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=100_000, help="inputs of all targets together (default 100000)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all inputs (default 1)")
     parser.add_argument("--target", action="append", metavar="NAME", help="only this target; may be repeated")
+    parser.add_argument("--seconds", type=float, default=inf, help="begin no more inputs after this time")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default 1)")
     parser.add_argument("--index", type=int, help="read one input of --target again, without limits")
     parser.add_argument("--file", type=Path, help="let --target read a file, without limits")
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("--index and --file need one --target")
         data = options.file.read_bytes() if options.file else chosen[0].input(options.seed, options.index)
         return _again(chosen[0], data)
-    return _campaign(chosen, options.count, options.seed, options.jobs, options.keep)
+    campaign = Campaign(chosen, options.count, options.seed, options.jobs, options.keep)
+    return _run(campaign, options.seconds)
 
 
 def _again(target: Target, data: bytes) -> int:
@@ -51,10 +54,9 @@ def _again(target: Target, data: bytes) -> int:
     return 0
 
 
-def _campaign(chosen: Sequence[Target], count: int, seed: int, jobs: int, keep: Path) -> int:
-    began = monotonic()
-    campaign = Campaign(chosen, count, seed, jobs, keep)
-    failures = campaign.run()
+def _run(campaign: Campaign, seconds: float) -> int:
+    began, seed = monotonic(), campaign.seed
+    failures = campaign.run(seconds)
     print(f"{'target':<22}{'inputs':>9}{'seconds':>9}{'slowest':>11}{'largest':>10}{'failures':>10}")
     for tally in campaign.tallies:
         print(

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from tempfile import mkdtemp
 from time import monotonic
@@ -74,18 +75,22 @@ class Campaign:
         self._chunks: deque[tuple[Tally, int, int]] = deque(_chunks(self.tallies))
         self._running: dict[int, _Process] = {}
 
-    def run(self) -> list[Failure]:
-        """Read all inputs; returns the failures, whose inputs are in the folder ``keep``."""
+    def run(self, seconds: float = inf) -> list[Failure]:
+        """Read all inputs, or those of the first ``seconds``; returns the failures, whose inputs are in ``keep``."""
+        end = monotonic() + seconds
         gc.collect()
         gc.freeze()
         root = Path(mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
         try:
             number = 0
             while self._chunks or self._running:
+                if monotonic() > end:
+                    self._chunks.clear()
                 while self._chunks and len(self._running) < self._jobs:
                     number += 1
                     self._start(root / str(number))
-                self._reap()
+                if self._running:
+                    self._reap()
         finally:
             for pid in self._running:
                 os.kill(pid, signal.SIGKILL)

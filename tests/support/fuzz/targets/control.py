@@ -19,7 +19,7 @@ from railyard.validation import from_plain
 from topos.plan import FabricPlan
 from workloads.edge import wire
 
-_JOB = {"name": "j", "groups": {"dp": {"name": "dp", "dimension": "dp", "members": [0, 1]}}, "label": "x"}
+_JOB = {"name": "j", "groups": [{"name": "dp", "dimension": "dp", "members": [0, 1]}], "mode": "x"}
 _REQUESTS: list[dict[str, Any]] = [
     {"id": 1, "op": "register", "job": _JOB, "policy": "opus"},
     {"id": 2, "op": "checkin", "job": "j", "rank": 1, "group": "dp"},
@@ -48,11 +48,9 @@ def _line(data: bytes, folder: Path) -> None:
 
 
 def _body(data: bytes, folder: Path) -> None:
-    """One body, for every resource that takes one; the last byte says how it is sent."""
-    how = data[-1] if data else 0
-    encoding = "chunked" if how & 1 else None
-    framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if how & 2 else data
-    body = bodies.read_body(BytesIO(framed), None if how & 4 else str(len(framed)), encoding)
+    """One body, for every resource that takes one; a part of them comes in chunks."""
+    framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data and len(data) % 4 == 0 else data
+    body = bodies.read_body(BytesIO(framed), str(len(framed)), None if framed is data else "chunked")
     for read in (bodies.rewire_request, bodies.cells_request, _pairs):
         with suppress(ConfigError):
             read(body, "rail0")

@@ -151,7 +151,7 @@ def targets() -> list[Target]:
     layers = [path.read_bytes() for path in sorted((*text.glob("*.txt"), *aicb.glob("*.txt")))]
     made = schedule("all_reduce", 2), schedule("all_gather", 4), schedule("all_to_all", 3, "direct")
     xml = [write_msccl(each).encode() for each in made]
-    xml.append(b"\n".join((DATA / "msccl-scheduler" / "ag-1k-512k.xml").read_bytes().split(b"\n")[:60]))
+    xml.append((DATA / "msccl-scheduler" / "ag-1k-512k.xml").read_bytes())
     small = sorted((DATA / "astra-sim" / "all_reduce_4npus_1MB").glob("*.et"))
     traces = [_RANK.join(path.read_bytes() for path in small), _pair_of_messages()]
     recipes = [yaml.safe_dump({"name": name, **entry}).encode() for name, entry in CATALOG.items()]
@@ -165,8 +165,8 @@ def targets() -> list[Target]:
         Target("msccl", _msccl, xml, both, words=words),
         Target("msccl-written", _written, xml, both, words=words, weight=0.5),
         Target("chakra", _chakra, traces, words=[_RANK, b"comm_group", b"comm_size", b"pg_name"], make=_traces),
-        Target("any-file", _any_file, [*layers[:2], *xml[:1], *recipes[:1]], both, weight=0.5),
-        Target("recipe", _recipe, recipes, make=_recipe_text),
+        Target("any-file", _any_file, [*layers[:2], *xml[:1]], both, weight=0.5),
+        Target("recipe", _recipe, recipes, make=_recipe_text, weight=0.2),
         Target("injection", _injection, [each.encode() for each in INJECTIONS.values() if "replay" not in each]),
         Target("gaps", _gaps, gaps, weight=0.5),
         Target("demand", _demand, demand, weight=0.5),

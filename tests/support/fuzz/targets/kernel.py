@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from fuzz.target import Target
@@ -24,8 +25,8 @@ def _messages(data: bytes, folder: Path) -> None:
     """What the monitor of a switch does with the messages of a stream."""
     for message in openflow.split(bytearray(data)):
         if message[1] == openflow.MULTIPART_REPLY and len(message) >= 16:
-            deque(openflow.flow_updates(message), 0)
-            deque(openflow.ports(message), 0)
+            kind = int.from_bytes(message[8:10], "big")
+            deque(openflow.ports(message) if kind == openflow.MULTIPART_PORTS else openflow.flow_updates(message), 0)
         elif message[1] == openflow.PORT_STATUS:
             openflow.changed_port(message)
 
@@ -41,18 +42,31 @@ def _client_messages(data: bytes, folder: Path) -> None:
 
 
 def _match(data: bytes, folder: Path) -> None:
-    simple_match.from_10(data, 0)
-    simple_match.from_11(data, 0)
-    simple_match.from_fields(data, 0, len(data))
+    for read in (simple_match.from_10, simple_match.from_11):
+        with suppress(struct.error):
+            read(data, 0)
+    with suppress(struct.error):
+        simple_match.from_fields(data, 0, len(data))
     openflow.read_match(data)
     openflow.read_instructions(data)
 
 
 def _netlink(data: bytes, folder: Path) -> None:
     for message in messages(data):
-        carrier.has_carrier(message)
-        link_counters(message, 28)
-        deque(redirects.counters(message), 0)
+        kind = int.from_bytes(message[4:6], "little")
+        if kind == _LINK:
+            carrier.has_carrier(message)
+        elif kind == _STATISTICS:
+            link_counters(message, 28)
+        else:
+            deque(redirects.counters(message), 0)
+
+
+def _from_kernel(kind: int, body: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 1, 0) + body
+
+
+_LINK, _STATISTICS = 16, 92
 
 
 def _ovsdb(data: bytes, folder: Path) -> None:
@@ -86,8 +100,8 @@ def targets() -> list[Target]:
     commit = openflow.message(33, 11, struct.pack("!IHH", 1, 4, 0))
     old = bytes([1]) + openflow.message(14, 12, bytes(40) + struct.pack("!QHHHHIHH", 1, 0, 0, 0, 100, _ANY, 1, 0))[1:]
     aggregate = openflow.message(18, 13, struct.pack("!HH4xB3xII4xQQ", 2, 0, 0, _ANY, _ANY, 0, 0) + _MATCH)
-    link = struct.pack("=IHHIIBxHiIIHHB3x", 44, 16, 0, 1, 0, 0, 1, 5, 1, 0, 8, 33, 1)
-    statistics = struct.pack("=IHHIIBBHiIHH", 28 + 4 + 192, 92, 0, 1, 0, 0, 0, 0, 5, 1, 196, 1) + bytes(192)
+    link = _from_kernel(_LINK, struct.pack("=BxHiIIHHB3xHHI", 0, 1, 5, 1, 0, 5, 33, 1, 8, 4, 9000))
+    statistics = _from_kernel(_STATISTICS, struct.pack("=BxxxiIHH", 0, 5, 1, 196, 1) + bytes(192))
     answers = [
         b'{"id":1,"result":[{}],"error":null}',
         b'{"method":"echo","params":[],"id":"echo"}{"id":1,"result":[{"error":"no","details":"such"}],"error":null}',

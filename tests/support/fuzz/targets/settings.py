@@ -115,11 +115,12 @@ def targets() -> list[Target]:
         *files,
         Target("command-line", _command, lines, _DOCUMENTED, words, partial(_own_line, list(kinds), options, values)),
         Target("show", _show, shows, _DOCUMENTED, [each.encode() for each in shown], own_show, 0.5),
-        Target("calibration", _calibration, [_calibration_text()], (MachineError,), make=_own_calibration, weight=0.5),
+        Target("calibration", _calibration, [calibration_text()], (MachineError,), make=_own_calibration, weight=0.5),
     ]
 
 
-def _calibration_text() -> bytes:
+def calibration_text() -> bytes:
+    """A calibration file."""
     from dataclasses import asdict
 
     from measure.live.calibration import default_calibration
@@ -128,4 +129,4 @@ def _calibration_text() -> bytes:
 
 
 def _own_calibration(chance: Random) -> bytes:
-    return json.dumps(mutated_tree(chance, json.loads(_calibration_text()))).encode()
+    return json.dumps(mutated_tree(chance, json.loads(calibration_text()))).encode()

@@ -84,7 +84,7 @@ def _lines(data: bytes, folder: Path) -> None:
 # ---- inputs by the grammars ----------------------------------------------------------------------------------------
 
 
-def _with_head(head: Any, words: bytes) -> bytes:
+def with_head(head: Any, words: bytes) -> bytes:
     """A checkpoint whose checksums are right."""
     line = json.dumps(head).encode() + b"\n"
     return struct.pack("!8sII", b"RYCKPT1\n", len(line), zlib.crc32(line)) + line + words
@@ -93,7 +93,7 @@ def _with_head(head: Any, words: bytes) -> bytes:
 def _checkpoint_text(chance: Random) -> bytes:
     words = chance.randbytes(chance.choice((0, 4, 7, 400)))
     head = {"job": _JOB, "step": 3, "checksum": 5, "bytes": len(words), "crc": zlib.crc32(words)}
-    return _with_head(mutated_tree(chance, head), words)
+    return with_head(mutated_tree(chance, head), words)
 
 
 def _frame_of(fields: Any, payload: bytes = b"") -> bytes:

@@ -1,0 +1,54 @@
+"""Inputs that a campaign once found: each ended with a traceback, or did not end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz.catalog import targets
+from fuzz.limits import read_one
+from fuzz.targets.settings import calibration_text
+from fuzz.targets.wires import with_head
+
+TARGETS = {target.name: target for target in targets()}
+HEADS: list[Any] = [1.5, [], {}, None, {"job": "job", "step": "3"}]
+CALIBRATION = json.loads(calibration_text())
+CALIBRATION["datapaths"]["bpf"]["more"] = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("yaml-collective", b"sizes: '" + b"9" * 400 + b"G'"),
+        ("yaml-collective", b"scale: {rate: 1.0e-320}"),
+        ("yaml-straggler", b"scale: {time: 1.0e-320}"),
+        ("yaml-rails", b"scale: {rate: '1e400'}"),
+        ("yaml-rails", b"scale: {rate: '1e999999999'}"),
+        ("yaml-rails", b"workload: " + b"9" * 5000),
+        ("yaml-rails", b"steps: [" + b"[" * 5000),
+        ("recipe", b"name: " + b"{a: " * 5000),
+        ("show", b"9" * 5000),
+        ("layers", b"DATA all_gpus: 20000\n1\nlayer -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1024 1\n"),
+        ("calibration", json.dumps(CALIBRATION).encode()),
+        *(("checkpoint", with_head(head, b"1234")) for head in HEADS),
+        *(("edge-journal", line + b"\n") for line in (b"5", b"[]", b"{", b'{"added": true}', b'{"sealed": [1]}')),
+        *(("agent-configs", text) for text in (b"\xff", b"[]", b'{"program":[],"plan":[],"agents":[{"program":0}]}')),
+        *(("ovsdb", text) for text in (b"\xff", b"[" * 5000, b"5", b'{"method":"echo"}', b'{"id":1,"result":[5]}')),
+        *(("rows", text) for text in (b"[" * 5000, b"{}", b"[5]")),
+        ("manifest", b"[" * 5000),
+        *(("events", line + b"\n") for line in (b'"x"', b"{}", b"\xff", b"[" * 5000, b'{"t":1,"source":{},"kind":{}}')),
+        ("netlink", bytes(40)),
+    ],
+)  # fmt: skip
+def test_what_was_found_is_taken_as_documented(name: str, data: bytes, tmp_path: Path) -> None:
+    read_one(TARGETS[name], data, tmp_path)
+
+
+def test_targets_start_from_examples_that_their_readers_take(tmp_path: Path) -> None:
+    for target in TARGETS.values():
+        for example in target.seeds if target.name not in ("command-line", "rest-body", "ovsdb") else ():
+            target.read(example, tmp_path)
+            for path in tmp_path.iterdir():
+                path.unlink()
