@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import ClassVar, TypeVar
 
 from experiments.experiment import Experiment
@@ -14,6 +15,7 @@ from experiments.settings import Iterations, PacketSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
+from railyard.errors import ConfigError
 from railyard.size import in_words
 
 
@@ -29,6 +31,8 @@ class TrialSettings(PacketSettings):
 
 
 T = TypeVar("T", bound=TrialSettings)
+MOST_TRIALS = 1000
+"""Points of one run: each takes seconds or more."""
 
 
 class TrialExperiment(Experiment[T]):
@@ -40,8 +44,13 @@ class TrialExperiment(Experiment[T]):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials of the settings."""
-        return tuple(self.settings.trials())
+        """The trials of the settings; ``ConfigError`` for more than ``MOST_TRIALS``, before all of them are made."""
+        found = tuple(islice(self.settings.trials(), MOST_TRIALS + 1))
+        if len(found) > MOST_TRIALS:
+            raise ConfigError(
+                f"the lists of values have more than {MOST_TRIALS} combinations; make one shorter", key="sizes"
+            )
+        return found
 
     def job(self, trial: Trial) -> JobPoint:
         """The point of a trial: its iterations after one warm-up step."""

@@ -24,6 +24,7 @@ CALIBRATION["datapaths"]["bpf"]["more"] = 1
         ("yaml-collective", b"sizes: '" + b"9" * 400 + b"G'"),
         ("yaml-collective", b"scale: {rate: 1.0e-320}"),
         ("yaml-straggler", b"scale: {time: 1.0e-320}"),
+        ("yaml-collective", b"sizes: [" + b"1K, " * 4000 + b"]\nalgorithms: [" + b"ring, " * 4000 + b"]"),
         ("yaml-rails", b"scale: {rate: '1e400'}"),
         ("yaml-rails", b"scale: {rate: '1e999999999'}"),
         ("yaml-rails", b"workload: " + b"9" * 5000),
