@@ -70,7 +70,7 @@ class DetectionSection(Section):
     @classmethod
     def _signs_as_keys(cls, values: Any) -> Any:
         """Accept the keys ``exit`` and ``port`` (true or false) of earlier files."""
-        if not isinstance(values, Mapping):
+        if not isinstance(values, Mapping) or not isinstance(values.get("detect", ()), (list, tuple)):
             return values
         found, signs = dict(values), list(values.get("detect", ()))
         for sign in ("exit", "port"):

@@ -25,6 +25,7 @@ CALIBRATION["datapaths"]["bpf"]["more"] = 1
         ("yaml-collective", b"scale: {rate: 1.0e-320}"),
         ("yaml-straggler", b"scale: {time: 1.0e-320}"),
         ("yaml-collective", b"sizes: [" + b"1K, " * 4000 + b"]\nalgorithms: [" + b"ring, " * 4000 + b"]"),
+        ("yaml-failover", b"detection: {detect: null}"),
         ("yaml-rails", b"scale: {rate: '1e400'}"),
         ("yaml-rails", b"scale: {rate: '1e999999999'}"),
         ("yaml-rails", b"workload: " + b"9" * 5000),
