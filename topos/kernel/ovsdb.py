@@ -72,6 +72,8 @@ class Ovsdb:
     def _send(self, message: Row) -> None:
         try:
             self._socket.sendall(json.dumps(message).encode())
+        except TimeoutError:
+            raise MachineError("Open vSwitch did not answer in time") from None
         except ConnectionError:
             raise MachineError(_CLOSED) from None
 
