@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from experiments.faults.expectation import CLEAN_S
 from experiments.faults.fault import STOP_S
+from experiments.faults.processes import Family
 from topos.kernel.run_watcher import Process
 
 OPENFLOW_PORT = 6653
@@ -88,3 +90,13 @@ def reset(process: Process) -> bool:
     if "not supported" in done.stderr:
         raise NotPossible("this kernel cannot destroy sockets")
     return done.returncode == 0 and bool(done.stdout.strip())
+
+
+def end(family: Family) -> None:
+    """Kill a run. Its watcher has ``CLEAN_S`` seconds to clean up after it; what is left then is killed too."""
+    family.look_everywhere()
+    send(family.main, signal.SIGKILL)
+    wait_while(lambda: bool(family.alive()), CLEAN_S)
+    family.look_everywhere()
+    for process in family.alive():
+        send(process, signal.SIGKILL)

@@ -56,9 +56,7 @@ class Attempt:
         try:
             return self._disturb(process, family)
         finally:
-            family.look_everywhere()
-            for each in family.alive():
-                acts.send(each, signal.SIGKILL)
+            acts.end(family)
             process.wait()
 
     def _disturb(self, process: subprocess.Popen[bytes], family: Family) -> Outcome:

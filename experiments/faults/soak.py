@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -43,9 +42,7 @@ def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     try:
         yield from _rows(process, family, launch.out, points)
     finally:
-        family.look_everywhere()
-        for each in family.alive():
-            acts.send(each, signal.SIGKILL)
+        acts.end(family)
         process.wait()
 
 
