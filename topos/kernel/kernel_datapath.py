@@ -13,10 +13,11 @@ import struct
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
 
-_REQUEST_AND_ACK = 5
+_REQUEST, _REQUEST_AND_ACK = 1, 5
 _ERROR = 2
 _CONTROL_FAMILY, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
 _DELETE_DATAPATH, _DATAPATH_NAME = 2, 1
+_FAMILY = "ovs_datapath"
 _NAME = "ovs-system"
 """The one datapath of all bridges of an ovs-vswitchd; there is at most one in a namespace."""
 
@@ -26,10 +27,14 @@ def _attribute(kind: int, text: str) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def _ask(generic: socket.socket, family: int, command: int, version: int, body: bytes) -> bytes | OSError:
-    """The kernel's first answer to a request: a message with its header, or the error that it reports."""
+def _ask(generic: socket.socket, family: int, flags: int, command: int, version: int, body: bytes) -> bytes | OSError:
+    """The kernel's answer to a request: a message with its header, or the error that it reports.
+
+    A request that is answered by a message must not ask for an acknowledgement too: that would be read as the answer to
+    the next request.
+    """
     body = struct.pack("=BBxx", command, version) + body
-    generic.send(struct.pack("=IHHII", 16 + len(body), family, _REQUEST_AND_ACK, 1, 0) + body)
+    generic.send(struct.pack("=IHHII", 16 + len(body), family, flags, 1, 0) + body)
     answer = generic.recv(65536)
     (kind,) = struct.unpack_from("=H", answer, 4)
     number = -struct.unpack_from("=i", answer, 16)[0] if kind == _ERROR else 0
@@ -38,7 +43,7 @@ def _ask(generic: socket.socket, family: int, command: int, version: int, body: 
 
 def _family(generic: socket.socket) -> int | None:
     """The number of Open vSwitch's messages about datapaths; None if the kernel has no such module."""
-    answer = _ask(generic, _CONTROL_FAMILY, _GET_FAMILY, 1, _attribute(_FAMILY_NAME, "ovs_datapath"))
+    answer = _ask(generic, _CONTROL_FAMILY, _REQUEST, _GET_FAMILY, 1, _attribute(_FAMILY_NAME, _FAMILY))
     if isinstance(answer, OSError):
         return None
     (length,), at = struct.unpack_from("=I", answer), 20
@@ -71,6 +76,7 @@ def remove_kernel_datapath(netns_fd: int) -> None:
         family = _family(generic)
         if family is None:
             return
-        refused = _ask(generic, family, _DELETE_DATAPATH, 2, struct.pack("=i", 0) + _attribute(_DATAPATH_NAME, _NAME))
+        named = struct.pack("=i", 0) + _attribute(_DATAPATH_NAME, _NAME)
+        refused = _ask(generic, family, _REQUEST_AND_ACK, _DELETE_DATAPATH, 2, named)
     if isinstance(refused, OSError) and refused.errno != errno.ENODEV:
         raise MachineError(f"the kernel does not remove the datapath {_NAME} of the run: {refused.strerror}")

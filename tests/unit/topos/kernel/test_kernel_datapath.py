@@ -63,3 +63,15 @@ def test_a_refusal_is_one_sentence(kernel: socket.socket) -> None:
     kernel.send(error(errno.EPERM))
     with pytest.raises(MachineError, match=r"does not remove the datapath .*: Operation not permitted"):
         remove_kernel_datapath(-1)
+
+
+def test_a_refusal_is_seen_after_a_request_that_the_kernel_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    open_socket = module._open
+    monkeypatch.setattr(module, "_FAMILY", "nlctrl")  # which every kernel has
+    with open_socket() as generic:
+        family = module._family(generic)
+        assert family == module._CONTROL_FAMILY
+        refused = module._ask(generic, family, module._REQUEST_AND_ACK, 99, 1, b"")
+    assert isinstance(refused, OSError) and refused.errno == errno.EOPNOTSUPP
