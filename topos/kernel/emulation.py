@@ -364,9 +364,9 @@ class Emulation(Mininet):  # type: ignore[misc]
         """
         if self._closed:
             return
-        if self.terms:
-            self.stopXterms()
         try:
+            if self.terms:
+                self.stopXterms()
             for node in (*self.hosts, *self.switches):
                 node.terminate()
         finally:
