@@ -25,6 +25,7 @@ Datapath = Literal["auto", "system", "netdev"]
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
 _TABLE_S = 10.0
+_PACKET_S = 10.0
 _BACKOFF_MS = 1000
 _PROBE_MS = 15_000
 _NICE = -20
@@ -132,7 +133,10 @@ class PrivateOvs:
         """
         need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
-        subprocess.run(["ovsdb-tool", "create", str(database), str(_SCHEMA)], check=True, capture_output=True)
+        done = subprocess.run(["ovsdb-tool", "create", database, _SCHEMA], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            said = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+            raise MachineError(f"ovsdb-tool could not make the database of the run in {self.run_dir}: {said}")
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{self.database}"])
         self._db = self._connect(self.database)
         other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}
@@ -180,7 +184,10 @@ class PrivateOvs:
         place = self.own_dir / f"{bridge.name}.mgmt"
         message = f"in_port=controller packet={_MUTE_FRAME} actions=output:{bridge.ports[0].number}"
         command = ["ovs-ofctl", "-O", "OpenFlow14", "packet-out", f"unix:{place}", message]
-        subprocess.run(command, capture_output=True, timeout=10, check=False)
+        try:
+            subprocess.run(command, capture_output=True, timeout=_PACKET_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise MachineError(f"{bridge.name} did not take a packet within {_PACKET_S:g} s") from None
         buffers.widen(self._children["ovs-vswitchd"].pid)
 
     def forward(self, tables: Mapping[str, Mapping[str, int]]) -> None:

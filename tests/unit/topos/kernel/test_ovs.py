@@ -208,3 +208,28 @@ def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, da
 
 def test_tools_reach_this_instance_by_their_environment(switch: PrivateOvs) -> None:
     assert set(switch.environment.values()) == {str(switch.run_dir)}
+
+
+def test_a_database_that_cannot_be_made_is_one_sentence(
+    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ovsdb-tool"
+    program.write_text("#!/bin/sh\necho 'failed to write: No space left on device' >&2; exit 1\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(ovs, "need_tools", lambda *names: None)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(MachineError, match=rf"in {tmp_path}: failed to write: No space left on device"):
+        switch.start()
+
+
+def test_a_switch_that_hangs_at_its_first_packet_is_named(
+    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ovs-ofctl"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(ovs, "_PACKET_S", 0.1)
+    switch.datapath = "netdev"
+    with pytest.raises(MachineError, match=r"rail0 did not take a packet within 0\.1 s"):
+        switch.add([RAIL])
