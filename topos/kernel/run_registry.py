@@ -133,9 +133,9 @@ def _start_watcher(folder: Path) -> subprocess.Popen[bytes]:
     me = os.pidfd_open(os.getpid())
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", run_watcher.__file__, str(folder.absolute()), _MARK, str(me)],
+            [sys.executable, "-I", "-S", run_watcher.__file__, str(folder.absolute()), str(me)],
             cwd="/",
-            env={},
+            env={run_watcher.MARK: _MARK},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

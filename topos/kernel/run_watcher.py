@@ -1,8 +1,9 @@
 """The watcher of a run: if the run's owner is killed, it ends what the run started and removes the run's folder.
 
-It is a program by itself, started with every run as ``python -I -S run_watcher.py FOLDER MARK OWNER_PIDFD`` in a
-session of its own. It waits for the end of the owner, and is killed by it where the run ends as it should. Only the
-standard library is imported, and little of that, since it starts with every run.
+It is a program by itself, started with every run as ``python -I -S run_watcher.py FOLDER OWNER_PIDFD`` in a session of
+its own, with the run's mark in its environment, since every user can read a command line. It waits for the end of the
+owner, and is killed by it where the run ends as it should. Only the standard library is imported, and little of that,
+since it starts with every run.
 
 What a run started are the processes that it recorded (process id and start time, since ids are used again), those
 whose environment has the run's mark (``VARIABLE=VALUE``, which others can have from it only), and the descendants and
@@ -22,6 +23,8 @@ from typing import NamedTuple
 
 CHILDREN = "children"
 """Name of the file in a run's folder with a line ``PID START_TIME`` for each recorded process."""
+MARK = "RAILYARD_WATCHED"
+"""Environment variable that tells the watcher the run's mark."""
 _LOOK_EVERY_S = 0.02
 _GRACE_S = 0.5
 """Time for processes that notice by themselves that the owner is gone, and write what they still hold."""
@@ -150,12 +153,12 @@ def _send(process: Process, number: int) -> None:
             os.close(fd)
 
 
-def main(folder: str, mark: str, owner_pidfd: str) -> None:
+def main(folder: str, owner_pidfd: str) -> None:
     """Wait for the end of the owner, then clean up after it."""
     owner = select.poll()
     owner.register(int(owner_pidfd), select.POLLIN)
     owner.poll()
-    if end(recorded(folder), mark, _GRACE_S):
+    if end(recorded(folder), os.environ[MARK], _GRACE_S):
         import shutil  # here, since loading it takes as long as all the rest
 
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import start_python
+from railyard.child import MARK, start_python
 from topos.kernel.run_registry import RegisteredRun, clear_dead_runs
 from topos.kernel.run_watcher import Entry, Process, family, recorded, started_by
 
@@ -117,6 +117,13 @@ def test_a_family_are_descendants_and_sessions_of_what_is_known() -> None:
     assert {process.pid for process in family(table, [], [Process(7, 107)])} == {7, 8}
 
 
+def test_the_mark_of_a_run_is_on_no_command_line(tmp_path: Path) -> None:
+    with RegisteredRun.open(tmp_path) as run:
+        assert run._watcher is not None
+        command = " ".join(map(str, run._watcher.args))  # type: ignore[arg-type]
+    assert run.id in command and MARK not in command, "every user can read it"
+
+
 def test_what_carries_the_mark_of_a_run_ends_with_it_and_nothing_else_does(tmp_path: Path) -> None:
     with RegisteredRun.open(tmp_path) as run, RegisteredRun.open(tmp_path) as other:
         command = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -138,11 +145,11 @@ def test_neither_this_process_nor_its_parents_are_ever_taken_for_children() -> N
 
 # ---- the watcher -------------------------------------------------------------------------------------------------
 
-WAITS = "print(os.getpid(), flush=True); time.sleep(60)"
+WAITS = "os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"  # in one piece: four processes write here
 OWNER = f"""
 import os, subprocess, sys
 from pathlib import Path
-from railyard.child import start_python
+from railyard.child import MARK, start_python
 from topos.kernel.run_registry import RegisteredRun
 
 def python(code, *more, **options):
