@@ -22,14 +22,21 @@ def invoker(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
 
 
 def hand_over(made: Path | int) -> None:
-    """Give a file or folder that this process has made to the caller of sudo: a path, or an open descriptor."""
+    """Give what this process has made to the caller of sudo: the path of a folder, or an open descriptor.
+
+    Nothing but a folder is given away by its path, so not a file that another user has put in its place.
+    """
     owner = invoker()
     if owner is None:
         return
     if isinstance(made, int):
         os.fchown(made, *owner)
-    else:
-        os.chown(made, *owner, follow_symlinks=False)
+        return
+    folder = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchown(folder, *owner)
+    finally:
+        os.close(folder)
 
 
 def make_folder(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from measure.results.manifest import MARK
 from railyard.errors import ConfigError
-from railyard.ownership import hand_over, make_folder
+from railyard.ownership import hand_over, invoker, make_folder
 
 MANIFEST = "manifest.json"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
@@ -39,8 +39,8 @@ class FolderLock:
     def claim(folder: Path) -> FolderLock:
         """Make ``folder``, or take an empty one, and lock it.
 
-        Raises ``ConfigError`` (key ``out``) for a folder that is not empty or in use, for a file, and for a place where
-        no folder can be made.
+        Raises ``ConfigError`` (key ``out``) for a folder that is not empty, in use or, under sudo, of a third user, for
+        a file, and for a place where no folder can be made.
         """
         check_folder(folder)
         lock = FolderLock(-1, [])
@@ -49,6 +49,7 @@ class FolderLock:
             lock._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             check_folder(folder, locked=True)
+            _check_owner(folder, os.fstat(lock._fd).st_uid)
         except OSError as error:
             lock.abandon()
             if error.errno in _BUSY and is_locked(folder):
@@ -139,6 +140,16 @@ def not_writable(folder: Path, error: OSError) -> ConfigError:
     """The error for a results folder that cannot be made or written."""
     place = error.filename or folder
     return ConfigError(f"{place} cannot be written ({error.strerror}); name another folder", key="out")
+
+
+def _check_owner(folder: Path, owner: int) -> None:
+    """Raise ``ConfigError`` (key ``out``) for the folder of a user who is neither root nor the caller of sudo.
+
+    That user could put links in it, by which root would write elsewhere.
+    """
+    caller = invoker()
+    if caller is not None and owner not in (0, caller[0]):
+        raise ConfigError(f"{folder} belongs to user {owner}; name a folder of your own", key="out")
 
 
 def _in_use(folder: Path) -> str:

@@ -24,12 +24,23 @@ def test_only_root_can_give_files_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_new_folder_is_handed_over_and_no_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Path] = []
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    given: list[str] = []
     monkeypatch.setattr(ownership, "invoker", lambda: (1000, 1000))
-    monkeypatch.setattr(os, "chown", lambda path, *_, follow_symlinks: given.append(path))
+    monkeypatch.setattr(os, "fchown", lambda fd, *_: given.append(os.readlink(f"/proc/self/fd/{fd}")))
     ownership.make_folder(tmp_path / "a" / "b")
-    assert given == [tmp_path / "a", tmp_path / "a" / "b"]
+    assert given == [str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+
+@pytest.mark.parametrize("put", ["file", "link"])
+def test_what_was_put_in_the_place_of_a_folder_is_not_given_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(ownership, "invoker", lambda: (1000, 1000))
+    monkeypatch.setattr(os, "fchown", lambda fd, *_: pytest.fail("given away"))
+    with pytest.raises(NotADirectoryError):
+        ownership.hand_over(tmp_path / put)
 
 
 def test_a_file_that_was_there_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,22 @@ def test_the_lock_of_a_killed_run_is_free(make_point: Any, tmp_path: Path) -> No
         check_folder(folder)
 
 
+def test_under_sudo_the_folder_of_a_third_user_is_refused(
+    make_point: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, 12345, -1)
+    owner = folder.stat().st_uid
+    monkeypatch.setattr("measure.results.folder.invoker", lambda: (owner + 1, 1))
+    with pytest.raises(ConfigError, match=rf"out belongs to user {owner}; name a folder of your own"):
+        Results.create(folder, _manifest(make_point()))
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr("measure.results.folder.invoker", lambda: (owner, 1))
+    Results.create(folder, _manifest(make_point())).free()
+
+
 def test_names_of_one_second_differ(tmp_path: Path) -> None:
     names = {new_folder(tmp_path / "results", "rails").name for _ in range(5)}
     assert len(names) == 5 and all(name.startswith("rails-2") for name in names)
