@@ -33,7 +33,7 @@ from measure.metrics.point import Point
 from measure.model.prediction import Prediction
 from measure.results.results import CAPTURES
 from measure.results.row import ResultRow, Row
-from railyard.ownership import hand_over, make_folder
+from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.signals import held_back
 from railyard.timeline import Event
@@ -216,4 +216,3 @@ class Runner:
         interfaces = [p.interface for rail in point.plan.network("rail") for p in rail.ports]
         path = folder / f"{point.number:03d}-{point.mode}.pcapng"
         write_pcapng(path, captured.packets, comments, interfaces=interfaces)
-        hand_over(path)

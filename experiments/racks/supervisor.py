@@ -21,7 +21,7 @@ from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
-from railyard.ownership import hand_over, make_folder
+from railyard.ownership import make_folder, naming, open_binary
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
@@ -307,8 +307,9 @@ class JobSupervisor:
         make_folder(folder)
         for file in Path(self._context.disk(living[0])).iterdir():
             if f"{self.last_checkpoint:08d}" in file.name:
-                kept = Path(shutil.copyfile(file, folder / f"{self.spec.name}-{file.name}"))
-                hand_over(kept)
+                kept = folder / f"{self.spec.name}-{file.name}"
+                with file.open("rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
+                    shutil.copyfileobj(checkpoint, copy)
                 return kept
         return None
 

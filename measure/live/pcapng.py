@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from measure.live.packets import Packet
+from railyard.ownership import naming, open_binary
 
 _ETHERNET = 1
 _INBOUND, _OUTBOUND = 1, 2
@@ -40,8 +42,8 @@ def write_pcapng(
             for name in names:
                 self._write_block_idb(linktype=_ETHERNET, ifname=name.encode())
 
-    writer: Any = Writer(str(path))
-    with writer as out:
+    make: Any = Writer  # of a descriptor, which it closes, in the place of a name
+    with naming(path), open_binary(path, "wb") as file, make(os.dup(file.fileno())) as out:
         out.linktype = _ETHERNET
         out.write_header(None)
         for packet, lines in sorted(zip(packets, comments_of, strict=True), key=lambda pair: pair[0].t_ns):

@@ -228,6 +228,12 @@ def test_nobody_stands_in(rack: Rack, tmp_path: Path) -> None:
         rack.context.dead.add(rank)
     assert job.state == "stranded" and job.over and "cannot be replaced" in job.reason
     assert rack.team.stopped and len(rack.teams) == 1
+    (tmp_path / "kept").mkdir()
+    link = tmp_path / "kept" / "A-checkpoint-00000002"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="A-checkpoint-00000002"):  # not followed by root
+        job.keep_checkpoint(tmp_path / "kept")
+    link.unlink()
     kept = job.keep_checkpoint(tmp_path / "kept")
     assert kept == tmp_path / "kept" / "A-checkpoint-00000002" and kept.read_text() == "state"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scapy.utils import RawPcapNgReader
 
 from measure.live.packets import Packet
@@ -74,3 +75,10 @@ def test_scapy_is_not_imported_before_a_file_is_written() -> None:
         "import sys, measure.live.pcapng, measure.live.annotation, measure.live.capture; print('scapy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "packets.pcapng").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Too many levels"):
+        write_pcapng(tmp_path / "packets.pcapng", PACKETS)
+    assert not (tmp_path / "elsewhere").exists()
