@@ -162,7 +162,7 @@ python("os.fork() and os._exit(0); os.setsid(); ", env={{**os.environ, **run.env
 start_python("a_stopped_child")
 sys.stdin.read()
 """
-STOPPED = "import os, signal; print(os.getpid(), flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+STOPPED = "import os, signal; os.write(1, b'%d\\n' % os.getpid()); os.kill(os.getpid(), signal.SIGSTOP)"
 
 
 def test_the_watcher_ends_whatever_a_killed_run_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
