@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from types import FrameType
 from typing import Any
 
@@ -31,7 +30,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 def hang(number: int, frame: FrameType | None) -> None:
     """Never return to the loop, which runs in the main thread, as signal handlers do."""
     while True:
-        time.sleep(0.01)
+        signal.pause()
 
 
 if __name__ == "__main__":

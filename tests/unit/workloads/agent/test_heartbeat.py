@@ -13,7 +13,7 @@ from fake_clock import FakeClock
 
 from railyard.errors import ControlError
 from workloads.agent import heartbeat
-from workloads.agent.heartbeat import Heartbeat
+from workloads.agent.heartbeat import Heartbeat, waited_for_core_s
 
 EVERY_S = 0.02
 PATIENCE_S = 30.0
@@ -72,7 +72,8 @@ def test_beats_that_were_missed_are_not_made_up_for(monkeypatch: pytest.MonkeyPa
             return self.is_set()
 
     monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(heartbeat, "threading", SimpleNamespace(Event=Stop, Thread=threading.Thread))
+    namespace = SimpleNamespace(Event=Stop, Thread=threading.Thread, get_native_id=threading.get_native_id)
+    monkeypatch.setattr(heartbeat, "threading", namespace)
     made: list[Heartbeat] = []
     beats: list[float] = []
     ready, done = threading.Event(), threading.Event()
@@ -105,7 +106,8 @@ def test_it_ends_with_the_controller() -> None:
     assert len(beats.times) == 1
 
 
-def test_it_asks_the_loop_and_tells_how_often_that_has_answered() -> None:
+def test_it_asks_the_loop_and_tells_how_often_that_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "waited_for_core_s", lambda thread: 0.0)
     told: list[int] = []
     changed = threading.Condition()
 
@@ -128,3 +130,40 @@ def test_it_asks_the_loop_and_tells_how_often_that_has_answered() -> None:
     beating.stop()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(beating.fileno())
+
+
+def test_a_loop_that_waited_for_a_core_most_of_the_time_counts_as_one_that_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, waited = FakeClock(0.0), 0.0
+    told: list[int] = []
+    done = threading.Event()
+
+    class Stop(threading.Event):
+        """The fake time passes while it is waited for."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            clock.advance(timeout or 0.0)
+            return done.is_set()
+
+    namespace = SimpleNamespace(Event=Stop, Thread=threading.Thread, get_native_id=lambda: 7)
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(heartbeat, "threading", namespace)
+    monkeypatch.setattr(heartbeat, "waited_for_core_s", lambda thread: waited if thread == 7 else -1.0)
+
+    def beat(answers: int) -> None:
+        nonlocal waited
+        told.append(answers)
+        waited += 0.9 if len(told) in (2, 3) else 0.4
+        if len(told) == 6:
+            done.set()
+
+    beating = Heartbeat(beat, 1.0)
+    assert done.wait(PATIENCE_S)
+    assert told == [0, 0, 1, 2, 2, 2]
+    beating.stop()
+
+
+def test_the_kernel_tells_how_long_a_thread_waited_for_a_core() -> None:
+    assert waited_for_core_s(threading.get_native_id()) >= 0.0
+    assert waited_for_core_s(0) == 0.0, "no such thread"
