@@ -35,6 +35,10 @@ class Missed(Exception):
     """The run was over before the fault was made, so that nothing was tried."""
 
 
+class FailedBefore(Exception):
+    """The run ended with an error, or hung, before a fault was made in it; the text says how."""
+
+
 @dataclass
 class Attempt:
     """One run with a fault; ``goes_on`` says whether the campaign does."""
@@ -51,7 +55,8 @@ class Attempt:
         process = self.launch.start()
         main = Process.of(process.pid)
         if main is None:
-            raise Missed
+            process.wait()
+            raise self._over(process)
         family = Family(main, self.mark)
         try:
             return self._disturb(process, family)
@@ -85,7 +90,10 @@ class Attempt:
         return self._with_others(found, family)
 
     def _await_phase(self, process: subprocess.Popen[bytes], observer: Observer) -> None:
-        """Wait until the run is in the phase of the fault and has the process; ``Missed`` if it ends before."""
+        """Wait until the run is in the phase of the fault and has the process.
+
+        ``Missed`` if it ends before, ``FailedBefore`` if that is not the end of a run that nothing disturbs.
+        """
         place, end = self.fault.place, time.monotonic() + HANG_S
         role = place.process or "controller"
         while process.poll() is None and time.monotonic() < end and self.goes_on():
@@ -93,7 +101,14 @@ class Attempt:
                 acts.wait_while(lambda: process.poll() is None, self.fault.after_s)
                 return
             time.sleep(_POLL_S)
-        raise Missed
+        raise self._over(process)
+
+    def _over(self, process: subprocess.Popen[bytes]) -> Exception:
+        """What to raise for a run that has ended, or hangs, before the fault was made."""
+        if not self.goes_on() or process.poll() in RAN or self.fault.place.kind in ("resource", "start"):
+            return Missed()
+        how = f"hung for {HANG_S:.0f} s" if process.returncode is None else f"ended with status {process.returncode}"
+        return FailedBefore(f"{how} before the fault was made")
 
     def _make(self, process: subprocess.Popen[bytes], family: Family) -> None:
         """Make the fault; ``Missed`` if what it hits has ended."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from experiments.faults.acts import NotPossible
-from experiments.faults.attempt import Attempt, Missed
+from experiments.faults.attempt import Attempt, FailedBefore, Missed
 from experiments.faults.bystander import Bystander
 from experiments.faults.fault import Fault
 from experiments.faults.launch import prepared
@@ -65,6 +65,9 @@ class Campaign:
                 return row
             except Missed:
                 shutil.rmtree(folder)
+            except FailedBefore as failed:
+                row.ok, row.wrong = False, [str(failed)]
+                return row
             except NotPossible as missing:
                 row.sentence = f"not possible here: {missing}"
                 shutil.rmtree(folder)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from experiments.experiment import Experiment
 from experiments.faults.fault import chosen
 from experiments.faults.row import FaultRow
-from experiments.faults.soak_row import SoakRow
+from experiments.faults.soak_row import LEAST_POINTS, SoakRow
 from experiments.settings import Option, Settings
 from measure.results.row import Row
 
@@ -34,9 +34,11 @@ class FaultsSettings(Settings):
     soak: int = Field(default=0, ge=0, le=100_000, description="no faults, but one run of so many points")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> FaultsSettings:
+    def _check_soak(self) -> FaultsSettings:
         if self.soak and self.only:
             raise ValueError("soak makes no faults; leave only out")
+        if 0 < self.soak < LEAST_POINTS:
+            raise ValueError(f"soak must have at least {LEAST_POINTS} points, to tell what grows")
         return self
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from experiments.faults import acts
+from experiments.faults.expectation import RAN
 from experiments.faults.launch import launch_in
 from experiments.faults.processes import Family
 from experiments.faults.soak_row import WATCHED, SoakRow
@@ -26,7 +27,7 @@ _LONGEST_POINT_S = 120.0
 def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     """Run ``points`` points, with files in ``folder``, and give a row after each; the run has ended at the end.
 
-    ``MachineError`` if the run ends before its last point.
+    ``MachineError`` if the run ends before its last point, with an error, or not at all.
     """
     mark = token_hex(8)
     launch = launch_in(folder / "soak", mark)
@@ -41,6 +42,7 @@ def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     family = Family(main, mark)
     try:
         yield from _rows(process, family, launch.out, points)
+        await_end(process, points, _LONGEST_POINT_S)
     finally:
         acts.end(family)
         process.wait()
@@ -59,6 +61,16 @@ def _rows(process: subprocess.Popen[bytes], family: Family, out: Path, points: i
             last = said[-1] if said else "it said nothing"
             raise MachineError(f"the run of {points} points ended after {seen}: {last}")
         time.sleep(_POLL_S)
+
+
+def await_end(process: subprocess.Popen[bytes], points: int, longest_s: float) -> None:
+    """Wait for the end of a run all of whose points are measured; ``MachineError`` for one that is not documented."""
+    try:
+        status = process.wait(longest_s)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"the run of {points} points did not end within {longest_s:g} s of its last point") from None
+    if status not in RAN:
+        raise MachineError(f"the run of {points} points ended with status {status}")
 
 
 def _use(family: Family, observer: Observer, point: int) -> SoakRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from measure.results.row import ResultRow, Row
 WARM_UP = 100
 """Points after which a run must use no more of the machine."""
 FLAT_SHARE = 0.05
+LEAST_POINTS = 3
+"""Points of the shortest run that can be judged: two are after the warm-up, which is at most half of the run."""
 WATCHED = ("main", "controller", "agent launcher", "ovs-vswitchd", "fast path")
 """Processes of a long run whose use of the machine is read after each point."""
 
@@ -51,16 +54,16 @@ class Growth:
 
 
 def growths(rows: Sequence[Row]) -> list[Growth]:
-    """What each process uses after the warm-up and at the end; empty for a run that is too short to tell."""
+    """What each process that was seen uses after the warm-up and at the end; empty for a run too short to tell."""
     rows = sorted(rows, key=lambda row: row["point"])
     warm = rows[min(WARM_UP, len(rows) // 2) :]
     if len(warm) < 2:
         return []
-    found = [
-        _growth(process, what, [(row["point"], row[what].get(process, 0)) for row in warm])
-        for what in ("descriptors", "memory_bytes")
-        for process in WATCHED
-    ]
+    found = []
+    for what, process in product(("descriptors", "memory_bytes"), WATCHED):
+        values = [(row["point"], row[what][process]) for row in warm if process in row[what]]
+        if len(values) > 1:
+            found.append(_growth(process, what, values))
     for what in ("run_folder_bytes", "processes"):
         found.append(_growth("run", what, [(row["point"], row[what]) for row in warm]))
     return found

@@ -15,7 +15,7 @@ left_behind() { # what a check must not leave: processes of the project, interfa
 }
 
 run() { # run NAME
-    local file=$job/checks/$1.sh log=$results/$1.log start=$SECONDS status=0 limit
+    local file=$job/checks/$1.sh log=$results/$1.log start=$SECONDS status=0 limit left
     limit=$(sed -n 's/^# limit: //p' "$file")
     # shellcheck disable=SC2016 # expanded by that shell
     (cd /railyard && timeout --kill-after=30 "$limit" \
@@ -23,7 +23,9 @@ run() { # run NAME
     [ $status != 124 ] || echo "not done within $limit s" >>"$log"
     if [ $status = 0 ] && [ -n "$(left_behind)" ]; then
         sleep 10 # what ends a moment later
-        left_behind >>"$log" && status=left_behind
+        left=$(left_behind)
+        [ -z "$left" ] || status=left_behind
+        echo "$left" >>"$log"
     fi
     if [ $status = 0 ]; then
         say "$(printf 'ok     %-18s %5d s' "$1" $((SECONDS - start)))"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from experiments.faults.expectation import Outcome
@@ -11,11 +13,13 @@ from experiments.faults.experiment import Faults, FaultsSettings
 from experiments.faults.fault import chosen
 from experiments.faults.report import REPORT, failed
 from experiments.faults.row import FaultRow
+from experiments.faults.soak import await_end
 from experiments.faults.soak_row import SoakRow, growths
 from experiments.faults.victims import victim_of
 from experiments.report import show
 from measure.results.results import plain
 from measure.results.row import Row
+from railyard.errors import MachineError
 
 
 def campaign() -> list[Row]:
@@ -77,3 +81,28 @@ def test_what_grows_in_a_long_run_is_found() -> None:
     assert abs(grown.per_point - 5e4) < 4e3
     assert "use of the machine in 400 points" in printed(growing)
     assert growths(soak(0.0, points=2)) == []
+
+
+def test_a_process_that_was_not_seen_is_not_called_flat_and_one_that_was_missed_once_has_not_shrunk() -> None:
+    rows = soak(0.0, points=3)
+    rows[-1] = {**rows[-1], "memory_bytes": {}}
+    assert {each.process for each in growths(rows)} == {"main", "run"} and not failed(rows)
+    for points in (1, 2):
+        assert growths(soak(0.0, points)) == []
+        with pytest.raises(ValueError, match="at least 3 points"):
+            FaultsSettings(soak=points)
+    assert growths(soak(0.0, points=FaultsSettings(soak=3).soak))
+
+
+@pytest.mark.parametrize(("script", "says"), [("exit 3", "ended with status 3"), ("exec sleep 60", "did not end")])
+def test_a_long_run_that_does_not_end_well_after_its_last_point_is_an_error(script: str, says: str) -> None:
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        with pytest.raises(MachineError, match=f"the run of 7 points {says}"):
+            await_end(process, 7, 10.0 if "exit" in script else 0.05)
+        process.kill()
+
+
+@pytest.mark.parametrize("status", [0, 8])
+def test_a_long_run_may_end_faithful_or_not(status: int) -> None:
+    with subprocess.Popen(["sh", "-c", f"exit {status}"]) as process:
+        await_end(process, 7, 10.0)

@@ -1,0 +1,34 @@
+"""An attempt whose run ends by itself before the fault is made: what counts as tried, and what as a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.faults import attempt
+from experiments.faults.attempt import Attempt, FailedBefore, Missed
+from experiments.faults.fault import Fault, Place
+from experiments.faults.launch import launch_in
+from experiments.faults.victims import CIRCUITS
+
+
+@pytest.mark.parametrize(
+    ("command", "goes_on", "error", "says"),
+    [
+        ("exit 0", True, Missed, "^$"),
+        ("exit 8", True, Missed, "^$"),
+        ("exit 3", True, FailedBefore, "ended with status 3 before the fault was made"),
+        ("exit 3", False, Missed, "^$"),
+        ("exec sleep 60", True, FailedBefore, "hung for 1 s before the fault was made"),
+    ],
+)
+def test_a_run_that_fails_by_itself_is_not_a_fault_that_was_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, goes_on: bool, error: type[Exception], says: str
+) -> None:
+    monkeypatch.setattr(attempt, "HANG_S", 0.6)
+    launch = launch_in(tmp_path / "run", "a mark of this test")
+    launch.command = ["sh", "-c", command]
+    fault = Fault(0, 1, Place("signal", "controller", "KILL", "step"))
+    with pytest.raises(error, match=says):
+        Attempt(fault, launch, CIRCUITS, "a mark of this test", lambda: goes_on).run()
