@@ -23,6 +23,8 @@ _MODULES = {
     "topos.kernel.run_watcher": "watcher",
 }
 """Modules of the processes of a run, and what those are called."""
+_EARLIER = ("", "agent launcher")
+"""What a process seems to be at first: its program has not started, or it is an agent that has no name of its own."""
 
 
 def role_of(comm: str, arguments: list[str]) -> str:
@@ -137,7 +139,7 @@ class Family:
             process = Process.of(pid)
             if process is None or (pid == self.main.pid and process != self.main):
                 continue
-            if not self.seen.get(process):  # a process gets its name only when its program starts
+            if self.seen.get(process, "") in _EARLIER:
                 self.seen[process] = "main" if process == self.main else role(pid)
                 if self.seen[process] in _MODULES.values() and self.seen[process] != "watcher":
                     self.paths[process] = _path_of(pid)

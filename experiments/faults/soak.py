@@ -27,11 +27,12 @@ _LONGEST_POINT_S = 120.0
 def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     """Run ``points`` points, with files in ``folder``, and give a row after each; the run has ended at the end.
 
+    One more point follows, since what is read after the last one is that of a run that is ending.
     ``MachineError`` if the run ends before its last point, with an error, or not at all.
     """
     mark = token_hex(8)
     launch = launch_in(folder / "soak", mark)
-    sizes = ",".join(str(1024 + 4 * number) for number in range(points))
+    sizes = ",".join(str(1024 + 4 * number) for number in range(points + 1))
     launch.command = launch.railyard(
         *("run", "collective", "--ranks", "2", "--fabric", "ocs", "--iterations", "1"),
         *("--sizes", sizes, "--out", str(launch.out)),
@@ -49,7 +50,7 @@ def soak(points: int, folder: Path) -> Iterator[SoakRow]:
 
 
 def _rows(process: subprocess.Popen[bytes], family: Family, out: Path, points: int) -> Iterator[SoakRow]:
-    observer = Observer(family, REGISTRY, out, points)
+    observer = Observer(family, REGISTRY, out, points + 1)
     seen, end = 0, time.monotonic() + _LONGEST_POINT_S
     while seen < points:
         rows = row_count(out)
@@ -64,11 +65,11 @@ def _rows(process: subprocess.Popen[bytes], family: Family, out: Path, points: i
 
 
 def await_end(process: subprocess.Popen[bytes], points: int, longest_s: float) -> None:
-    """Wait for the end of a run all of whose points are measured; ``MachineError`` for one that is not documented."""
+    """Wait for the end of a run whose ``points`` points have been watched; ``MachineError`` unless it ends well."""
     try:
         status = process.wait(longest_s)
     except subprocess.TimeoutExpired:
-        raise MachineError(f"the run of {points} points did not end within {longest_s:g} s of its last point") from None
+        raise MachineError(f"the run of {points} points did not end within {longest_s:g} s") from None
     if status not in RAN:
         raise MachineError(f"the run of {points} points ended with status {status}")
 

@@ -58,3 +58,23 @@ def test_an_orphan_is_found_by_its_mark(orphan: tuple[Process, str]) -> None:
         family.look_everywhere()
     assert process in family.alive() and me in family.alive("main")
     assert me not in family.alive("agent")
+
+
+def test_an_agent_is_one_as_soon_as_it_has_its_name_though_it_was_seen_before() -> None:
+    code = "import ctypes; input(); ctypes.CDLL(None).prctl(15, b'railyard-g3'); print(1, flush=True); input()"
+    command = [sys.executable, "-c", code, "workloads.agent.launcher_server"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdin is not None and agent.stdout is not None
+        process, me = Process.of(agent.pid), Process.of(os.getpid())
+        assert process is not None and me is not None
+        family = Family(me, "no mark")
+        end = time.monotonic() + 10.0
+        while not family.alive("agent launcher") and time.monotonic() < end:  # its program may not have started yet
+            family.look()
+        assert family.alive("agent launcher") == [process]
+        agent.stdin.write(b"\n")
+        agent.stdin.flush()
+        assert agent.stdout.readline() == b"1\n"
+        family.look()
+        assert family.alive("agent") == [process] and not family.alive("agent launcher")
+        agent.kill()
