@@ -94,7 +94,9 @@ class Fault:
 
 
 def _round(amount: float) -> str:
-    return f"{amount / 1e6:.2g}M" if amount >= 1e6 else f"{amount / 1e3:.0f}k" if amount >= 1e3 else f"{amount:.0f}"
+    if amount >= 1e6:
+        return f"{amount / 1e6:.1f}M" if amount < 1e7 else f"{amount / 1e6:.0f}M"
+    return f"{amount / 1e3:.0f}k" if amount >= 1e3 else f"{amount:.0f}"
 
 
 def signal_places() -> list[Place]:

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import islice
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from experiments.faults.fault import (
     LIVES,
     PHASES,
     SIGNALS,
+    Fault,
+    Place,
     chosen,
     control_places,
     evenly,
@@ -68,3 +71,10 @@ def test_amounts_are_within_their_bounds_and_in_words() -> None:
     assert says["results disk"].startswith("results disk ")
     assert says["stall"].startswith("stall ") and says["stall"].endswith(" s")
     assert any(text == "KILL main" for text in (fault.says for fault in chosen(1, 400)))
+
+
+@pytest.mark.parametrize(
+    ("amount", "says"), [(64.0, "64"), (65_536.0, "66k"), (1.44e6, "1.4M"), (9.9e6, "9.9M"), (382e6, "382M")]
+)
+def test_amounts_are_said_without_exponents(amount: float, says: str) -> None:
+    assert Fault(0, 1, Place("resource", "", "memory", "bring-up"), amount=amount).says == f"memory {says}"
