@@ -156,7 +156,7 @@ class Record:
         revise(self._typed)
         kinds = dict.fromkeys((*self._experiment.rows, *map(type, self._typed)))
         names = dict.fromkeys(name for kind in kinds for name in columns(kind))
-        self.results.write_rows(self.rows, list(names))
+        self.results.write_rows((row.to_json() for row in self._typed), list(names))
 
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder.

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -102,14 +103,19 @@ class Results:
                 os.ftruncate(out.fileno(), before)
                 raise
 
-    def write_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``."""
-        rows = plain(list(rows))
-        self.write(SUMMARY, json.dumps(rows, indent=2) + "\n")
+    def write_rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``.
+
+        The rows are taken one by one, since a long run has thousands of them.
+        """
+        texts: list[str] = []
         text = io.StringIO(newline="")
         table = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         table.writeheader()
-        table.writerows(rows)
+        for row in map(plain, rows):
+            texts.append(textwrap.indent(json.dumps(row, indent=2), "  "))
+            table.writerow(row)
+        self.write(SUMMARY, "[\n" + ",\n".join(texts) + "\n]\n" if texts else "[]\n")
         self.write(TABLE, text.getvalue())
 
     def write(self, name: str, content: str | bytes) -> Path:

@@ -130,7 +130,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             ports = sum(len(switch.intfList()) for switch in self.switches)
             allow_open_files(files_of(len(self.hosts), ports), f"a fabric of {len(self.hosts)} hosts")
             self._undo.callback(self.yard.stop)
-            self._begin_offload()
+            self._begin_offload(ports)
             self.yard.start()
             self._make_hosts()
             self._make_links()
@@ -146,25 +146,18 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise
         self._running = True
 
-    def _begin_offload(self) -> None:
-        """Start the process of the fast path."""
-        ports = sum(len(switch.intfList()) for switch in self.switches)
+    def _begin_offload(self, ports: int) -> None:
+        """Start the process of the fast path, for switches with this many ports together."""
         if self.datapath == "ovs" or not ports:
             self.datapath = "ovs"
             return
         self.yard.own_dir = self.run.path / "ovs"
         self.yard.own_dir.mkdir(mode=0o700, exist_ok=True)
-        check_path(self.yard.own_dir, [switch.name for switch in self.switches])
-        self._offload = Offload(
-            self.yard.netns_fd,
-            self.run.path,
-            self.yard.own_dir,
-            [switch.name for switch in self.switches],
-            self.datapath,
-            self.openflow,
-            ports=ports,
-            flows=2 * (ports + len(self.hosts) * len(self.switches)),
-        )
+        names = [switch.name for switch in self.switches]
+        check_path(self.yard.own_dir, names)
+        places = self.yard.netns_fd, self.run.path, self.yard.own_dir
+        flows = 2 * (ports + len(self.hosts) * len(self.switches))
+        self._offload = Offload(*places, names, self.datapath, self.openflow, ports=ports, flows=flows)
         self._undo.callback(self._offload.close)
         self._offload.begin()
 

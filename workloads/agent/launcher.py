@@ -145,8 +145,14 @@ class AgentLauncher:
         if not data:
             raise AgentError("the process that starts the agents is gone")
         message = json.loads(data)
-        self._teams[message["team"]].update(message)
+        team = self._teams.get(message["team"])
+        if team is not None:  # one that was stopped and is gone may leave last messages
+            team.update(message)
         return True
+
+    def forget(self, number: int) -> None:
+        """Keep nothing more of a team whose agents have all exited."""
+        self._teams.pop(number, None)
 
     def close(self) -> None:
         """Stop all agents and the launcher process."""
@@ -304,6 +310,8 @@ class AgentTeam:
         end = time.monotonic() + _STOP_S
         while not self.gone and self._launcher.listen(end - time.monotonic()):
             continue
+        if self.gone:
+            self._launcher.forget(self._number)
 
 
 def _signal_name(number: int) -> str:

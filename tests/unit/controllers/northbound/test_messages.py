@@ -61,9 +61,9 @@ def test_what_is_not_said_has_its_default() -> None:
         ({"slot_s": "1"}, "cycle.slot_s: must be a number, not '1'"),
         ({"slot_s": True}, "cycle.slot_s: must be a number, not True"),
         ({"slot_s": -1}, "cycle.slot_s: must be at least 0, not -1"),
-        ({"slot_s": float("nan")}, "cycle.slot_s: input should be a finite number, not nan"),
-        ({"slot_s": float("inf")}, "cycle.slot_s: input should be a finite number, not inf"),
-        ({"slot_s": 10**400}, r"cycle.slot_s: input should be a finite number, not 10{99}\.\.\.$"),
+        ({"slot_s": float("nan")}, "cycle.slot_s: must be a finite number, not nan"),
+        ({"slot_s": float("inf")}, "cycle.slot_s: must be a finite number, not inf"),
+        ({"slot_s": 10**400}, r"cycle.slot_s: must be a finite number, not one of more than 100 digits"),
         ({"slot_s": 0, "guard_s": 0.002}, "a slot of 0 ms leaves no time beside a guard time of 2 ms; make it longer"),
         ({"slot_s": 0.01, "guard_s": 0.01}, "a slot of 10 ms leaves no time beside a guard time of 10 ms"),
         ({"guard_s": -0.1}, "cycle.guard_s: must be at least 0, not -0.1"),
@@ -75,7 +75,7 @@ def test_what_is_not_said_has_its_default() -> None:
         ({"demand": [[0, "1"], [1, 0]]}, "cycle.demand.0.1: must be a number, not '1'"),
         ({"demand": [[0, True], [1, 0]]}, "cycle.demand.0.1: must be a number, not True"),
         ({"demand": [[0, None], [1, 0]]}, "cycle.demand.0.1: must be a number, not None"),
-        ({"demand": [[0, 10**400], [1, 0]]}, "cycle.demand.0.1: input should be a finite number, not 1000"),
+        ({"demand": [[0, 10**400], [1, 0]]}, "cycle.demand.0.1: must be a finite number, not one of more"),
     ],
 )
 def test_a_wrong_cycle_is_a_sentence(value: object, reason: str) -> None:
