@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from railyard.ownership import naming, open_text
 
@@ -138,7 +138,10 @@ class Event:
         t, source, kind = float(data.pop("t")), data.pop("source"), data.pop("kind")
         if "life" in data:
             data["incarnation"] = data.pop("life")
-        return Event(t, source, OLD_KINDS.get(kind, kind), data.pop("end", None), data)
+        end = data.pop("end", None)
+        if not isinstance(source, str) or not isinstance(kind, str):
+            raise TypeError("the source and the kind of an event are text")
+        return Event(t, cast(Source, source), OLD_KINDS.get(kind, kind), None if end is None else float(end), data)
 
 
 def events_in(lines: Iterable[str]) -> list[Event]:

@@ -48,6 +48,7 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    _open_closed_streams()
     os.environ["PATH"] = safe_path()
     stop_on_signals()
     try:
@@ -67,6 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = from_os_error(error)
         _say(str(found))
         return found.exit_status
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for standard streams that were closed: no file of a run may get their descriptors."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "r" if name == "stdin" else "w")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _say(sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
 from measure.results.results import Results
-from railyard.errors import PARTIAL_EXIT_STATUS
+from railyard import __version__
+from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,9 +29,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
     results = Results.open(options.results)
+    try:
+        return _plot(results, options)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ConfigError(
+            f"{results.folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); "
+            "use the version that wrote it, or run it again",
+            key="results",
+        ) from error
+
+
+def _plot(results: Results, options: argparse.Namespace) -> int:
     kind = find(options.experiment) if options.experiment else kind_of(results)
     recorded = read_folder(results)
-    written = redraw(options.results, kind, recorded)
+    written = redraw(results.folder, kind, recorded)
     settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))

@@ -16,6 +16,9 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 
+WRONG: tuple[dict[str, Any], ...] = ({"source": {}}, {"kind": 7}, {"end": "x"})
+SENSELESS = "".join(f"{json.dumps({'t': 1, 'source': 'run', 'kind': 'point', 'end': 2} | wrong)}\n" for wrong in WRONG)
+
 
 def _manifest(point: Any) -> dict[str, Any]:
     return build_manifest(
@@ -120,8 +123,8 @@ def test_events_that_a_killed_run_left_are_read_once(make_point: Any, tmp_path: 
     folder = tmp_path / RUNNING / "point1"
     folder.mkdir(parents=True)
     write_events(folder / "g0.jsonl", [saved, lost])
-    (folder / "g1.jsonl").write_text('\x00\x00\n[1]\n{"t": "x"}\n' + "[" * 100_000 + "\n")
-    assert Results.open(tmp_path).events() == [saved, lost, Event(2.0, "run", "cut", None, {"lines": 4})]
+    (folder / "g1.jsonl").write_text('\x00\x00\n[1]\n{"t": "x"}\n' + SENSELESS + "[" * 100_000 + "\n")
+    assert Results.open(tmp_path).events() == [saved, lost, Event(2.0, "run", "cut", None, {"lines": 7})]
 
 
 def test_a_write_that_fails_leaves_the_old_file(
