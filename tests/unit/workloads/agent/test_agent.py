@@ -70,6 +70,10 @@ class Running:
     def go(self) -> float:
         """Wait until it is ready and start the first step; when that begins."""
         self.hears("ready")
+        return self.begin()
+
+    def begin(self) -> float:
+        """Start the first step of an agent that is ready; when that begins."""
         at = time.monotonic()
         self.tell({"go": at})
         return at
@@ -108,6 +112,13 @@ class Running:
     def events(self, kind: str) -> list[Event]:
         path = Path(self.config.events)
         return [event for event in read_events(path) if event.kind == kind] if path.exists() else []
+
+
+def go(agents: list[Running]) -> list[float]:
+    """Start the first step of agents that call each other, once all of them listen; when it begins."""
+    for agent in agents:
+        agent.hears("ready")
+    return [agent.begin() for agent in agents]
 
 
 class Controller:
@@ -355,8 +366,7 @@ def test_an_agent_that_has_ended_leaves_its_port_to_the_next(run: Run) -> None:
 @pytest.mark.parametrize("n", [2, 3])
 def test_agents_sum_their_numbers_and_verify_them_in_every_step(run: Run, n: int) -> None:
     agents = [run(ring(n), rank, steps=3) for rank in range(n)]
-    for agent in agents:
-        agent.go()
+    go(agents)
     for agent in agents:
         agent.hears("done")
     for agent in agents:
@@ -370,7 +380,7 @@ def test_a_collective_waits_for_the_last_of_its_ranks(run: Run) -> None:
     ranks = [(Compute(0, "work", seconds), op) for seconds in (0.001, SOON_S)]
     made = program(ranks, Group("world", "dp", (0, 1)))
     agents = [run(made, rank) for rank in (0, 1)]
-    begins = [agent.go() for agent in agents]
+    begins = go(agents)
     for agent in agents:
         agent.hears("done")
     (early,), (late,) = (agent.events("communicate") for agent in agents)
@@ -445,8 +455,7 @@ def member(run: Run, tmp_path: Path, rank: int = 0, **options: Any) -> Running:
 
 def test_members_of_a_job_tell_the_checksum_of_their_state_after_each_step(run: Run, tmp_path: Path) -> None:
     agents = [member(run, tmp_path, rank, steps=2) for rank in (0, 1)]
-    for agent in agents:
-        agent.go()
+    go(agents)
     for agent in agents:
         agent.hears("done")
     told = [[(m["state"], m["checksum"]) for m in agent.said if "state" in m] for agent in agents]
