@@ -64,6 +64,7 @@ class ControllerCore:
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
         self._notes: list[Note] = []
+        self._recording = threading.Lock()
         self.on_darken: Callable[[Darken], None] = lambda darken: None
         self.reconnect: Callable[[str, Callable[[], bool]], None] = lambda switch, needed: None
 
@@ -195,21 +196,28 @@ class ControllerCore:
             now = self._clock()
             self._execute(decide(now), now)
             answers, pending_replies.answers = pending_replies.answers, []
-            notes, self._notes = self._notes, []
+            job_ends = any(note.kind == "finished" for note in self._notes)
             away, self._away = self._away, []
             if self._on_ready is not None and self.datapaths.complete:
                 ready, self._on_ready = self._on_ready, None
-        ended = [note for note in notes if note.kind == "finished"]
-        for note in notes if ended else ():  # the requester reads the events of the job when it has the answer
-            self._record(note.event())
+        if job_ends:  # the requester reads the events of the job when it has the answer
+            self._record_notes()
         for (requester, request_id), answer in answers:
             requester.answer(request_id, answer)
         for name, needed in away:
             self.reconnect(name, needed)
-        for note in notes if not ended else ():
-            self._record(note.event())
+        if self._notes:
+            self._record_notes()
         if ready is not None:
             ready()
+
+    def _record_notes(self) -> None:
+        """Record the events so far, of all threads and in their order, outside of the core's lock."""
+        with self._recording:
+            with self._lock:
+                notes, self._notes = self._notes, []
+            for note in notes:
+                self._record(note.event())
 
     def _execute(self, actions: Iterable[Action], now: float) -> None:
         queue = list(actions)

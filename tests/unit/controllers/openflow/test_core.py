@@ -17,6 +17,7 @@ from core_world import World
 from fabric_plans import pipeline_groups, rail_plan
 from fake_clock import RunningClock
 
+from controllers.engine.actions import Note
 from controllers.engine.jobs import Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
@@ -25,6 +26,7 @@ from controllers.openflow.datapaths import Datapath
 from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError, MachineError
 from railyard.protocol import encode
+from railyard.timeline import Event
 
 
 @pytest.fixture
@@ -56,6 +58,32 @@ def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
     assert 0.045 < event.seconds < 1, "the upper bound leaves room for a busy machine"
     dropped = [e for e in world.events if e.kind == "dropped"]
     assert [(e["rail"], e["packets"], e["bytes"], e["during"]) for e in dropped] == [("rail0", 20, 2000, 2)]
+
+
+def test_whoever_is_told_that_a_job_is_over_finds_all_its_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.register()
+    recorded: list[str] = []
+    found: list[list[str]] = []
+    writing, go_on = threading.Event(), threading.Event()
+
+    def record(event: Event) -> None:
+        if event.kind == "slow":
+            writing.set()
+            assert go_on.wait(10)
+        recorded.append(event.kind)
+
+    monkeypatch.setattr(world.core, "_record", record)
+    monkeypatch.setattr(world, "answer", lambda request_id, answer: found.append(list(recorded)))
+    other = threading.Thread(target=lambda: world.core._run(lambda now: [Note("slow", now)]))
+    other.start()
+    assert writing.wait(10)
+    end = threading.Thread(target=lambda: world.ask("end", op="finish", job="j"))
+    end.start()
+    end.join(0.1)
+    go_on.set()
+    for thread in (other, end):
+        thread.join(10)
+    assert found == [["slow", "finished"]]
 
 
 def test_a_dark_too_short_to_read_the_ports_twice_is_not_counted(world: World) -> None:
