@@ -17,7 +17,8 @@ from workloads.program import Compute, Program
 
 AgentMode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned"]
 
-_HEARTBEAT_S = 2.0
+_HEARTBEATS_S = 0.4, 2.0
+"""Shortest and longest interval of heartbeats: on a busy machine they may be late by tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ class AgentConfig:
     @property
     def heartbeat_s(self) -> float:
         """Interval of heartbeats to the launcher, in wall-clock seconds, so short that it finds an agent that hangs
-        before the peers of that agent give up.
+        before the peers of that agent give up (where these wait for some seconds).
         """
-        return min(_HEARTBEAT_S, self.ack_timeout_s / 8)
+        shortest, longest = _HEARTBEATS_S
+        return min(longest, max(shortest, self.ack_timeout_s / 8))
 
     @property
     def peer_timeout_s(self) -> float:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 from workloads.agent.config import AgentConfig, configs_from_json, configs_to_json
@@ -40,3 +42,11 @@ def test_a_life_wants_real_numbers() -> None:
 def test_a_peer_may_compute_its_whole_step_before_it_is_lost() -> None:
     config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0, 2.0), PLAN, "e", ack_timeout_s=5)
     assert config.peer_timeout_s == 5 + 2.0 * 1.5
+
+
+@pytest.mark.parametrize(("ack_timeout_s", "heartbeat_s"), [(0.1, 0.4), (1.0, 0.4), (8.0, 1.0), (30.0, 2.0)])
+def test_heartbeats_come_before_peers_give_up_and_not_so_often_that_a_busy_machine_is_late(
+    ack_timeout_s: float, heartbeat_s: float
+) -> None:
+    config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0), PLAN, "e", ack_timeout_s=ack_timeout_s)
+    assert config.heartbeat_s == heartbeat_s
