@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
@@ -26,7 +27,9 @@ class RunProgress:
 
     def say(self, text: str) -> None:
         """Print one line of text on the console of the run."""
-        if self._console is not None:
+        if self._console is None:
+            return
+        with suppress(OSError):  # the terminal is gone, which stops a run by SIGHUP or not at all
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def fabric(self, name: str, datapath: str) -> None:
@@ -55,4 +58,5 @@ class RunProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._bar.stop()
+        with suppress(OSError):
+            self._bar.stop()

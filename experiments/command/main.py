@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("stopped")
         return STOPPED_EXIT_STATUS
     except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except OSError as error:
         found = from_os_error(error)
@@ -80,9 +80,18 @@ def _open_closed_streams() -> None:
 
 
 def _say(sentence: str) -> None:
-    """Write a sentence to standard error, which may be a terminal that is gone."""
+    """Write a sentence to standard error. Where the terminal is gone, it and the rest of the output are dropped."""
     with suppress(OSError):
         print(f"railyard: {sentence}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Drop what standard output still holds: Python would end with an error of its own if it could not write that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

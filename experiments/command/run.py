@@ -203,7 +203,8 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
                 _report(experiment, runner, out, options)
             except Exception as another:  # the error of the run is the one to raise
                 if not (isinstance(error, OSError) and isinstance(another, OSError)):  # else it has the same cause
-                    print(f"railyard: there is no report: {another}", file=sys.stderr)
+                    with suppress(OSError):  # the terminal may be gone
+                        print(f"railyard: there is no report: {another}", file=sys.stderr)
             if isinstance(error, BrokenPipeError):  # which on standard output would mean a reader that has ended
                 raise MachineError("a process of the run closed its end of a pipe; run it again") from error
             raise

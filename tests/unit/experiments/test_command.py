@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -177,3 +178,23 @@ def test_closed_standard_streams_are_no_traceback_and_go_to_no_file(closed: str,
     done = subprocess.run(["sh", "-c", command, sys.executable, opened], cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_stopped_run_whose_terminal_is_gone_ends_as_stopped() -> None:
+    """The terminal hangs up: the bar is still drawn, a report printed, and standard output not empty."""
+    said = "import os, sys; from rich.console import Console; from experiments.command import main as m\n"
+    said += "from experiments.progress import RunProgress\n"
+    said += "def run(rest):\n with RunProgress(Console(force_terminal=True)) as bar:\n  bar.begin('point', 1.0, 2)\n"
+    said += "  print('ready', flush=True); input(); bar.say('x')\n  print('a row', end=''); raise KeyboardInterrupt\n"
+    said += "m._command = lambda name: run; sys.exit(m.main(['x']))"
+    master, terminal = os.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-c", said], cwd=ROOT, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    shown = b""
+    while b"ready" not in shown:
+        shown += os.read(master, 4096)
+    os.close(master)
+    done.communicate(b"\n", timeout=60)
+    assert done.returncode == 130
