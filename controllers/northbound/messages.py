@@ -16,8 +16,9 @@ from railyard.errors import ConfigError
 from railyard.protocol import from_json
 from railyard.validation import Name, Whole, config_error, shortened
 
-RewireDelay = Annotated[float, Field(ge=0, le=600)]
-"""Seconds that the ports of a rewiring by hand are dark; a call over REST waits hardly longer."""
+LONGEST_REWIRING_S = 600.0
+RewireDelay = Annotated[float, Field(ge=0, le=LONGEST_REWIRING_S)]
+"""Seconds that the ports of a rewiring by hand are dark."""
 
 
 class Request(BaseModel):

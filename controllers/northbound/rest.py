@@ -39,13 +39,13 @@ from typing import Any
 import bottle
 
 from controllers.northbound import bodies
-from controllers.northbound.messages import AnyRequest, Circuits, Fault, Jobs, Rewire
+from controllers.northbound.messages import LONGEST_REWIRING_S, AnyRequest, Circuits, Fault, Jobs, Rewire
 from controllers.northbound.rest_server import REFUSED
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.recovery import PATIENCE_S
 from railyard.errors import ConfigError
 
-WAIT_S = PATIENCE_S + 590.0
+WAIT_S = LONGEST_REWIRING_S + 2 * PATIENCE_S
 """How long a call waits for a change (slow switches need minutes)."""
 MOST_CALLS = 32
 """Calls that are served at once."""

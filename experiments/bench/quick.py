@@ -42,7 +42,10 @@ def quick_run(number: int, datapath: str) -> QuickRun:
     with TemporaryDirectory(prefix="railyard-") as folder:
         out = Path(folder) / "results"
         began, before = time.monotonic(), used_by_others_s()
-        status, said = _run([*_RUN, "--datapath", datapath, "--out", str(out)])
+        try:
+            status, said = _run([*_RUN, "--datapath", datapath, "--out", str(out)])
+        except subprocess.TimeoutExpired:
+            raise NotMeasured(f"run.sh --quick did not end within {_LONGEST_S:g} s") from None
         seconds, others_s = time.monotonic() - began, used_by_others_s() - before
         if status not in (0, NOT_FAITHFUL_EXIT_STATUS):
             last = (said.strip().splitlines() or ["it said nothing"])[-1]

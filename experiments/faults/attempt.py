@@ -194,9 +194,12 @@ class Attempt:
     def _plot(self, found: Outcome) -> list[str]:
         """What is wrong with ``railyard plot`` of the results folder."""
         command = [*self.launch.railyard("plot", str(self.launch.out)), *self.victim.plot_arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=self.launch.environment, timeout=_PLOT_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=self.launch.environment, timeout=_PLOT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return [f"plot does not end within {_PLOT_S:g} s"]
         if "Traceback" in done.stderr:
             return ["plot ends with a traceback"]
         if found.status in RAN:

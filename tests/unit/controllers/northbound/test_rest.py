@@ -16,6 +16,8 @@ from fabric_plans import rail_plan
 from fake_clock import RunningClock
 
 from controllers.northbound import rest, rest_server
+from controllers.northbound.messages import LONGEST_REWIRING_S
+from controllers.openflow.recovery import PATIENCE_S
 from railyard.errors import ConfigError
 
 Ask = Callable[..., tuple[int, Any]]
@@ -183,3 +185,7 @@ def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
     assert status == 409 and answer["error"] == "there is no rank 9; the fabric's ranks are 0 to 3"
     status, answer = ask("POST", "/faults", {"rank": 1, "port": 2})
     assert status == 400 and answer["error"] == "port: there is no such key; the keys here are cause, id, job, op, rank"
+
+
+def test_a_call_waits_for_the_longest_change_that_it_may_ask_for() -> None:
+    assert rest.WAIT_S > LONGEST_REWIRING_S + PATIENCE_S

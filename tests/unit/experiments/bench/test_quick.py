@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,12 @@ def test_the_report_says_how_many_runs_were_faithful(monkeypatch: pytest.MonkeyP
     assert len(tables[0].shown(80)) == 7
     findings = list(report.findings(rows, {}))
     assert "run.sh --quick (bpf): 1 of 2 faithful" in findings and "run 2 (bpf): NOT FAITHFUL: slow" in findings
+
+
+def test_a_run_that_does_not_end_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        raise subprocess.TimeoutExpired(list(words), 1800)
+
+    monkeypatch.setattr(quick, "_run", run)
+    (row, whole) = quick.quick_runs(Bed("bpf", repeats=1))
+    assert (row.value, row.why_not) == (None, "run.sh --quick did not end within 1800 s") and not whole.ok

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.faults import attempt
 from experiments.faults.attempt import Attempt, FailedBefore, Missed
+from experiments.faults.expectation import Outcome
 from experiments.faults.fault import Fault, Place
 from experiments.faults.launch import launch_in
 from experiments.faults.victims import CIRCUITS
@@ -32,3 +33,12 @@ def test_a_run_that_fails_by_itself_is_not_a_fault_that_was_missed(
     fault = Fault(0, 1, Place("signal", "controller", "KILL", "step"))
     with pytest.raises(error, match=says):
         Attempt(fault, launch, CIRCUITS, "a mark of this test", lambda: goes_on).run()
+
+
+def test_a_plot_that_does_not_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "_PLOT_S", 0.2)
+    launch = launch_in(tmp_path / "run", "a mark of this test")
+    monkeypatch.setattr(launch, "railyard", lambda *arguments: ["sh", "-c", "exec sleep 60"])
+    fault = Fault(0, 1, Place("signal", "controller", "KILL", "step"))
+    tried = Attempt(fault, launch, CIRCUITS, "a mark of this test", lambda: True)
+    assert tried._plot(Outcome(0, "")) == ["plot does not end within 0.2 s"]
