@@ -109,7 +109,7 @@ Operation = Compute | Collective | Send | Recv
 Communication = Collective | Send | Recv
 
 MOST_RANKS = 4096
-MOST_OPERATIONS = 100_000
+MOST_OPERATIONS = 200_000
 """Largest program, in operations of all ranks together: its check takes a second, and no machine emulates it."""
 
 MessageName = tuple[str, str, int]

@@ -70,7 +70,10 @@ class LauncherChannel:
 
     def receive(self) -> None:
         """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
-        data = self._sock.recv(1 << 16)
+        try:
+            data = self._sock.recv(1 << 16)
+        except ConnectionResetError:  # the launcher ended without reading all that this agent told
+            data = b""
         if not data:
             raise Stopped
         *lines, self._received = (self._received + data).split(b"\n")

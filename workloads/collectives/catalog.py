@@ -64,7 +64,7 @@ def _only_all_to_all(build: Callable[[int], Schedule]) -> Algorithm:
 _SUMS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 _ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce", "gather", "scatter")
 
-MOST_MEMBERS = 256
+MOST_MEMBERS = 512
 """Most members of a collective whose schedule is built."""
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -132,7 +132,7 @@ def schedule(
 
 
 def _most_members(kind: CollectiveKind, algorithm: str) -> int:
-    """Number of members up to which a schedule has at most some 260,000 transfers, which are built in a second.
+    """Number of members up to which a schedule has at most some 520,000 transfers, which are built in two seconds.
 
     Where an all-to-all forwards chunks, transfers grow with the third power of the members.
     """
