@@ -85,7 +85,7 @@ def enter(checkout: Path, arguments: Sequence[str], *, always: bool = False) -> 
     if venv is None or (not inside and os.environ.get(AGAIN) == str(os.getpid())):
         print(not_set_up(checkout, os.environ), file=sys.stderr)
         raise SystemExit(NO_VENV_EXIT_STATUS)
-    # -m and -c would search the working directory first; by an option, since scripts that are started from there on need
+    # -m and -c would search the working directory first. An option, since scripts that are started from there need
     # their own folder, which the environment variable would take from them too
     safe = ["-P"] if always and not (venv / "lib" / "python3.10").is_dir() else []
     argv, environ = command(venv, [*safe, *arguments], os.environ)
