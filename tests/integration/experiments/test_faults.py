@@ -12,7 +12,7 @@ from experiments.faults.fault import chosen
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-SEED, COUNT, PARTS = 1, 60, 6
+SEED, COUNT, PARTS = 1, 60, 15
 
 
 @pytest.mark.parametrize("part", range(PARTS))
