@@ -21,9 +21,10 @@ from topos.kernel.run_registry import REGISTRY, RegisteredRun
 PATIENCE_S = 120
 
 
-def hear_ctrl_c() -> None:
-    """A test run in the background of a shell ignores Ctrl-C, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def hear_signals() -> None:
+    """A test run in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would its children."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -35,7 +36,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        preexec_fn=hear_ctrl_c,
+        preexec_fn=hear_signals,
     )
 
 

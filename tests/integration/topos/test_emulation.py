@@ -14,7 +14,7 @@ import pytest
 from checkout import ROOT
 from host_traffic import drain, pings, pouring
 from mininet.topo import SingleSwitchTopo
-from script_runs import hear_ctrl_c
+from script_runs import hear_signals
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import wiring
@@ -159,7 +159,7 @@ time.sleep(300)
 def hold() -> tuple[subprocess.Popen[bytes], str, list[Process]]:
     """A process with a net that is up, the id of its run, and its watcher, three processes on a host, and daemons."""
     command = [sys.executable, "-c", HOLD]
-    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_ctrl_c)
+    owner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_signals)
     assert owner.stdout is not None
     run_id, *pids = owner.stdout.readline().decode().split()
     processes = [process for pid in pids if (process := Process.of(int(pid))) is not None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from checkout import ROOT
 from host_traffic import pings
-from script_runs import hear_ctrl_c
+from script_runs import hear_signals
 
 from railyard.errors import MachineError
 from topos.kernel.emulation import Emulation
@@ -109,7 +109,7 @@ def is_loaded(program: int) -> bool:
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_of_the_fast_path_outlives_its_run(end: signal.Signals) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_ctrl_c)
+    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=hear_signals)
     try:
         assert owner.stdout is not None
         program, offload = map(int, owner.stdout.readline().split())
