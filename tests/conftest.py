@@ -12,7 +12,8 @@ pytest_plugins = ["synthetic_job"]
 
 # Shared machines are slow for a moment now and then; that is no fault of the code under test. In continuous
 # integration the same examples run every time, so a failure there can be seen again here.
-settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("railyard")
 
 

@@ -118,6 +118,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
         default = f" (default results/{kind.name}-DATE-TIME)" if kind.keeps else ""
         add("--out", type=Path, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
+    add("--no-figures", action="store_true", help="no figures and no trace.json; railyard plot draws them later")
     add("--wide", action="store_true", help="all columns of the tables")
     return parser
 
@@ -224,7 +225,7 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
     if not runner.rows:
         return
     recorded = read_folder(runner.record.results)
-    if out is not None:
+    if out is not None and not options.no_figures:
         redraw(out, type(experiment), recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
     if out is not None and options.json != "-":

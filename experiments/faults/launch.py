@@ -84,7 +84,7 @@ def prepared(fault: Fault, victim: Victim, folder: Path, mark: str) -> Iterator[
     launch = launch_in(folder, mark)
     make = _WAYS.get(fault.place.what)
     with make(launch, fault) if make is not None else _as_always(launch):
-        launch.command = launch.railyard("run", *victim.arguments, "--out", str(launch.out))
+        launch.command = launch.railyard("run", *victim.arguments, "--no-figures", "--out", str(launch.out))
         launch.environment["PYTHONPATH"] = str(launch.root)
         yield launch
 
