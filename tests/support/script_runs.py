@@ -1,7 +1,8 @@
-"""Scripts as children that a test can trouble: started, watched, and waited for."""
+"""Scripts as children that a test can trouble: started, watched, and waited for; and commands in this process."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 from checkout import ROOT
 
+from experiments.command.main import main
 from railyard.timeline import Event
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
@@ -25,6 +27,24 @@ def hear_signals() -> None:
     """A test run in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would its children."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """What the ``railyard`` command says and returns, in this process: without the second that a Python needs."""
+    words, out, errors = [str(word) for word in arguments], io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = Path.cwd()
+    try:
+        os.chdir(cwd)
+        with redirect_stdout(out), redirect_stderr(errors):
+            status = main(words)
+    except SystemExit as end:  # --help
+        status = int(end.code or 0)
+    finally:
+        os.chdir(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return subprocess.CompletedProcess(words, status, out.getvalue(), errors.getvalue())
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:

@@ -2,24 +2,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from checkout import ROOT
+from script_runs import called
 
 NO_WAY = ("--width", 1, "--height", 1, "--matching", "0-6")
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "pip_mesh.py"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-    )
+def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return called("mesh", *arguments, cwd=cwd)
 
 
 def test_the_table_says_what_is_routable() -> None:
