@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from railyard.errors import ConfigError
@@ -9,11 +10,18 @@ from railyard.errors import ConfigError
 _PIECE_BYTES = 1 << 20
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file without a wait: a named pipe that nobody writes to is empty, where ``open`` would wait for ever."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.set_blocking(fd, True)
+    return fd
+
+
 def read_bytes(path: Path, most: int, what: str) -> bytes:
     """The content of a file of at most ``most`` bytes; raises ``ConfigError`` that tells the user to name ``what``."""
     data = bytearray()
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             while len(data) <= most and (piece := file.read(min(_PIECE_BYTES, most + 1 - len(data)))):
                 data += piece
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have

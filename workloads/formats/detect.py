@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from railyard.errors import ConfigError
+from railyard.reading import open_at_once
 from workloads.formats.layer_text import PARALLELISMS
 from workloads.formats.layers import read_layers
 from workloads.formats.reading import Reading
@@ -33,7 +34,7 @@ def format_of(path: Path) -> Format:
     if path.suffix == ".xml":
         return "msccl"
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror}); name a workload file", source=str(path)) from None

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from railyard.reading import read_bytes
+
+
+def test_a_named_pipe_without_a_writer_is_empty_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read_bytes(tmp_path / "pipe", 100, "a trace") == b""
+
+
+@pytest.mark.parametrize("pieces", [[b"all of it"], [b"all ", b"of it"]])
+def test_a_pipe_is_read_until_its_writer_ends(pieces: list[bytes]) -> None:
+    ours, theirs = os.pipe()
+
+    def write() -> None:
+        for piece in pieces:
+            os.write(theirs, piece)
+        os.close(theirs)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read_bytes(Path(f"/proc/self/fd/{ours}"), 100, "a trace") == b"all of it"
+    writer.join()
+    os.close(ours)
