@@ -18,12 +18,14 @@ from typing import Any
 
 from controllers.openflow import app
 from experiments.rest_access import RestAccess
-from railyard.child import start_python
+from railyard.child import end_child, start_python
 from railyard.errors import ControlError
 from railyard.ownership import open_binary
 from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0
+_PATIENCE_S = 2.0
+"""Time that a controller has to end after SIGTERM."""
 _CHECK_S = 0.2
 
 
@@ -140,7 +142,8 @@ class ControllerProcess:
 
     def stop(self) -> None:
         """End the controller: SIGTERM first, SIGKILL if the process does not end in time."""
-        end_process(self.process)
+        self.process.terminate()  # does nothing once it has ended
+        end_child(self.process, _PATIENCE_S)
         if self._ready_read >= 0:
             os.close(self._ready_read)
             self._ready_read = -1
@@ -150,18 +153,6 @@ class ControllerProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
-
-
-def end_process(process: subprocess.Popen[bytes], patience_s: float = 2.0) -> None:
-    """Terminate a child process and reap it; kill it if it has not ended within ``patience_s``."""
-    if process.poll() is not None:
-        return
-    process.terminate()
-    try:
-        process.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _filled_pipe(text: str) -> int:

@@ -17,14 +17,13 @@ from experiments.faults.machine_state import DISK
 from experiments.faults.processes import MARK
 from experiments.faults.victims import Victim
 from railyard.checkout import ROOT
+from railyard.child import python_command
 from topos.kernel.run_registry import REGISTRY
 
 COMMAND = "experiments.command.main"
 CALLER = 12345
 """User and group by which the run of fault ``caller of sudo`` seems to be called."""
 _PACKAGES = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
-_OWN_PATH = ["-P"] if sys.version_info >= (3, 11) else []
-"""Option of Python that keeps the working directory off the search path of modules."""
 _HOSTILE = (*_PACKAGES, "json", "typing", "numpy", "pydantic", "mininet", "sitecustomize", "usercustomize")
 _OFFSET_S = "86400"
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "env", "--default-signal=INT,HUP,TERM")
@@ -55,7 +54,7 @@ class Launch:
 
     def railyard(self, *arguments: str) -> list[str]:
         """The command line of ``railyard`` with ``arguments``, in the checkout of the run."""
-        return [sys.executable, *_OWN_PATH, "-m", COMMAND, *arguments]
+        return python_command(COMMAND, *arguments)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the run in a session of its own; it is killed when the calling thread ends."""
@@ -179,7 +178,7 @@ def _memory_group() -> Path:
 @contextmanager
 def _foreign_folder(launch: Launch, fault: Fault) -> Iterator[None]:
     """The working directory has modules with the names of this project's and of others, which leave a file."""
-    if not _OWN_PATH:
+    if sys.version_info < (3, 11):
         raise NotPossible("Python before 3.11 searches the working directory for the first module")
     launch.cwd, launch.trap = launch.folder / "foreign", launch.folder / "trapped"
     launch.cwd.mkdir()
