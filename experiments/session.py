@@ -93,12 +93,19 @@ class Session:
         return [self.net.netns_fd(host) for host in self.plan.hosts]
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one request on the job channel and return the reply; without a controller of ours do nothing."""
+        """Send one request on the job channel and return the reply; without a controller of ours do nothing.
+
+        A request that fails because a process of the network ended meanwhile raises the error that names the process.
+        """
         if self.controller is None:
             return {}
         self.check()
-        with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
-            return client.call(op, **fields)
+        try:
+            with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
+                return client.call(op, **fields)
+        except ControlError:
+            self.net.check()
+            raise
 
     def register(self, job: Job, policy: str) -> None:
         """Register a job with the controller and wait until its starting circuits are up."""
