@@ -8,23 +8,20 @@ parent process unless ``--orphan`` is given.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
 from railyard.child import die_with_parent
-from railyard.errors import ConfigError, MachineError, RailyardError, from_os_error
+from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
-from railyard.ownership import naming, open_text
 from railyard.priority import set_priority, set_real_time
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
@@ -83,6 +80,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
+    from controllers.event_log import EventLog
     from controllers.northbound import channel, rest, rest_server
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
@@ -91,22 +89,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
-    try:
-        events = open_text(options.events, "a", buffering=1)
-    except OSError as error:
-        raise ConfigError(f"{options.events} cannot be written: {error.strerror}", key="events") from error
-    writing, numbers = threading.Lock(), itertools.count(_lines(options.events))
-
-    def record(event: Event) -> None:
-        try:
-            with writing, naming(options.events):  # a number that is missing shows that an event was lost
-                events.write(replace(event, fields={**event.fields, "n": next(numbers)}).to_line() + "\n")
-        except OSError as error:  # circuits that are in no log would make the run's results wrong
-            fault = from_os_error(error)
-            with suppress(OSError):
-                print(f"controller: {fault}", file=sys.stderr, flush=True)
-            os._exit(fault.exit_status)
-
+    events = EventLog(options.events)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
     listener = channel.listen(options.channel, options.channel_owner)
@@ -115,7 +98,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     def ready() -> None:
         if any(switch.mesh is not None for switch in plan.switches):
-            _emulate_latency(core, record)
+            _emulate_latency(core, events.add)
         line = json.dumps({"ready": True, "rest": rest_address})
         print(f"controller: all {len(plan.switches)} switches have joined; REST on {rest_address}", file=sys.stderr)
         if options.ready_fd is not None:
@@ -126,7 +109,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
-    core = ControllerCore(plan, record, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
+    core = ControllerCore(plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
     set_real_time(threads=True)
     if options.ovsdb is not None:
         core.reconnect = Reconnector(options.ovsdb)
@@ -169,14 +152,6 @@ def _read_token(fd: int | None) -> str:
         "--rest-token-fd 3 3<FILE",
         key="rest-token-fd",
     )
-
-
-def _lines(path: Path) -> int:
-    """Number of lines in a file, which an earlier controller of the same run may have written."""
-    if not path.is_file():
-        return 0  # a terminal or a pipe
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
 
 
 def _read_plan(path: Path) -> FabricPlan:

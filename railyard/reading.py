@@ -1,8 +1,12 @@
-"""Files that people write, read up to a bound: a file that is larger, or endless, is refused before it fills memory."""
+"""Files that people write, read up to a bound: a file that is larger, or endless, is refused before it fills memory.
+
+And the files of a folder that changes meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from railyard.errors import ConfigError
@@ -31,6 +35,15 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
         size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
         raise ConfigError(f"is larger than {size}; {what} is smaller", source=str(path))
     return bytes(data)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder and in its subfolders, some of which may be removed meanwhile; none if there is no folder.
+
+    ``Path.rglob`` raises an error when a subfolder is removed while it looks.
+    """
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def read_text(path: Path, most: int, what: str) -> str:

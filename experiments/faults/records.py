@@ -12,6 +12,7 @@ from typing import Any
 from experiments.faults.stage import RUNNING, read
 from measure.results.results import EVENTS, SUMMARY, Results
 from railyard.errors import RailyardError
+from railyard.reading import files_below
 
 FLUSH_S = 1.0
 """Events are in the results folder so long after they happened, also where the run is killed."""
@@ -30,7 +31,8 @@ class Records:
     def of(out: Path) -> Records:
         """The complete records in a folder now; events are read before the file into which they are merged."""
         lines: list[bytes] = []
-        for path in [*(out / RUNNING).glob("*/**/*.jsonl"), out / EVENTS]:
+        of_points = (path for path in files_below(out / RUNNING) if path.parent != out / RUNNING)
+        for path in [*(path for path in of_points if path.suffix == ".jsonl"), out / EVENTS]:
             lines += [line for line in read(path).splitlines(keepends=True) if line.endswith(b"\n")]
         try:
             rows = json.loads(read(out / SUMMARY) or "[]")
@@ -60,7 +62,7 @@ class Records:
 
 def checkpoints(out: Path) -> set[str]:
     """The complete checkpoints in a results folder, relative to it."""
-    return {str(path.relative_to(out)) for path in out.glob("**/checkpoint-*") if path.is_file()}
+    return {str(path.relative_to(out)) for path in files_below(out) if path.name.startswith("checkpoint-")}
 
 
 def point_times(events: Sequence[Any]) -> Iterator[tuple[float, float]]:

@@ -15,8 +15,9 @@ from experiments.faults.expectation import RAN
 from experiments.faults.launch import launch_in
 from experiments.faults.processes import Family
 from experiments.faults.soak_row import WATCHED, SoakRow
-from experiments.faults.stage import Observer, row_count
+from experiments.faults.stage import Observer, row_count, size
 from railyard.errors import MachineError
+from railyard.reading import files_below
 from topos.kernel.run_registry import REGISTRY
 from topos.kernel.run_watcher import Process
 
@@ -86,7 +87,7 @@ def _use(family: Family, observer: Observer, point: int) -> SoakRow:
                 memory[role] = _own_memory(process.pid)
     row.descriptors, row.memory_bytes = descriptors, memory
     folder = observer.run_folder
-    row.run_folder_bytes = 0 if folder is None else sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file())
+    row.run_folder_bytes = 0 if folder is None else sum(map(size, files_below(folder)))
     return row
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.faults.fault import Phase
 from experiments.faults.processes import Family
 from measure.results.results import SUMMARY
+from railyard.reading import files_below
 
 RUNNING = "running"
 _REWIRED = b'"kind":"reconfigure"'
@@ -79,7 +80,7 @@ class Observer:
             channel=folder is not None and (folder / "job.sock").exists(),
             agents=agents,
             rows=rows,
-            moved=any(size(path) for path in (self._out / RUNNING).glob("**/g*.jsonl")),
+            moved=any(size(path) for path in files_below(self._out / RUNNING) if path.match("g*.jsonl")),
             rewired=_REWIRED in recorded[self._recorded_bytes :],
             lost=0 < agents < self._most_agents,
             last=self._last,

@@ -25,6 +25,7 @@ from measure.results.manifest import FORMAT, MARK
 from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.ownership import hand_over, make_folder, naming, open_binary
+from railyard.reading import files_below
 from railyard.timeline import Event, events_in
 
 EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING = (
@@ -166,7 +167,10 @@ class Results:
 
         An event ``run cut`` tells of lines that were cut short (``railyard.timeline.events_in``).
         """
-        files = [self.folder / EVENTS, *sorted((self.folder / RUNNING).rglob("*.jsonl"))]
+        files = [
+            self.folder / EVENTS,
+            *sorted(path for path in files_below(self.folder / RUNNING) if path.suffix == ".jsonl"),
+        ]
         return sorted(events_in(_once(files)), key=lambda event: event.t)
 
     def rows(self) -> list[Row]:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
-from railyard.reading import read_bytes
+from railyard.reading import files_below, read_bytes
 
 
 def test_a_named_pipe_without_a_writer_is_empty_and_not_waited_for(tmp_path: Path) -> None:
@@ -28,3 +29,15 @@ def test_a_pipe_is_read_until_its_writer_ends(pieces: list[bytes]) -> None:
     assert read_bytes(Path(f"/proc/self/fd/{ours}"), 100, "a trace") == b"all of it"
     writer.join()
     os.close(ours)
+
+
+def test_files_are_found_while_their_folders_are_removed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "disks").mkdir(parents=True)
+        (tmp_path / name / "disks" / "file").touch()
+    (tmp_path / "first").touch()
+    found = files_below(tmp_path)
+    assert next(found) == tmp_path / "first"
+    shutil.rmtree(tmp_path / "a")
+    assert list(found) == [tmp_path / "b" / "disks" / "file"]
+    assert not list(files_below(tmp_path / "missing"))
