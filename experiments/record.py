@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +13,9 @@ from measure.live.calibration import load_calibration
 from measure.results.folder import check_folder
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE, STOPPED
-from measure.results.results import RUNNING, Results, plain
+from measure.results.results import RUNNING, Results
 from measure.results.row import ResultRow, Row, columns
+from measure.results.summary import Summary
 from railyard.errors import from_os_error
 from railyard.ownership import make_folder
 from railyard.scale import Scale
@@ -62,7 +63,8 @@ class Record:
         self._out = out
         self._experiment = experiment
         self._scale = scale
-        self._typed: list[ResultRow] = []
+        self._rows = Summary()
+        self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
         self._unsaved: set[Path] = set()
@@ -87,8 +89,7 @@ class Record:
     @property
     def rows(self) -> list[Row]:
         """The rows so far, as in ``summary.json``."""
-        found: list[Row] = plain([row.to_json() for row in self._typed])
-        return found
+        return list(self._rows)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -148,15 +149,19 @@ class Record:
         self._unsaved.discard(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
-    def add(self, rows: Sequence[ResultRow], revise: Callable[[list[Any]], None] = lambda rows: None) -> None:
-        """Add rows and write the summary with all rows; ``revise`` may change all rows so far, in place."""
+    def add(self, rows: Sequence[ResultRow]) -> None:
+        """Add rows and write the summary with all rows."""
         for row in rows:
             row.experiment = self._experiment.name
-        self._typed += rows
-        revise(self._typed)
-        kinds = dict.fromkeys((*self._experiment.rows, *map(type, self._typed)))
-        names = dict.fromkeys(name for kind in kinds for name in columns(kind))
-        self.results.write_rows((row.to_json() for row in self._typed), list(names))
+            self._rows.add(row.to_json())
+        self._kinds |= dict.fromkeys(map(type, rows))
+        names = dict.fromkeys(name for kind in self._kinds for name in columns(kind))
+        self.results.write_rows(self._rows, list(names))
+
+    def replace(self, rows: Sequence[ResultRow]) -> None:
+        """Write the summary with these rows, in place of all that were added."""
+        self._rows = Summary()
+        self.add(rows)
 
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder.

@@ -109,9 +109,13 @@ class Runner:
         """The rows so far, as in ``summary.json``."""
         return self.record.rows
 
-    def add(self, *rows: ResultRow, revise: Callable[[list[Any]], None] = lambda rows: None) -> None:
-        """Add rows and write the summary with all rows; ``revise`` may change rows so far, in place."""
-        self.record.add(rows, revise)
+    def add(self, *rows: ResultRow) -> None:
+        """Add rows and write the summary with all rows."""
+        self.record.add(rows)
+
+    def replace(self, rows: Sequence[ResultRow]) -> None:
+        """Write the summary with these rows, in place of all that were added."""
+        self.record.replace(rows)
 
     # ---- fabrics -------------------------------------------------------------------------------------------------
 

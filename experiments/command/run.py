@@ -175,7 +175,7 @@ def need_root() -> None:
 
 
 def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
-    from measure.results.results import plain
+    from measure.results.plain import plain
 
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in experiment.predict()])
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)

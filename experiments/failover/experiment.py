@@ -79,12 +79,15 @@ class Failover(Experiment[FailoverSettings]):
         """Measure every fabric, which is brought up anew for every run."""
         after_ms = self.settings.controller_dies_after_ms
         dies_after_s = None if after_ms is None else after_ms / 1e3
+        measured: list[FailoverRow] = []
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             for kills in self.settings.kills_by_run(setting.plan):
                 specs = self.settings.specs(setting)
                 rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
-                runner.add(*rows, revise=add_ratios)
+                measured += rows
+                add_ratios(measured)
+                runner.replace(measured)
                 for row in rows:
                     if row.event != NEIGHBOUR:
                         runner.progress.say(f"  {_outcome(row)}")

@@ -80,12 +80,16 @@ class Faults(Experiment[FaultsSettings]):
         folder = runner.record.results.folder.absolute() / RUNS
         with Bystander() as bystander:
             runner.progress.begin("faults", steps=len(faults))
-            for done, row in enumerate(Campaign(faults, folder, settings.parallel, bystander).rows()):
-                runner.add(row, revise=lambda rows: rows.sort(key=lambda each: each.number))
-                runner.progress.step(done + 1)
+            seen: list[FaultRow] = []
+            for row in Campaign(faults, folder, settings.parallel, bystander).rows():
+                seen.append(row)
+                runner.add(row)
+                runner.progress.step(len(seen))
                 if row.ok is False:
                     repeat = next(fault.command for fault in faults if fault.number == row.number)
                     runner.progress.say(f"  {row.number}: {'; '.join(row.wrong)}; again: {repeat}")
+            seen.sort(key=lambda each: each.number)
+            runner.replace(seen)
             runner.progress.done()
 
     def _soak(self, runner: Runner) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from statistics import median
 from typing import Annotated
 
 from measure.results.row import ResultRow, Row
@@ -34,7 +33,10 @@ class SoakRow(ResultRow):
 
 @dataclass(frozen=True)
 class Growth:
-    """The use of one thing by one process: after the warm-up, and at the end (medians over some points)."""
+    """The use of one thing by one process: after the warm-up, and at the end.
+
+    Each is the least over some points: what a point under way uses comes and goes.
+    """
 
     process: str
     what: str
@@ -71,6 +73,6 @@ def growths(rows: Sequence[Row]) -> list[Growth]:
 
 def _growth(process: str, what: str, values: Sequence[tuple[int, float]]) -> Growth:
     some = max(1, len(values) // 20)
-    first, last = (median(value for _, value in part) for part in (values[:some], values[-some:]))
+    first, last = (min(value for _, value in part) for part in (values[:some], values[-some:]))
     points = values[-1][0] - values[0][0]
     return Growth(process, what, first, last, (last - first) / points if points else 0.0)

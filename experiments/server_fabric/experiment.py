@@ -74,8 +74,9 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             for row in rows:
                 runner.progress.say(f"  {epoch.name}, {row.measure}: {row.value:.2f} {row.unit}")
         if "recovery" in self.settings.studies:
-            found = play(runner, [self.settings.recovery_spec()], parse_kills(KILL))
-            runner.add(*found.rows(), revise=add_ratios)
+            found = play(runner, [self.settings.recovery_spec()], parse_kills(KILL)).rows()
+            add_ratios(found)
+            runner.add(*found)
 
     @classmethod
     def report(cls) -> Report:

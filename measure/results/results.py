@@ -8,13 +8,9 @@ controller's events and log. A run that was killed leaves it, and its events are
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import os
 import shutil
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +18,9 @@ from typing import Any
 
 from measure.results.folder import MANIFEST, FolderLock, manifest_of, not_writable
 from measure.results.manifest import FORMAT, MARK
+from measure.results.plain import plain
 from measure.results.row import Row
+from measure.results.summary import Summary
 from railyard.errors import ConfigError
 from railyard.ownership import hand_over, make_folder, naming, open_binary
 from railyard.reading import files_below
@@ -104,34 +102,28 @@ class Results:
                 os.ftruncate(out.fileno(), before)
                 raise
 
-    def write_rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``.
+    def write_rows(self, rows: Summary, columns: Sequence[str]) -> None:
+        """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``."""
+        self.write(SUMMARY, rows.json())
+        self.write(TABLE, rows.csv(columns))
 
-        The rows are taken one by one, since a long run has thousands of them.
+    def write(self, name: str, content: str | bytes | Iterable[bytes]) -> Path:
+        """Write a file of the folder atomically and return its path: it has either its old or its new content.
+
+        The ``content`` may come in pieces.
         """
-        texts: list[str] = []
-        text = io.StringIO(newline="")
-        table = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        for row in map(plain, rows):
-            texts.append(textwrap.indent(json.dumps(row, indent=2), "  "))
-            table.writerow(row)
-        self.write(SUMMARY, "[\n" + ",\n".join(texts) + "\n]\n" if texts else "[]\n")
-        self.write(TABLE, text.getvalue())
-
-    def write(self, name: str, content: str | bytes) -> Path:
-        """Write a file of the folder atomically and return its path: it has either its old or its new content."""
         path = self.folder / name
         make_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        data = content.encode() if isinstance(content, str) else content
+        if isinstance(content, str):
+            content = content.encode()
         with suppress(FileNotFoundError):
             draft.unlink()
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             with naming(path), open(fd, "wb") as out:
                 hand_over(out.fileno())
-                out.write(data)
+                out.writelines([content] if isinstance(content, bytes) else content)
                 out.flush()
                 os.fsync(out.fileno())
             draft.replace(path)
@@ -195,19 +187,6 @@ def _once(files: Sequence[Path]) -> Iterator[str]:
                     seen.add(line)
                 if number == 0 or line not in seen:
                     yield line
-
-
-def plain(value: Any) -> Any:
-    """Convert ``value`` for JSON: None for infinity and NaN, lists for tuples, text for paths, numbers to 12 digits."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)
 
 
 def _experiment_in(manifest: Mapping[str, Any]) -> str | None:

@@ -19,6 +19,7 @@ from experiments.all_to_all.row import AllToAllRow
 from experiments.redraw import redraw
 from measure.results.results import Results
 from measure.results.row import columns
+from measure.results.summary import Summary
 
 NAMES = {f"all_to_all_{name}" for name in ("bytes", "ranks", "delay", "duty", "skew")}
 
@@ -152,7 +153,7 @@ def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]]
         "scale": {"rate": 1.0, "time": 1.0},
     }
     results = Results.create(tmp_path / "out", manifest)
-    results.write_rows(rows, columns(AllToAllRow))
+    results.write_rows(Summary(rows), columns(AllToAllRow))
     written = redraw(results.folder)
     assert {path.stem for path in written} == {*NAMES, "trace"}
     told = [line for line in said_of(rows).splitlines() if "time / formula" in line]

@@ -17,6 +17,7 @@ from experiments.redraw import redraw
 from experiments.settings import validated
 from measure.results.results import Results
 from measure.results.row import columns
+from measure.results.summary import Summary
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> No
 
 def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     results = Results.create(tmp_path / "out", {"railyard_results": 1, "experiment": {"experiment": "allocation"}})
-    results.write_rows(rows, columns(AllocationRow))
+    results.write_rows(Summary(rows), columns(AllocationRow))
     assert len(redraw(results.folder)) == 4
     said = printed(AllocationStudy, results.rows())
     for part in ("Fragmentation index", "~75%", "about 10x", "below 600", "64 chips"):

@@ -34,6 +34,7 @@ from measure.metrics.checks import Check, Verdict
 from measure.model.simulated_control import Costs
 from measure.results.results import Results
 from measure.results.row import Row, columns, described
+from measure.results.summary import Summary
 from railyard.scale import Scale
 from railyard.timeline import Event
 
@@ -306,7 +307,7 @@ def test_a_folder_is_drawn_again_from_itself(tmp_path: Path) -> None:
         ]
         point = Event(moved, "run", "point", moved + 999, {"point": number, "mode": fabric, "fabric": "rack"})
         results.add_events([point, *events])
-    results.write_rows([*all_rows(), *shape_rows()], [])
+    results.write_rows(Summary([*all_rows(), *shape_rows()]), [])
     written = {path.name for path in redraw(tmp_path / "out")}
     assert written == {"trace.json", "throughput.png", "recovery.png", "step-times.png", "recovery-timeline.png",
                        "server-fabric.png"}  # fmt: skip

@@ -17,7 +17,7 @@ from experiments.faults.soak import await_end
 from experiments.faults.soak_row import SoakRow, growths
 from experiments.faults.victims import victim_of
 from experiments.report import show
-from measure.results.results import plain
+from measure.results.plain import plain
 from measure.results.row import Row
 from railyard.errors import MachineError
 

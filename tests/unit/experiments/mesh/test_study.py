@@ -16,7 +16,7 @@ from experiments.mesh.study import (
     what_works,
 )
 from experiments.settings import validated
-from measure.results.results import plain
+from measure.results.plain import plain
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
 

@@ -12,6 +12,7 @@ import pytest
 from experiments.command.main import main
 from experiments.server_fabric.row import ServerFabricRow, gain
 from measure.results.results import Results
+from measure.results.summary import Summary
 from railyard.scale import Scale
 from railyard.timeline import Event
 
@@ -154,7 +155,7 @@ def test_plot_draws_a_folder_of_shapes_and_says_that_a_run_was_not_faithful(run:
     ]
     rows = [row.to_json() for row in made]
     assert gain(rows, "iperf3", "2x1x1") == pytest.approx(1.99, abs=0.001)
-    results.write_rows(rows, [])
+    results.write_rows(Summary(rows), [])
     status, out, err = run("plot", tmp_path / "out")
     assert status == 8, err  # nothing was judged
     assert "1.99" in out and "server-fabric.png" in out
@@ -163,7 +164,7 @@ def test_plot_draws_a_folder_of_shapes_and_says_that_a_run_was_not_faithful(run:
 
 def test_plot_of_a_failover_run_that_was_stopped_before_its_first_row(run: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path / "out", {**MANIFEST, "experiment": {"experiment": "failover"}})
-    results.write_rows([], [])
+    results.write_rows(Summary([]), [])
     results.free()
     status, out, err = run("plot", results.folder, "--quiet")
     assert status == 9 and "PARTIAL 0 of" in err

@@ -28,6 +28,7 @@ from measure.model.prediction import Prediction
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from measure.results.row import columns
+from measure.results.summary import Summary
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.scale import Scale
 
@@ -85,7 +86,7 @@ def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
         row.take(Measured(point, (), metrics, verdict, cast(Prediction, None), None))
         rows.append(row)
         start = job.end + 1
-    results.write_rows([row.to_json() for row in rows], columns(RailRow))
+    results.write_rows(Summary([row.to_json() for row in rows]), columns(RailRow))
     return results.folder
 
 

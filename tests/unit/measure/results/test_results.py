@@ -11,7 +11,9 @@ import pytest
 
 from measure.results.folder import MANIFEST, check_folder, new_folder
 from measure.results.manifest import build_manifest, groups_of, plans_of, scale_of
-from measure.results.results import EVENTS, RUNNING, SUMMARY, TABLE, Results, plain
+from measure.results.plain import plain
+from measure.results.results import EVENTS, RUNNING, SUMMARY, TABLE, Results
+from measure.results.summary import Summary
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
@@ -108,7 +110,7 @@ def test_what_was_recorded_stays_when_the_run_dies(make_point: Any, tmp_path: Pa
     results = Results.create(tmp_path, _manifest(make_point()))
     step = Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})
     results.add_events([step])
-    results.write_rows([{"mode": "native", "step_time_s": 1.0}], ["mode", "step_time_s"])
+    results.write_rows(Summary([{"mode": "native", "step_time_s": 1.0}]), ["mode", "step_time_s"])
     with (tmp_path / EVENTS).open("a") as out:
         out.write('{"t": 3.0, "sour')
     opened = Results.open(tmp_path)
@@ -152,7 +154,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(make_point: Any, tmp_pat
 def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     rows: list[dict[str, Any]] = [{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}]
-    results.write_rows(rows, ["mode", "packets_lost"])
+    results.write_rows(Summary(rows), ["mode", "packets_lost"])
     with (tmp_path / TABLE).open() as table:
         written = list(csv.DictReader(table))
     assert written == [{"mode": "native", "packets_lost": ""}, {"mode": "on-demand", "packets_lost": "2"}]
