@@ -24,7 +24,7 @@ class Summary:
     def add(self, row: Row) -> None:
         """Append a row."""
         text = textwrap.indent(json.dumps(plain(row), indent=2), "  ")
-        self._kept.append(zlib.compress(text.encode(), 1))
+        self._kept.append(zlib.compress(text.encode()))
 
     def __iter__(self) -> Iterator[Row]:
         return (json.loads(text) for text in self._texts())
