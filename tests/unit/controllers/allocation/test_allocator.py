@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 from itertools import combinations, pairwise
 from math import prod
 
@@ -20,6 +21,8 @@ from topos.torus import Extents, Torus
 
 RACK = Torus((4, 4, 4), (2, 2, 1))
 SMALL = Torus((2, 2, 1), (1, 1, 1))
+unhurried = partial(Allocator, limit_s=10.0)
+"""Allocators whose answers do not depend on how busy the machine is."""
 
 
 def rented(found: Allocation | Refusal) -> Allocation:
@@ -70,7 +73,7 @@ def test_a_slice_may_lie_across_the_edge_of_the_rack_unless_told_otherwise() -> 
 
 
 def test_a_full_rack_refuses_and_releasing_restores_it() -> None:
-    rack = Allocator(RACK, photonic=True)
+    rack = unhurried(RACK, photonic=True)
     before = rack.copy()
     rented(rack.allocate(64, "all"))
     assert refused(rack.allocate(1, "more")) == "chips"
@@ -79,7 +82,7 @@ def test_a_full_rack_refuses_and_releasing_restores_it() -> None:
 
 
 def test_a_block_by_its_extents_is_turned_as_it_must() -> None:
-    rack = Allocator(RACK, photonic=False)
+    rack = unhurried(RACK, photonic=False)
     rented(rack.allocate((1, 4, 4), "plane"))
     found = rented(rack.allocate((1, 1, 4), "column"))  # not made of whole servers, so it may lie anywhere
     assert found.slice is not None
@@ -88,7 +91,7 @@ def test_a_block_by_its_extents_is_turned_as_it_must() -> None:
 
 
 def test_circuits_of_others_keep_a_block_from_being_contiguous() -> None:
-    rack = Allocator(RACK, photonic=True)
+    rack = unhurried(RACK, photonic=True)
     rack.used[0, 1] = 1  # somebody's light passes between servers 0 and 1
     found = rented(rack.allocate(64, "all"))
     assert found.kind == "fragmented"  # the block of the whole rack would need all four fibres there
@@ -101,8 +104,8 @@ def test_circuits_of_others_keep_a_block_from_being_contiguous() -> None:
 
 def test_scattered_servers_make_a_slice_only_with_the_photonic_fabric() -> None:
     scattered = {0, 3, 5, 6, 8, 11, 13, 14}  # no two of them adjacent
-    assert refused(servers_free(Allocator(RACK, photonic=False), scattered).find(32)) == "shape"
-    rack = servers_free(Allocator(RACK, photonic=True), scattered)
+    assert refused(servers_free(unhurried(RACK, photonic=False), scattered).find(32)) == "shape"
+    rack = servers_free(unhurried(RACK, photonic=True), scattered)
     assert rack.copy(photonic=False).fragmentation() == pytest.approx(1 - 4 / 32)
     assert rack.fragmentation() == 0
     found = rented(rack.allocate(32, "big"))
@@ -121,7 +124,7 @@ def joined(found: Allocation) -> bool:
 
 
 def test_what_is_no_multiple_of_a_server_takes_single_chips() -> None:
-    rack = Allocator(RACK, photonic=True)
+    rack = unhurried(RACK, photonic=True)
     keep = {3, 17, 42, 63, 30}
     rack.reserve(chip for chip in range(64) if chip not in keep)
     found = rented(rack.allocate(5, "five"))
@@ -131,14 +134,14 @@ def test_what_is_no_multiple_of_a_server_takes_single_chips() -> None:
 
 def test_the_same_question_has_the_same_answer() -> None:
     def answer() -> Allocation:
-        return rented(servers_free(Allocator(RACK, photonic=True), {0, 2, 5, 7, 8, 11, 13, 14}).find(32, "x"))
+        return rented(servers_free(unhurried(RACK, photonic=True), {0, 2, 5, 7, 8, 11, 13, 14}).find(32, "x"))
 
     first, second = answer(), answer()
     assert (first.chips, first.paths) == (second.chips, second.paths)
 
 
 def test_no_fibres_left_is_said_and_not_waited_for() -> None:
-    rack = servers_free(Allocator(RACK, photonic=True), {0, 15})
+    rack = servers_free(unhurried(RACK, photonic=True), {0, 15})
     rack.used = Counter({e: 4 for e in rack.plant.links if 0 in e})  # server 0 is cut off
     assert refused(rack.find(8)) == "fibres"
     assert rack.largest() == 4
@@ -148,7 +151,7 @@ def test_no_fibres_left_is_said_and_not_waited_for() -> None:
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_is_rented_and_released_the_books_are_right(torus: Torus, data: st.DataObject) -> None:
-    rack = Allocator(torus, photonic=data.draw(st.booleans()), wrap=data.draw(st.booleans()))
+    rack = unhurried(torus, photonic=data.draw(st.booleans()), wrap=data.draw(st.booleans()))
     for number in range(data.draw(st.integers(1, 12))):
         back = data.draw(st.booleans())
         if rack.allocations and back:
@@ -253,7 +256,7 @@ def test_seats_are_near_each_other_and_never_shared() -> None:
 
 
 def test_bad_requests_are_named() -> None:
-    rack = Allocator(RACK, photonic=True)
+    rack = unhurried(RACK, photonic=True)
     for wrong in (0, -4, 65):
         with pytest.raises(ConfigError, match=f"chips: a slice has from 1 to 64 chips in this rack, not {wrong}"):
             rack.allocate(wrong, "a")
