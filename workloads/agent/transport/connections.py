@@ -18,7 +18,7 @@ from topos.plan import FabricPlan, HostPort, Network
 from workloads.agent.transport.connection import Activity, Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import new_socket
-from workloads.agent.transport.tcp_state import left_port, retransmits
+from workloads.agent.transport.tcp_state import drop_packets, left_port, retransmits, take_packets
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 
@@ -96,9 +96,14 @@ class Transport:
     def call_again(self, connection: Connection) -> bool:
         """Connect anew where the peer has not answered: a packet was lost, for instance at a dark circuit.
 
-        False where the peer has answered, or the connection was closed.
+        False where the peer has answered, or the connection was closed. An answer that comes while the other call is
+        made is dropped: the peer would take a connection for open, and send on it, that is closed here.
         """
         if connection.fileno() < 0 or connection.connected or connection.answered:
+            return False
+        drop_packets(connection.sock)
+        if connection.answered:  # just before its packets were dropped
+            take_packets(connection.sock)
             return False
         sock, connected = self._call(connection.key)
         connection.renew(sock, connected=connected)
@@ -149,14 +154,14 @@ class Transport:
         )
 
     def accept(self, listener: socket.socket, now: float) -> list[Connection]:
-        """Accept the connections that peers have opened to a listener."""
+        """Accept the connections that peers have opened to a listener: the last one of each peer."""
         domain, lane = self._listeners[listener]
-        new: list[Connection] = []
+        new: dict[PeerKey, Connection] = {}
         while True:
             try:
                 sock, (address, _) = listener.accept()
             except BlockingIOError:
-                return new
+                return list(new.values())
             known = self._peer_of_ip.get(address)
             if known is None or known[0] != domain:
                 sock.close()
@@ -167,8 +172,7 @@ class Transport:
             connection.last_progress = now
             if key in self._connections:
                 self._connections[key].close()
-            self._connections[key] = connection
-            new.append(connection)
+            self._connections[key] = new[key] = connection
 
     @property
     def listeners(self) -> tuple[socket.socket, ...]:

@@ -10,10 +10,13 @@ again and tells TCP in the way of RFC 6069 (TCP-LCD) for disruptions of connecti
 that was sent again undoes one doubling, and if the shorter time-out is over, TCP sends the segment at once.
 
 Bytes sent by a port: the counter of its network interface, which counts after the queueing discipline.
+
+Packets for a socket: a filter of one instruction drops them all.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import socket
 import struct
@@ -132,6 +135,22 @@ def retransmits(sock: socket.socket) -> int:
     """Number of segments that the kernel has retransmitted on this connection."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     return int.from_bytes(info[_RETRANSMITS : _RETRANSMITS + 4], sys.byteorder)
+
+
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
+"""The instruction "return 0" (include/uapi/linux/filter.h): nothing of the packet is kept."""
+
+
+def drop_packets(sock: socket.socket) -> None:
+    """Let the kernel drop every packet for ``sock`` that comes from now on."""
+    program = struct.pack("@HP", 1, ctypes.addressof(_DROP))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def take_packets(sock: socket.socket) -> None:
+    """End ``drop_packets``."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
 
 def _checksum(data: bytes) -> int:

@@ -4,10 +4,8 @@ against other engines in the same thread.
 
 from __future__ import annotations
 
-import ctypes
 import select
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,16 +22,18 @@ from workloads.agent.config import AgentConfig, AgentMode
 from workloads.agent.transport import connections, payload
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.poller import Poller
+from workloads.agent.transport.tcp_state import drop_packets, take_packets
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import Flow
 from workloads.rank.in_flight import InFlight
+from workloads.rank.paths import PeerKey
 
-SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 SEED = 3
 QUIET_S = 0.01
 """How long nothing happens before a rank is held to be done with all that it can do."""
@@ -226,7 +226,7 @@ def test_a_lost_syn_costs_some_tens_of_milliseconds_and_not_the_second_that_tcp_
             rank.look()
 
     until(lambda: time.monotonic() - began > 0.01, look)
-    listener.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    take_packets(listener)
     until(lambda: all(rank.finished for rank in ranks), look)
     assert 0.02 < time.monotonic() - began < 0.9
     caller, called = (rank.engine.transport for rank in ranks)
@@ -247,10 +247,40 @@ def test_a_call_that_is_answered_is_not_repeated(make: Make) -> None:
     assert connection.sock.getsockname() == port and ranks[0].engine.next_deadline() == float("inf")
 
 
-def drop_packets(sock: socket.socket) -> None:
-    """Let the kernel drop every packet for ``sock``, by a filter of one instruction (linux/filter.h: return 0)."""
-    instruction = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
-    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(instruction)))
+def test_an_answer_that_comes_while_the_call_is_repeated_opens_no_second_connection(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = [make(collective("all_reduce", 2), number) for number in range(2)]
+    (listener,) = ranks[1].engine.transport.listeners
+    drop_packets(listener)
+    call, calls, taken = Transport._call, list[socket.socket](), list[socket.socket]()
+
+    def call_slowly(transport: Transport, key: PeerKey) -> tuple[socket.socket, bool]:
+        if calls:  # TCP repeats the first call now, after a second
+            take_packets(listener)
+            taken.extend(select.select([listener], [], [], 1.1)[0])
+        calls.append(call(transport, key)[0])
+        return calls[-1], False
+
+    monkeypatch.setattr(Transport, "_call", call_slowly)
+    for rank in ranks:
+        rank.start()
+    until(lambda: len(calls) == 2, ranks[0].look)  # the peer is late, and finds all that has come since
+    until(lambda: all(rank.finished for rank in ranks), lambda: [rank.look() for rank in ranks])
+    assert not any(rank.finished[0].wrong for rank in ranks)
+    assert not taken, "what the peer sends over the first connection would be lost"
+
+
+def test_of_two_calls_of_a_peer_that_wait_together_only_the_last_is_open(make: Make) -> None:
+    rank = make(pair(), 1)
+    (listener,) = rank.engine.transport.listeners
+    calls = [Peer(0, 1), Peer(0, 1)]
+    for caller in calls:
+        caller.connect()
+    (connection,) = rank.engine.transport.accept(listener, 0.0)
+    assert connection.sock.getpeername() == calls[1].sock.getsockname()
+    for caller in calls:
+        caller.close()
 
 
 # ---- what may be sent, and when --------------------------------------------------------------------------------------
