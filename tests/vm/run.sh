@@ -119,8 +119,8 @@ boot() { # boot FOLDER: runs the machine until it switches itself off
     fi
     [ "${slow:=5}" = 1 ] || [ -e $faketime ] || die 3 "--slow $slow needs libfaketime; install it, or say --slow 1"
     [ "$slow" = 1 ] || clock=(env "LD_PRELOAD=$faketime" "FAKETIME=+0 x$(awk "BEGIN {print 1 / $slow}")")
-    # Changes of the disk are thrown away; the machine has 2 processors and gives way to everything else.
-    nice -n 19 "${clock[@]}" qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot \
+    # Changes of the disk are thrown away.
+    "${clock[@]}" qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot \
         -kernel "$work/vmlinuz" -initrd "$work/initrd" \
         -append "console=ttyS0 root=/dev/vda rw init=$init_path panic=-1 mitigations=off tsc=reliable no_timer_check" \
         -drive "file=$work/$image.img,if=virtio,format=raw,snapshot=on" \
