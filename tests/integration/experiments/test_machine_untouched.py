@@ -92,6 +92,7 @@ def test_a_run_leaves_the_machine_as_it_was(tmp_path: Path) -> None:
     assert different == [] and not runs_of(process.pid)
 
 
+@pytest.mark.beside
 def test_mininet_does_not_raise_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be that high already, and then no comparison shows that it would."""
     raised: list[str] = []
@@ -101,6 +102,7 @@ def test_mininet_does_not_raise_settings_of_the_machine(monkeypatch: pytest.Monk
     assert raised == []
 
 
+@pytest.mark.beside
 def test_a_fabric_for_which_too_few_files_may_be_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "rail_reconfiguration.py"), "--workload", "smoke"]
     limited = ["prlimit", "--nofile=100:140", *command, "--out", str(tmp_path / "none")]

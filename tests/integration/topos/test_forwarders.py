@@ -16,7 +16,7 @@ from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, Counts, Forwarder, PortRules, Rule
 from topos.kernel.netlink import link_down, link_up
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 WAYS: dict[str, Callable[[int, int], Forwarder]] = {"bpf": BpfForwarder, "mirred": lambda fd, _: MirredForwarder(fd)}
 every_way = pytest.mark.parametrize("way", WAYS)
 
@@ -27,6 +27,7 @@ def yard(request: pytest.FixtureRequest) -> Iterator[Yard]:
         yield Yard(stack, WAYS[request.param])
 
 
+@pytest.mark.beside
 def test_without_rules_every_packet_goes_up_and_what_comes_down_goes_out(yard: Yard) -> None:
     assert yard.reaches(1, to=2) == {"tap 1"}
     yard.taps[3].write(frame(to=1))
@@ -34,6 +35,7 @@ def test_without_rules_every_packet_goes_up_and_what_comes_down_goes_out(yard: Y
     assert yard.forwarder.port_counts("s")[1].received == Counts()
 
 
+@pytest.mark.beside
 def test_forward_drop_and_up_again(yard: Yard) -> None:
     yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2)), 2: PortRules(Rule(DROP))})
     assert yard.reaches(1, to=3) == {"host 2"}
@@ -44,6 +46,7 @@ def test_forward_drop_and_up_again(yard: Yard) -> None:
     assert yard.reaches(2, to=3) == {"host 1"}
 
 
+@pytest.mark.beside
 def test_destinations_go_before_the_rest(yard: Yard) -> None:
     to = {mac(3): Rule(OUT, 3), mac(4): Rule(DROP), bytes.fromhex("ffffffffffff"): TO_OVS}
     yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2), to)})
@@ -58,6 +61,7 @@ def test_destinations_go_before_the_rest(yard: Yard) -> None:
     assert yard.reaches(1, to=3) == set()
 
 
+@pytest.mark.beside
 def test_ports_share_a_table_and_none_sends_back_what_it_received(yard: Yard) -> None:
     to = {mac(n): Rule(OUT, n) for n in yard.numbers}
     yard.forwarder.set("s", {n: PortRules(Rule(DROP), to) for n in yard.numbers})
@@ -70,6 +74,7 @@ def test_ports_share_a_table_and_none_sends_back_what_it_received(yard: Yard) ->
     assert yard.received(1) == PORTS - 1
 
 
+@pytest.mark.beside
 def test_counts_of_flows_and_ports_survive_changes(yard: Yard) -> None:
     forwarder = yard.forwarder
     first, second, dark = (forwarder.new_flow() for _ in range(3))
@@ -101,6 +106,7 @@ def test_counts_of_flows_and_ports_survive_changes(yard: Yard) -> None:
     assert forwarder.flow_counts(again) == Counts() and forwarder.flow_counts(0) == Counts()
 
 
+@pytest.mark.beside
 def test_rules_change_under_load_without_a_gap(yard: Yard) -> None:
     """Each frame comes out once, where its old or its new rule sends it; none goes up, and none is lost."""
     forwarder, frames = yard.forwarder, 30_000
@@ -141,6 +147,7 @@ def test_rules_change_under_load_without_a_gap(yard: Yard) -> None:
     assert abs(counts[2].sent.packets - arrived[2]) <= frames // 20, "more than between changes and their reports"
 
 
+@pytest.mark.beside
 def test_a_link_that_is_down_gets_nothing_and_works_again_afterwards(yard: Yard) -> None:
     yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2))})
     yard.kernel.run([link_down(1002, "v2")])
@@ -151,6 +158,7 @@ def test_a_link_that_is_down_gets_nothing_and_works_again_afterwards(yard: Yard)
     assert yard.reaches(1, to=2) == {"host 2"}
 
 
+@pytest.mark.beside
 @every_way
 def test_descriptors_are_given_back(way: str) -> None:
     open_before = len(os.listdir("/proc/self/fd"))

@@ -19,8 +19,8 @@ from workloads.agent.transport.tcp_state import revive
 
 pytestmark = pytest.mark.root
 
-DOUBLINGS = 5
-"""Of a time-out of some 50 ms (``topos.kernel.tuning.rto_min_ms``): the next attempt is 1.5 s away."""
+DOUBLINGS = 4
+"""Of a time-out of some 50 ms (``topos.kernel.tuning.rto_min_ms``): the next attempt is 0.8 s away."""
 SLEEPS_S = 0.3
 """At least so much sooner comes what was told."""
 _TCP_INFO_BACKOFF = 4
