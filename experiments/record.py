@@ -166,12 +166,15 @@ class Record:
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder.
 
-        What the processes of the run wrote is removed unless it could not be added to the timeline; after an error the
-        log of the controller is kept.
+        Where the number of rows was not known before, it is that of a run that ended without an error. What the
+        processes of the run wrote is removed unless it could not be added to the timeline; after an error the log of
+        the controller is kept.
         """
         if self._results is None:
             return
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
+        if error is None and self._manifest["planned"] is None:
+            self._manifest["planned"] = len(self._typed)
         try:
             if not self._unsaved:
                 self._results.end_running(log=error is not None)

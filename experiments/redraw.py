@@ -30,12 +30,12 @@ def kind_of(results: Results) -> type[Experiment[Any]]:
     return find(name)
 
 
-def read_folder(results: Results) -> Recorded:
-    """All that a results folder holds."""
+def read_folder(results: Results, *, events: bool = True) -> Recorded:
+    """All that a results folder holds; without ``events`` all but those, which take memory and time to read."""
     rows = results.rows()
     manifest = results.manifest()
     said = partial(manifest, len(rows), under_way=is_locked(results.folder))
-    return Recorded(manifest, rows, results.events(), said)
+    return Recorded(manifest, rows, results.events() if events else (), said)
 
 
 def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Recorded | None = None) -> list[Path]:

@@ -78,7 +78,8 @@ _LONGEST_NAME = 100
 
 
 PARTIAL_EXIT_STATUS = 9
-"""Exit status of ``railyard plot`` for the results of a run that did not end, or was stopped."""
+"""Exit status for results that lack points: of ``railyard plot`` if the run did not end or was stopped, and of both
+``railyard plot`` and ``railyard run`` if it ended without an error and without all of its points."""
 
 
 def from_os_error(error: OSError) -> MachineError:

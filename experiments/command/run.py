@@ -19,7 +19,7 @@ from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser
 from experiments.registry import ENTRIES, find
 from experiments.settings import PacketSettings, read_yaml, validated
-from railyard.errors import ConfigError, MachineError
+from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -209,8 +209,8 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
             if isinstance(error, BrokenPipeError):  # which on standard output would mean a reader that has ended
                 raise MachineError("a process of the run closed its end of a pipe; run it again") from error
             raise
-        _report(experiment, runner, out, options)
-        return experiment.status(runner.rows)
+        missing = _report(experiment, runner, out, options)
+        return PARTIAL_EXIT_STATUS if missing else experiment.status(runner.rows)
 
 
 def _remove_empty(folder: Path) -> None:
@@ -218,18 +218,20 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> None:
-    """Draw the figures and print the tables of the rows so far, if there are any."""
+def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> bool:
+    """Draw the figures and print the tables of the rows so far, if there are any; returns whether rows are missing."""
     from experiments.redraw import read_folder, redraw
 
     if not runner.rows:
-        return
-    recorded = read_folder(runner.record.results)
-    if out is not None and not options.no_figures:
-        redraw(out, type(experiment), recorded)
+        return False
+    drawn = out if not options.no_figures else None
+    recorded = read_folder(runner.record.results, events=drawn is not None)
+    if drawn is not None:
+        redraw(drawn, type(experiment), recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
     if out is not None and options.json != "-":
         print(f"Results in {out}")
+    return recorded.partial is not None
 
 
 def _show(

@@ -64,15 +64,16 @@ class Failover(Experiment[FailoverSettings]):
         return rows
 
     def points(self) -> int | None:
-        """One row for every job of a run with one kill of a member; None where there are other kills."""
+        """A row for every kill of a member and every job without one; None if spares are killed, which may replace."""
         rows = 0
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             members = [spec.members for spec in self.settings.specs(setting)]
             for kills in self.settings.kills_by_run(setting.plan):
-                if len(kills) != 1 or not any(kills[0].rank in ranks for ranks in members):
+                hit = [index for kill in kills for index, ranks in enumerate(members) if kill.rank in ranks]
+                if len(hit) < len(kills):
                     return None
-                rows += len(members)
+                rows += len(hit) + len(members) - len(set(hit))
         return rows
 
     def run(self, runner: Runner) -> None:

@@ -13,14 +13,16 @@ PARTIAL = "PARTIAL"
 
 
 def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) -> str | None:
-    """The sentence about the results of a run that did not end by itself, with ``rows`` points; None if it did.
+    """The sentence about the results of a run that has fewer than all its points, here ``rows``; None if it has all.
 
     ``under_way``: the run holds the lock of its folder.
     """
     ended, planned = manifest.get("ended"), manifest.get("planned")
     if ended == COMPLETE:
-        return None
-    if isinstance(ended, str):
+        if not isinstance(planned, int) or rows >= planned:
+            return None
+        why = "the run ended by itself, and the summary lacks the others"
+    elif isinstance(ended, str):
         why = f"stopped: {ended.removeprefix(STOPPED)}"
     elif under_way:
         why = "the run is still under way"

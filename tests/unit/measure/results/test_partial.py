@@ -21,13 +21,19 @@ from railyard.timeline import Event
     ("manifest", "under_way", "sentence"),
     [
         ({"ended": "complete"}, False, None),
+        ({"planned": 2, "ended": "complete"}, False, None),
+        (
+            {"planned": 8, "ended": "complete"},
+            False,
+            "PARTIAL 2 of 8 points: the run ended by itself, and the summary lacks the others",
+        ),
         ({"planned": 8, "ended": "stopped: rank 3 died"}, False, "PARTIAL 2 of 8 points: stopped: rank 3 died"),
         ({"planned": None, "ended": "stopped: x"}, False, "PARTIAL 2 of an unknown number of points: stopped: x"),
         ({"planned": 8}, True, "PARTIAL 2 of 8 points: the run is still under way"),
         ({"planned": 8}, False, "PARTIAL 2 of 8 points: the run was killed, or could not write why it ended"),
     ],
 )
-def test_a_run_that_did_not_end_says_so(manifest: dict[str, Any], under_way: bool, sentence: str | None) -> None:
+def test_results_without_all_points_say_so(manifest: dict[str, Any], under_way: bool, sentence: str | None) -> None:
     assert partial(manifest, 2, under_way=under_way) == sentence
 
 
@@ -56,7 +62,43 @@ def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys
         assert main(["plot", str(folder), option]) == 9
         printed = capsys.readouterr()
         assert sentence not in printed.out and f"railyard: {sentence}\n" in printed.err
-    assert main(["plot", str(stopped(tmp_path / "b", ended="complete"))]) == 0
+    assert main(["plot", str(stopped(tmp_path / "b", ended="complete", planned=0))]) == 0
+    assert main(["plot", str(stopped(tmp_path / "c", ended="complete"))]) == 9
+    assert "PARTIAL 0 of 4 points: the run ended by itself" in capsys.readouterr().out
+
+
+def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--study", "fragmentation", "--clusters", "1", "--racks", "1"]
+    words = ["run", "allocation", *small, "--no-figures", "--out"]
+    monkeypatch.setattr(Results, "events", None)  # without figures no events are read
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    whole = Results.open(tmp_path / "whole")
+    assert whole.manifest()["planned"] == len(whole.rows()) == 4
+    monkeypatch.setattr(find("allocation"), "points", lambda self: 5)
+    assert main([*words, str(tmp_path / "short")]) == 9
+    assert "PARTIAL 4 of 5 points" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kill", "rows"),
+    [
+        ("1@4.5", 2 + 2),  # the job, and its neighbour on each of two fabrics
+        ("1@4.5,2@+0.5", 3 + 3),
+        ("1@4.5,4@+0.5", 2 + 2),  # on e1 rank 4 is of the neighbour
+    ],
+)
+def test_several_kills_of_members_are_planned(kill: str, rows: int) -> None:
+    kind = find("failover")
+    words = ["--fabrics", "photonic,e1", "--kill", kill]
+    assert experiment_of(kind, parser_of(kind).read(words, dict)).points() == rows
+
+
+def test_kills_of_a_spare_are_not_planned_since_it_may_have_become_a_member() -> None:
+    kind = find("failover")
+    words = ["--fabrics", "photonic", "--kill", "1@4.5,16@+0.5"]
+    assert experiment_of(kind, parser_of(kind).read(words, dict)).points() is None
 
 
 def test_a_figure_is_stamped(tmp_path: Path) -> None:
