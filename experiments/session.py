@@ -21,7 +21,7 @@ from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
 from railyard.plugin import absolute_name
-from railyard.timeline import Event, events_in
+from railyard.timeline import Event, events_in, with_gaps
 from topos.kernel.emulation import Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
@@ -44,7 +44,7 @@ class Session:
         self._data = data
         self._topo = topo
         self._stack = ExitStack()
-        self._events_read = 0
+        self._events_read = self._next_event = 0
         self._rest = rest
         self.controller: ControllerProcess | None = None
 
@@ -138,14 +138,16 @@ class Session:
             raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
     def new_controller_events(self) -> list[Event]:
-        """Events that the controller has added to its events file since the last call."""
+        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
         if self.controller is None or not self.controller.files.events.exists():
             return []
         with self.controller.files.events.open("rb") as file:
             file.seek(self._events_read)
             complete, newline, _ = file.read().rpartition(b"\n")
         self._events_read += len(complete + newline)
-        return events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
+        events = events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
+        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
+        return with_gaps(events, first)
 
     def _connect(self) -> None:
         controlled = self.plan.controlled

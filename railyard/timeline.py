@@ -33,6 +33,7 @@ class Event:
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)
+    run      lost        events (how many that a process numbered are missing in its file before ``t``)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
     agent    communicate rank, step, op, name, group, dimension, op_kind, bytes, sent_bytes,
@@ -80,6 +81,7 @@ class Event:
     link     lost        interface (the sender's), dropped (by the random loss of its link) (interval)
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
     link     forwarding  datapath (bpf, mirred, ovs), packets (into all switches), up (of these to Open vSwitch)
+    link     sampled     events (number of the sampler's events ``bytes`` and ``cpu``, at its end)
     link     cpu         busy (0..1 share of all cores), cores, softirq (0..1 share of the core with the most),
                          switch_busy (cores used by Open vSwitch), switch_thread (0..1, its busiest thread)
                          (interval)
@@ -160,6 +162,22 @@ def events_in(lines: Iterable[str]) -> list[Event]:
     if cut:
         events.append(Event(events[-1].t if events else 0.0, "run", "cut", None, {"lines": cut}))
     return events
+
+
+def with_gaps(events: Iterable[Event], first: int = 0) -> list[Event]:
+    """The events of a file whose writer numbers them (``n``), and an event ``run lost`` before each that follows a gap.
+
+    ``first`` is the number that the first one must have. Events without a number are not counted.
+    """
+    found: list[Event] = []
+    for event in events:
+        number = event.get("n")
+        if number is not None and number > first:
+            found.append(Event(event.t, "run", "lost", None, {"events": number - first}))
+        if number is not None:
+            first = max(first, number + 1)
+        found.append(event)
+    return found
 
 
 def read_events(path: Path) -> list[Event]:

@@ -5,7 +5,7 @@ Both are in wall-clock time: they show what this control plane carries on this m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from controllers.edge.run import EdgeRun
@@ -16,8 +16,12 @@ from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.edge.control_study import ControlLoad, accept_rush, control_load
-from measure.metrics.checks import Check, Verdict
+from measure.metrics.checks import Check, Limits, Verdict
 from measure.metrics.fidelity import link_delay
+from measure.metrics.load import fast_path_check
+from measure.metrics.records import fabric_checks
+from railyard.timeline import Event
+from topos.plan import FabricPlan
 from workloads.edge.population import stratified
 
 MANAGERS = (1, 2, 4)
@@ -39,7 +43,7 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
             row.concurrency, row.checkins_per_s = found.clients, found.check_ins_per_s
             row.p50_wall_ms, row.p99_wall_ms = found.p50_ms, found.p99_ms
             row.checkin_bytes = found.bytes_per_check_in
-            row.judge(_saturated(found, link_delay(session.plan.delayed, events)))
+            row.judge(_saturated(found, recorded_checks(events, session.plan)))
             yield row
 
 
@@ -55,9 +59,22 @@ def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[Propiu
     row.time_s = found.seconds
     says = f"{row.above_demand} clients above a demand, {found.failed} accepts without an answer"
     wrong = row.above_demand + found.failed + (1 if found.exceeds else 0)
-    delayed = link_delay(session.plan.delayed, events)
-    row.judge(Verdict(wrong == 0 and delayed.ok, (Check("accepts", wrong, 0, "accepts", wrong == 0, says), delayed)))
+    checks = (Check("accepts", wrong, 0, "accepts", wrong == 0, says), *recorded_checks(events, session.plan))
+    row.judge(Verdict(all(check.ok for check in checks), checks))
     yield row
+
+
+def recorded_checks(events: Sequence[Event], plan: FabricPlan) -> list[Check]:
+    """The checks of the network under a load on the control plane, and of what was recorded of it.
+
+    Rates, timers and busy processors say nothing here: the messages are short, and the load is to saturate.
+    """
+    limits = Limits()
+    return [
+        link_delay(plan.delayed, events, limits),
+        fast_path_check(events, limits),
+        *fabric_checks(events, plan, limits),
+    ]
 
 
 def _row(settings: PropiusSettings, study: str, managers: int) -> PropiusRow:
@@ -78,7 +95,7 @@ def _started(runner: Runner, settings: PropiusSettings, managers: int) -> tuple[
     return session, replace(run, managers=managers)
 
 
-def _saturated(found: ControlLoad, delayed: Check) -> Verdict:
+def _saturated(found: ControlLoad, others: Sequence[Check]) -> Verdict:
     """The verdict of a closed loop: it looks for saturation, of which the generators of the load must not be the cause.
 
     Busy processors are no fault of it; the processor time of each part is said.
@@ -87,4 +104,5 @@ def _saturated(found: ControlLoad, delayed: Check) -> Verdict:
     said = ", ".join(f"{name} {cores:.2f}" for name, cores in found.cores.items())
     says = f"a generator of the load was busy {busy:.0%} of the time (limit {BUSY_GENERATOR:.0%}); cores: {said}"
     check = Check("generators", busy, BUSY_GENERATOR, "of the time", busy <= BUSY_GENERATOR, says)
-    return Verdict(check.ok and delayed.ok, (check, delayed))
+    checks = (check, *others)
+    return Verdict(all(each.ok for each in checks), checks)

@@ -20,7 +20,7 @@ from measure.metrics.checks import Check, Verdict
 from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
 from railyard.errors import VerifyError
-from railyard.timeline import Event, read_events
+from railyard.timeline import Event, events_in, with_gaps
 from topos.edge_plan import ROOT
 from workloads.edge.client_actor import Vanishing
 from workloads.edge.job import EdgeJob
@@ -110,7 +110,10 @@ def play(
 
 def events_of(folder: Path, counters: Counted) -> list[Event]:
     """The events that the processes of a run have left, and those of sampler and counters, in order of time."""
-    noted = (event for path in sorted(folder.glob("*.jsonl")) for event in read_events(path))
+    noted: list[Event] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            noted += with_gaps(events_in(lines))
     return sorted([*noted, *counters.events], key=lambda event: event.t)
 
 

@@ -22,7 +22,7 @@ from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Verdict
-from measure.metrics.records import agents_check, controller_check, logs_check
+from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
 from measure.results.results import CHECKPOINTS
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
@@ -55,7 +55,7 @@ class RackResult:
         """The verdicts of a job: of its points, and of the records of the whole run if it has points."""
         found = [point.judge() for point in self.points if point.job == tenant]
         job = next(job for job in self.jobs if job.spec.name == tenant)
-        checks = [logs_check(self.events), controller_check(tenant, self.events)]
+        checks = [logs_check(self.events), controller_check(tenant, self.events), sampler_check(self.events)]
         last = read_incarnations(self.events, tenant)[-1:]
         if job.team is not None and job.team.finished.issuperset(job.members):
             checks += [agents_check(each.members, each.events) for each in last]

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.session import Session
 from railyard.ownership import make_folder
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
@@ -65,5 +65,8 @@ class RunContext:
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
         controller = self.session.data / "controller.jsonl"
-        files = [*sorted(self.folder.glob("*.jsonl")), *([controller] if controller.exists() else [])]
-        return sorted((e for file in files for e in read_events(file)), key=lambda event: event.t)
+        found = [event for file in sorted(self.folder.glob("*.jsonl")) for event in read_events(file)]
+        if controller.exists():
+            with controller.open(encoding="utf-8", errors="replace") as lines:
+                found += with_gaps(events_in(lines))
+        return sorted(found, key=lambda event: event.t)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from controllers.engine.jobs import Job
 from experiments.experiment import Experiment
+from experiments.point_run import counted
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.incarnations import read_incarnations
 from experiments.racks.kill import parse_kills
@@ -21,6 +22,7 @@ from measure.results.row import ResultRow
 from railyard.errors import AgentError
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
+from railyard.timeline import Event, read_events
 from topos.kernel.namespaces import HostEnd
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
         return rows
 
     def _measure(self, runner: Runner, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
-        found: list[IperfResult] = []
+        found: list[tuple[IperfResult, list[Event]]] = []
 
         def before(session: Session) -> None:
             if "iperf3" in epoch.measures:
@@ -132,9 +134,10 @@ class ServerFabric(Experiment[ServerFabricSettings]):
         verdicts = result.verdicts(spec.name)
         for row in rows:
             if row.measure == "iperf3":
-                row.value = found[0].mbps / 1e3 / spec.setting.scale.rate
-                row.retransmits = sum(found[0].retransmits)
-                row.judge(iperf_verdict(row.value / (row.predicted or 1.0)))
+                iperf, events = found[0]
+                row.value = iperf.mbps / 1e3 / spec.setting.scale.rate
+                row.retransmits = sum(iperf.retransmits)
+                row.judge(iperf_verdict(row.value / (row.predicted or 1.0), events, spec.setting.plan))
                 continue
             row.value = values[row.measure]
             row.checksum_ok = result.checksum_ok(result.jobs[0]) if row.measure == "epoch" else None
@@ -142,14 +145,21 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
-    def _iperf(self, session: Session, spec: JobSpec) -> IperfResult:
-        """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up."""
+    def _iperf(self, session: Session, spec: JobSpec) -> tuple[IperfResult, list[Event]]:
+        """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up.
+
+        Returns its result, and what was sampled and counted meanwhile.
+        """
         groups = tuple(spec.program().groups.values())
         session.register(Job(spec.name, groups, spec.setting.mode), spec.setting.policy)
         lanes = [_lane(session, path) for path in iperf_paths(spec)]
-        result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
+        log = session.data / "iperf3.jsonl"
+        with counted(session, log) as counters:
+            result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
         session.call("finish", job=spec.name)
-        return result
+        events = sorted([*read_events(log), *counters.events], key=lambda event: event.t)
+        log.unlink()
+        return result, events
 
 
 def _epoch_values(epoch: Epoch, spec: JobSpec, result: RackResult) -> dict[str, float]:

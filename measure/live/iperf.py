@@ -17,10 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from measure.metrics.checks import Check, Limits, Verdict
+from measure.metrics.load import cores_check, datapath_check, fast_path_check
+from measure.metrics.records import fabric_checks
 from railyard.child import end_child, marked_environment
 from railyard.errors import ConfigError, MachineError
+from railyard.timeline import Event
 from railyard.tools import how_to_install
 from topos.kernel.namespaces import HostEnd, inside
+from topos.plan import FabricPlan
 
 PROGRAM = "iperf3"
 FIRST_PORT = 5201
@@ -85,12 +89,24 @@ def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: f
     return IperfResult(rates, again, seconds)
 
 
-def iperf_verdict(share: float, limits: Limits | None = None) -> Verdict:
-    """Verdict on an iperf3 result: faithful if it reached enough of the line rate; ``share`` is what it reached."""
-    limit = (limits or Limits()).line_rate_share
+def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:
+    """Verdict on an iperf3 result: ``share`` is what it reached of the line rate, ``events`` are of the time it took.
+
+    Faithful if it reached enough, neither the processors nor what forwards packets was saturated, and nothing that was
+    to be sampled on ``plan`` is missing.
+    """
+    limits = limits or Limits()
+    limit = limits.line_rate_share
     says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
-    check = Check("link rate", share, limit, "of line rate", share >= limit, says)
-    return Verdict(check.ok, (check,))
+    rate = Check("link rate", share, limit, "of line rate", share >= limit, says)
+    checks = (
+        rate,
+        cores_check(events, limits),
+        datapath_check(events, rate, limits),
+        fast_path_check(events, limits),
+        *fabric_checks(events, plan, limits),
+    )
+    return Verdict(all(check.ok for check in checks), checks)
 
 
 def _bound(end: HostEnd) -> str:

@@ -7,7 +7,7 @@ for all interfaces of the yard and two or three files of /proc, and writes one l
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -175,9 +175,11 @@ def switch_events(netns_fd: int, plan: FabricPlan, datapath: str) -> list[Event]
     return [*events, Event(t, "link", "forwarding", None, forwarding)]
 
 
-def _write(out: TextIO, events: Iterable[Event]) -> None:
+def _write(out: TextIO, events: Sequence[Event]) -> int:
+    """Write the events, which are then in the file; returns their number."""
     out.write("".join(e.to_line() + "\n" for e in events))
     out.flush()
+    return len(events)
 
 
 def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
@@ -187,7 +189,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
     interval = settings["interval_s"]
     with Counters(settings["netns_fd"]) as counters:
         start = before = time.monotonic()
-        _write(out, changes.take(start, counters.links()))
+        written = _write(out, changes.take(start, counters.links()))
         print("ready", flush=True)
         tick, ended = 1, False
         while not ended:
@@ -200,9 +202,10 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
                 fields |= {"softirq": load.softirq, "switch_busy": load.processes, "switch_thread": load.thread}
                 events.append(Event(before, "link", "cpu", now, fields))
                 before = now
-            _write(out, events)
+            written += _write(out, events)
             tick = max(tick + 1, int((now - start) / interval) + 1)
-        _write(out, changes.rest())
+        written += _write(out, changes.rest())
+        _write(out, [Event(before, "link", "sampled", None, {"events": written})])
 
 
 def main() -> None:

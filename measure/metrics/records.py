@@ -2,8 +2,8 @@
 
 A process that died, a file that was cut or a counter that was not read leaves less data, and less data shows less
 trouble. Each source therefore says how much it has recorded: the controller numbers its events and ends with that of
-the finished job, an agent ends with the number of its events, and the sampler and the counters must have readings from
-before the first measured step until after the last.
+the finished job, an agent and the sampler end with the number of their events, and the sampler and the counters must
+have readings from before the first measured step until after the last.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from measure.metrics.intervals import Interval, difference, overlap, union
 from measure.metrics.point import Point
 from measure.metrics.steps import Steps
 from railyard.timeline import Event
+from topos.plan import FabricPlan
 
 
 def records_checks(point: Point, events: Sequence[Event], limits: Limits) -> Iterable[Check]:
@@ -27,9 +28,36 @@ def records_checks(point: Point, events: Sequence[Event], limits: Limits) -> Ite
         yield logs_check(events)
         yield agents_check(ranks, events)
         yield controller_check(point.name if point.controlled else None, events)
+        yield sampler_check(events)
     yield samples_check(interval, events, [port.interface for port in ports], limits)
     switches = [switch.name for switch in point.plan.switches]
     yield counters_check(interval, events, ranks, switches, lossy=point.plan.lossy)
+
+
+def fabric_checks(
+    events: Sequence[Event], plan: FabricPlan, limits: Limits, interval: Interval | None = None
+) -> Iterable[Check]:
+    """The checks that the files are whole and that all links, queues and switches of ``plan`` were read.
+
+    ``interval``: from when to when; None: from the first sample of a link to the last.
+    """
+    times = [e.t for e in events if e.source == "link" and e.kind == "bytes"]
+    interval = interval or (min(times, default=0.0), max(times, default=0.0))
+    ports = [port for switch in plan.switches for port in switch.ports]
+    yield logs_check(events)
+    yield numbers_check(events)
+    yield sampler_check(events)
+    yield samples_check(interval, events, [port.interface for port in ports], limits)
+    switches = [switch.name for switch in plan.switches]
+    yield counters_check(interval, events, {port.rank for port in ports}, switches, lossy=plan.lossy)
+
+
+def numbers_check(events: Iterable[Event]) -> Check:
+    """The check that no number is missing among the events of processes that number theirs."""
+    lost = sum(e["events"] for e in events if e.source == "run" and e.kind == "lost")
+    if lost:
+        return not_measured("event numbers", 0, "events missing", f"{lost} events of the run's processes are missing")
+    return Check("event numbers", 0.0, 0, "events missing", True, "no number of an event is missing")
 
 
 def measured_interval(events: Iterable[Event]) -> Interval:
@@ -75,22 +103,41 @@ def agents_check(ranks: Collection[int], events: Iterable[Event]) -> Check:
 def controller_check(job: str | None, events: Iterable[Event]) -> Check:
     """The check that all events of the controller are there, up to the end of ``job`` (None: it needs no controller).
 
-    The controller numbers its events, those of switches included; ``finished`` of the job ends them.
+    The controller numbers its events, those of switches included; ``finished`` of the job ends them. Events that are
+    missing before the first one are known from an event ``lost`` of the run.
     """
     name, unit = "controller events", "events missing"
     if job is None:
         return does_not_apply(name, 0, unit, "packets are forwarded without Railyard's controller")
+    events = list(events)
     mine = [e for e in events if e.source in ("controller", "switch")]
     end = max((e.get("n", -1) for e in mine if e.kind == "finished" and e["job"] == job), default=-1)
     if end < 0:
         return not_measured(name, 0, unit, f"the controller's events have no end of job {job}")
     numbers = {e["n"] for e in mine if 0 <= e.get("n", -1) <= end}
-    missing = end + 1 - min(numbers) - len(numbers)
+    before = sum(e["events"] for e in events if e.source == "run" and e.kind == "lost")
+    missing = max(before, end + 1 - min(numbers) - len(numbers))
     if missing:
         return not_measured(
             name, 0, unit, f"{missing} of {missing + len(numbers)} events of the controller are missing"
         )
     return Check(name, 0.0, 0, unit, True, f"all {len(numbers)} events of the controller are there")
+
+
+def sampler_check(events: Iterable[Event]) -> Check:
+    """The check that all events of the sampler are there; the last one, ``sampled``, has the number of those before."""
+    name, unit = "sampler events", "events missing"
+    found, announced = 0, list[int]()
+    for e in events:
+        if e.source == "link":
+            found += e.kind in ("bytes", "cpu")
+            announced += [e["events"]] if e.kind == "sampled" else []
+    if not announced:
+        return not_measured(name, 0, unit, "the events of the sampler have no end")
+    missing = sum(announced) - found
+    if missing > 0:
+        return not_measured(name, 0, unit, f"{missing} of {sum(announced)} events of the sampler are missing")
+    return Check(name, 0.0, 0, unit, True, f"all {found} events of the sampler are there")
 
 
 def samples_check(interval: Interval, events: Iterable[Event], interfaces: Collection[str], limits: Limits) -> Check:

@@ -28,7 +28,7 @@ _THREADS = {
 _THREAD_NAMES = {1: "steps", 2: "phases", 3: "compute", 4: "communication", 5: "waiting for circuits", 6: "notes"}
 _SLOTS = 100
 """Number of thread ids reserved for each thread, for intervals that overlap in it."""
-_SKIPPED = {("link", "bytes"), ("link", "qdisc"), ("run", "cut")}
+_SKIPPED = {("link", "bytes"), ("link", "qdisc"), ("link", "sampled"), ("run", "cut"), ("run", "lost")}
 
 
 def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:

@@ -211,11 +211,11 @@ def samples(plan: FabricPlan, start: float, end: float, cpu: Mapping[str, Any], 
         for port in ports:
             link = {"interface": port.interface, "rank": port.rank, "lane": port.lane, "tx_bytes": 1, "rx_bytes": 1}
             found.append(Event(when, "link", "bytes", None, {**link, "dropped": count if port is ports[0] else 0}))
-    return found
+    return [*found, *sampler_end(found)]
 
 
 def numbered(events: Sequence[Event]) -> list[Event]:
-    """``events`` in order of time, those of the controller numbered, and those of each agent counted by its last."""
+    """``events`` in order of time: the controller's numbered, those of agents and sampler counted by their last."""
     counts = Counter(e["rank"] for e in events if e.source == "agent" and e.kind != "sockets")
     numbers, found = itertools.count(), list[Event]()
     for e in sorted(events, key=lambda e: e.t):
@@ -225,7 +225,13 @@ def numbered(events: Sequence[Event]) -> list[Event]:
         elif e.kind == "sockets":
             more = {"events": counts.pop(e["rank"], 0)}
         found.append(replace(e, fields={**e.fields, **more}))
-    return found
+    return found if any(e.kind == "sampled" for e in found) else [*found, *sampler_end(found)]
+
+
+def sampler_end(events: Sequence[Event]) -> list[Event]:
+    """The sampler's last event after ``events``; none if it wrote none of them."""
+    times = [e.t for e in events if e.kind in ("bytes", "cpu")]
+    return [Event(max(times), "link", "sampled", None, {"events": len(times)})] if times else []
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 import time
@@ -26,16 +27,21 @@ _TRY_EVERY_S = 0.02
 
 
 class EventFile:
-    """The events of one process, each written as it happens, so that they outlive the process if it is killed."""
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed.
+
+    Each has a number ``n``, its line in the file, so that one that is missing shows.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._file = open_text(path, "a", buffering=1)
+        self._numbers = itertools.count(_lines(path))
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
 
         Raises ``MachineError`` if it cannot be written.
         """
+        fields = {**fields, "n": next(self._numbers)}
         line = Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n"
         try:
             self._file.write(line)
@@ -46,6 +52,12 @@ class EventFile:
         """Close the file."""
         with suppress(OSError):  # a line that could not be written, as ``note`` has said
             self._file.close()
+
+
+def _lines(path: str | Path) -> int:
+    """Number of lines in a file, which an earlier incarnation of the process may have written."""
+    with open(path, "rb") as file:
+        return sum(1 for _ in file)
 
 
 class Orders:

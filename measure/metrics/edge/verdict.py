@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
 from measure.metrics.fidelity import interface_drops, link_delay
 from measure.metrics.load import cores_check, datapath_check, fast_path_check
 from measure.metrics.quantiles import median, quantiles
-from measure.metrics.records import counters_check, samples_check
+from measure.metrics.records import fabric_checks
 from railyard.scale import goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -84,17 +84,11 @@ def judge_edge(
     return Verdict(all(check.ok for check in checks), checks)
 
 
-def _records(events: Sequence[Event], plan: FabricPlan, limits: Limits) -> tuple[Check, Check]:
-    """The checks that links, processors, queues and switches were read as long as clients worked."""
+def _records(events: Sequence[Event], plan: FabricPlan, limits: Limits) -> Iterable[Check]:
+    """The checks that nothing is missing, and that links and switches were read as long as clients worked."""
     work = [e for e in events if e.source == "edge" and e.kind in ("get", "train", "push")]
-    work = work or [e for e in events if e.source == "link" and e.kind == "bytes"]  # the transfers are no events
     interval = min((e.t for e in work), default=0.0), max((e.t if e.end is None else e.end for e in work), default=0.0)
-    ports = [port for switch in plan.switches for port in switch.ports]
-    switches = [switch.name for switch in plan.switches]
-    return (
-        samples_check(interval, events, [port.interface for port in ports], limits),
-        counters_check(interval, events, {port.rank for port in ports}, switches, lossy=plan.lossy),
-    )
+    return fabric_checks(events, plan, limits, interval if work else None)  # without: the transfers are no events
 
 
 def _link_rate(events: Sequence[Event], links: EdgeLinks, limits: Limits) -> Check:

@@ -140,10 +140,10 @@ def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) 
 
     world = play(tmp_path, scene, policy)
     assert [event.fields for event in world.events("bound")] == [
-        {"client": 0, "job": 0, "round": 0},
-        {"client": 1, "job": 0, "round": 0},
+        {"client": 0, "job": 0, "round": 0, "n": 2},
+        {"client": 1, "job": 0, "round": 0, "n": 3},
     ]
-    assert [event.fields for event in world.events("refused")] == [{"client": 2, "job": 0}]
+    assert [(event["client"], event["job"]) for event in world.events("refused")] == [(2, 0)]
     assert [len(world.events(kind)) for kind in ("registered", "request", "finished")] == [1, 1, 1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from synthetic_job import build_plan, counters, samples
 
 from experiments.command.run import experiment_of, parser_of
 from experiments.server_fabric.experiment import ServerFabric, iperf_paths
@@ -13,6 +14,7 @@ from experiments.server_fabric.settings import EPOCH_STEPS, PAPER_EPOCH_S, Serve
 from experiments.settings import validated
 from measure.live.iperf import iperf_verdict
 from railyard.errors import ConfigError
+from railyard.timeline import Event
 
 
 def experiment(**values: Any) -> ServerFabricSettings:
@@ -115,6 +117,16 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str)
     assert "\n" not in str(caught.value)
 
 
-def test_iperf_must_reach_the_line_rate() -> None:
-    assert iperf_verdict(0.99).faithful
-    assert not iperf_verdict(0.5).faithful and "under" in str(iperf_verdict(0.5))
+def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_sampled() -> None:
+    def sampled(busy: float) -> list[Event]:
+        cpu = {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+        return samples(plan, 0.0, 3.0, cpu) + counters(plan, 0.0, 0, "ovs") + counters(plan, 3.0, 9, "ovs")
+
+    plan = build_plan(fabric="electrical")
+    calm = sampled(0.3)
+    assert iperf_verdict(0.99, calm, plan).faithful
+    slow = iperf_verdict(0.5, calm, plan)
+    assert [check.name for check in slow.failed] == ["link rate"] and "under" in str(slow)
+    assert [check.name for check in iperf_verdict(0.99, sampled(1.0), plan).failed] == ["cores"]
+    assert {"cores", "samples", "counters", "sampler events"} <= {c.name for c in iperf_verdict(0.99, [], plan).failed}
+    assert [check.name for check in iperf_verdict(0.99, calm[1:], plan).failed] == ["sampler events"]

@@ -13,7 +13,7 @@ from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.metrics.point import Point
-from railyard.timeline import Event
+from railyard.timeline import Event, with_gaps
 
 POINT = build_point("on-demand", 0.04)
 JOB = Job(POINT, steps=6).with_samples()
@@ -39,7 +39,7 @@ def failed(events: Sequence[Event], point: Point = POINT) -> set[str]:
 
 def test_the_complete_point_is_faithful() -> None:
     assert verdict(EVENTS).faithful, str(verdict(EVENTS))
-    assert len(KINDS) == 15
+    assert len(KINDS) == 16
 
 
 @pytest.mark.parametrize(("source", "kind"), KINDS)
@@ -49,7 +49,7 @@ def test_a_kind_of_events_that_is_missing_is_named(source: str, kind: str) -> No
         "agent": {"agent events"},
         "controller": {"controller events"},
         "switch": {"controller events"},
-        "link": {"samples", "counters"},
+        "link": {"samples", "counters", "sampler events"},
     }[source]
     assert not found.faithful and named & {check.name for check in found.failed}
     assert all("not measured" in check.says for check in found.failed if check.name in named)
@@ -58,7 +58,7 @@ def test_a_kind_of_events_that_is_missing_is_named(source: str, kind: str) -> No
 @pytest.mark.parametrize(("source", "kind"), LATER)
 def test_a_kind_of_events_that_ends_at_half_time_is_named(source: str, kind: str) -> None:
     cut = [e for e in EVENTS if (e.source, e.kind) != (source, kind) or e.t < HALF]
-    assert {"agent events", "controller events", "samples", "counters"} & failed(cut)
+    assert {"agent events", "controller events", "samples", "counters", "sampler events"} & failed(cut)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -82,10 +82,27 @@ def test_an_agent_whose_events_are_missing_or_cut_is_named(rank: int) -> None:
         assert f"rank {rank}" in check.says
 
 
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_head_that_is_missing_is_named(lines: int) -> None:
+    """Of each file of a point: those of an agent, the sampler and the controller."""
+    of_agent = [e for e in EVENTS if e.source == "agent" and e["rank"] == 2]
+    sampled = [e for e in EVENTS if e.kind in ("bytes", "cpu", "sampled")]
+    told = [e for e in EVENTS if e.source in ("controller", "switch")]
+    for file, name in ((of_agent, "agent events"), (sampled, "sampler events"), (told, "controller events")):
+        rest = [e for e in EVENTS if not any(e is each for each in file)]
+        assert name in failed([*rest, *with_gaps(file[lines:])])
+
+
 CUTS: dict[str, tuple[Callable[[Event], bool], set[str]]] = {
-    "the sampler was killed early": (lambda e: e.kind in ("cpu", "bytes") and e.t > JOB.start + 0.3, {"samples"}),
-    "the sampler stood still": (lambda e: e.kind == "cpu" and HALF < e.t < HALF + 1.1, {"samples"}),
-    "links of one host were not sampled": (lambda e: e.kind == "bytes" and e["rank"] == 3, {"samples"}),
+    "the sampler was killed early": (
+        lambda e: e.kind in ("cpu", "bytes") and e.t > JOB.start + 0.3,
+        {"samples", "sampler events"},
+    ),
+    "the sampler stood still": (lambda e: e.kind == "cpu" and HALF < e.t < HALF + 1.1, {"samples", "sampler events"}),
+    "links of one host were not sampled": (
+        lambda e: e.kind == "bytes" and e["rank"] == 3,
+        {"samples", "sampler events"},
+    ),
     "queues of one host were not read": (lambda e: e.kind == "qdisc" and e["rank"] == 3, {"counters"}),
     "the queue of one interface was read once": (
         lambda e: e.kind == "qdisc" and e["interface"] == "g3-r0" and e.t > HALF,

@@ -44,7 +44,7 @@ def test_an_actor_goes_when_told_and_writes_each_event_at_once(module: Path, tmp
         actor.tell("go")
         while not events.read_text():
             assert not actor.has_ended
-        assert read_events(events)[0].fields == {"client": 3, "why": "told to go"}
+        assert read_events(events)[0].fields == {"client": 3, "why": "told to go", "n": 0}
     assert [(e.source, e.kind) for e in read_events(events)] == [("edge", "finished"), ("edge", "gone")]
 
 
