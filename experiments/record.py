@@ -174,7 +174,7 @@ class Record:
             return
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
         if error is None and self._manifest["planned"] is None:
-            self._manifest["planned"] = len(self._typed)
+            self._manifest["planned"] = len(self._rows)
         try:
             if not self._unsaved:
                 self._results.end_running(log=error is not None)

@@ -26,6 +26,9 @@ class Summary:
         text = textwrap.indent(json.dumps(plain(row), indent=2), "  ")
         self._kept.append(zlib.compress(text.encode()))
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def __iter__(self) -> Iterator[Row]:
         return (json.loads(text) for text in self._texts())
 
