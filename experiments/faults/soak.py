@@ -26,14 +26,13 @@ _LONGEST_POINT_S = 120.0
 
 
 def soak(points: int, folder: Path) -> Iterator[SoakRow]:
-    """Run ``points`` points, with files in ``folder``, and give a row after each; the run has ended at the end.
+    """Run ``points`` points, with files in ``folder``, and give a row after each but the last, when the run is ending.
 
-    One more point follows, since what is read after the last one is that of a run that is ending.
-    ``MachineError`` if the run ends before its last point, with an error, or not at all.
+    The run has ended at the end. ``MachineError`` if it ends before its last point, with an error, or not at all.
     """
     mark = token_hex(8)
     launch = launch_in(folder / "soak", mark)
-    sizes = ",".join(str(1024 + 4 * number) for number in range(points + 1))
+    sizes = ",".join(str(1024 + 4 * number) for number in range(points))
     launch.command = launch.railyard(
         *("run", "collective", "--ranks", "2", "--fabric", "ocs", "--iterations", "1"),
         *("--sizes", sizes, "--out", str(launch.out)),
@@ -43,7 +42,7 @@ def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     assert main is not None  # it is a child that was not waited for
     family = Family(main, mark)
     try:
-        yield from _rows(process, family, launch.out, points)
+        yield from _rows(process, family, launch.out, points - 1)
         await_end(process, points, _LONGEST_POINT_S)
     finally:
         acts.end(family)

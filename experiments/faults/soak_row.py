@@ -12,8 +12,8 @@ from measure.results.row import ResultRow, Row
 WARM_UP = 100
 """Points after which a run must use no more of the machine."""
 FLAT_SHARE = 0.05
-LEAST_POINTS = 3
-"""Points of the shortest run that can be judged: two are after the warm-up, which is at most half of the run."""
+LEAST_POINTS = 4
+"""Points of the shortest run that can be judged: two rows are after the warm-up, which is at most half of the run."""
 WATCHED = ("main", "controller", "agent launcher", "ovs-vswitchd", "fast path")
 """Processes of a long run whose use of the machine is read after each point."""
 
