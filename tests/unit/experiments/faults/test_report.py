@@ -87,11 +87,17 @@ def test_a_process_that_was_not_seen_is_not_called_flat_and_one_that_was_missed_
     rows = soak(0.0, points=3)
     rows[-1] = {**rows[-1], "memory_bytes": {}}
     assert {each.process for each in growths(rows)} == {"main", "run"} and not failed(rows)
-    for points in (1, 2):
-        assert growths(soak(0.0, points)) == []
-        with pytest.raises(ValueError, match="at least 3 points"):
+    for points in (1, 2, 3):
+        assert growths(soak(0.0, points - 1)) == []  # a run has no row of its last point
+        with pytest.raises(ValueError, match="at least 4 points"):
             FaultsSettings(soak=points)
-    assert growths(soak(0.0, points=FaultsSettings(soak=3).soak))
+    assert growths(soak(0.0, points=FaultsSettings(soak=4).soak - 1))
+
+
+def test_a_file_that_a_point_under_way_has_open_is_no_growth_and_one_kept_by_each_point_is() -> None:
+    rows = soak(0.0)
+    assert not failed([*rows[:-20], *({**row, "descriptors": {"main": 42}} for row in rows[-20:])])
+    assert failed([{**row, "descriptors": {"main": 40 + row["point"]}} for row in rows])
 
 
 @pytest.mark.parametrize(("script", "says"), [("exit 3", "ended with status 3"), ("exec sleep 60", "did not end")])
