@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
-    events = EventLog(options.events)
+    events = EventLog(options.events.parent.resolve() / options.events.name)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
     listener = channel.listen(options.channel, options.channel_owner)

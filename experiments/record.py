@@ -56,7 +56,7 @@ class Recordable(Protocol):
 
 
 class Record:
-    """The results folder ``out`` of a run of ``experiment``, an absolute path. Nothing is written before ``open``."""
+    """The results folder ``out`` of a run of ``experiment``, a path without links, which ``open`` makes."""
 
     def __init__(self, out: Path, experiment: Recordable, scale: Scale) -> None:
         check_folder(out)

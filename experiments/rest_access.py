@@ -13,7 +13,7 @@ from pathlib import Path
 from controllers.northbound.token import MOST_TOKEN, is_token, new_token
 from experiments.settings import PacketSettings
 from railyard.errors import ConfigError
-from railyard.ownership import hand_over, invoker
+from railyard.ownership import invoker, naming, open_new, reached
 
 TOKEN_FILE = "rest-token"
 _KEY = "rest_token_file"
@@ -62,9 +62,9 @@ def rest_access(settings: PacketSettings, folder: Path) -> RestAccess | None:
 def make_token(file: Path) -> str:
     """A new token, written to the new ``file``, which only its owner can open: the caller of sudo, or this user."""
     token = new_token()
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with naming(file), reached(file.parent) as folder:
+        fd = open_new(file.name, folder, 0o600)
     with open(fd, "w", encoding="ascii") as out:
-        hand_over(fd)
         out.write(token + "\n")
     return token
 

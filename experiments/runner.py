@@ -72,7 +72,7 @@ class Runner:
         self.experiment = experiment
         self.scale: Scale = experiment.scale
         self.progress = progress or RunProgress()
-        self.record = Record(out.absolute(), experiment, self.scale)
+        self.record = Record(out.resolve(), experiment, self.scale)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
         self._session: Session | None = None

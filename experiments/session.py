@@ -52,7 +52,7 @@ class Session:
         try:
             self.run = self._stack.enter_context(RegisteredRun.open())
             if self._data is None:
-                self._data = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-")))
+                self._data = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()

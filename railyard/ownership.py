@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO
 
+_REACH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 def invoker(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
     """(user id, group id) of the caller of sudo; None without sudo or if this process is not root."""
@@ -39,10 +41,31 @@ def hand_over(made: Path | int) -> None:
         os.close(folder)
 
 
+@contextmanager
+def reached(folder: str | Path) -> Iterator[int]:
+    """A descriptor of ``folder`` for ``dir_fd``, reached without following a symbolic link anywhere in its path.
+
+    A user who owns a folder on the way cannot lead root elsewhere by a link. ``NotADirectoryError`` for a link.
+    """
+    place = os.open("/", _REACH)
+    try:
+        for name in Path(folder).absolute().parts[1:]:
+            try:
+                below = os.open(name, _REACH, dir_fd=place)
+            except OSError as error:
+                error.filename = str(folder)
+                raise
+            os.close(place)
+            place = below
+        yield place
+    finally:
+        os.close(place)
+
+
 def make_folder(path: Path) -> list[Path]:
     """Make a folder and its missing parents, which belong to the caller of sudo; returns the folders that it made.
 
-    Folders that exist keep their owner.
+    Folders that exist keep their owner. No symbolic link is followed where one is missing.
     """
     missing = []
     place = path.absolute()
@@ -51,19 +74,24 @@ def make_folder(path: Path) -> list[Path]:
         place = place.parent
     made = []
     for folder in reversed(missing):
-        try:
-            folder.mkdir()
-        except FileExistsError:  # another process was first
-            continue
-        made.append(folder)
-        hand_over(folder)
+        with naming(folder), reached(folder.parent) as parent:
+            try:
+                os.mkdir(folder.name, dir_fd=parent)
+            except FileExistsError:  # another process was first
+                continue
+            made.append(folder)
+            new = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                hand_over(new)
+            finally:
+                os.close(new)
     return made
 
 
 def open_text(path: str | Path, mode: Literal["a", "w"], *, buffering: int = -1, links: bool = False) -> TextIO:
     """Open a text file to write; a new one belongs to the caller of sudo, one that exists keeps its owner.
 
-    A symbolic link at ``path`` is followed only with ``links``.
+    Symbolic links, at ``path`` or on the way to it, are followed only with ``links``.
     """
     return open(_opened(path, mode, links), mode, buffering, encoding="utf-8")
 
@@ -73,23 +101,35 @@ def open_binary(path: str | Path, mode: Literal["ab", "wb"], *, buffering: int =
     return open(_opened(path, mode, links), mode, buffering)
 
 
+def open_new(name: str, folder: int, mode: int = 0o644) -> int:
+    """Make a file in the folder with a descriptor, which belongs to the caller of sudo; returns its descriptor."""
+    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
+    hand_over(fd)
+    return fd
+
+
 def _opened(path: str | Path, mode: str, links: bool) -> int:
     flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_APPEND if mode[0] == "a" else os.O_TRUNC)
-    flags |= 0 if links else os.O_NOFOLLOW
-    try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
-        hand_over(fd)
-    except FileExistsError:
-        fd = os.open(path, flags | (os.O_CREAT if links else 0), 0o644)
-    return fd
+    path = Path(path).absolute()
+    if links:
+        path = path.parent.resolve() / path.name
+    with naming(path), reached(path.parent) as folder:
+        try:
+            return open_new(path.name, folder)
+        except FileExistsError:
+            flags |= os.O_CREAT if links else os.O_NOFOLLOW
+            return os.open(path.name, flags, 0o644, dir_fd=folder)
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Name ``path`` in an ``OSError`` of the block that names no file, as those of ``write`` do."""
+    """Name ``path`` in an ``OSError`` of the block that names no file, or only the last part of the path.
+
+    Those of ``write`` name none, those of calls with ``dir_fd`` the last part.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename in (None, os.path.basename(path)):
             error.filename = str(path)
         raise

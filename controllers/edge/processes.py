@@ -19,6 +19,7 @@ from types import TracebackType
 from controllers.edge.run import EdgeRun, settings_of
 from railyard.child import Child
 from railyard.errors import AgentError, ConfigError, RailyardError
+from railyard.ownership import open_binary
 from railyard.timeline import Event, read_events
 
 _PATIENCE_S = 2.0
@@ -177,7 +178,7 @@ class EdgeProcesses:
     def _made(self, name: str, incarnation: int) -> _Process:
         path = self._events_file(name, incarnation)
         self._files.append(path)
-        path.touch()
+        open_binary(path, "ab").close()
         module, settings, fds = settings_of(self.run, name, incarnation, path)
         child = Child(module, settings, fds, f"the process {name} of the edge run", patience_s=_PATIENCE_S)
         return _Process(module, child, incarnation)

@@ -7,6 +7,7 @@ members, after the checkpoint is copied to members that lack it. Every wait has 
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -308,7 +309,8 @@ class JobSupervisor:
         for file in Path(self._context.disk(living[0])).iterdir():
             if f"{self.last_checkpoint:08d}" in file.name:
                 kept = folder / f"{self.spec.name}-{file.name}"
-                with file.open("rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
+                there = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                with open(there, "rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
                     shutil.copyfileobj(checkpoint, copy)
                 return kept
         return None

@@ -149,7 +149,7 @@ def open_cli(rails: Rails, console: Console) -> int:
     settings, mode = rails.settings, rails.settings.points()[0][0]
     check_rest(settings)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-")))
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
         hand_over(folder)  # the caller of sudo is to read the token in it
         rest = rest_access(settings, folder)
         session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))

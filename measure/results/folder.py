@@ -45,7 +45,7 @@ class FolderLock:
         check_folder(folder)
         lock = FolderLock(-1, [])
         try:
-            lock._made = make_folder(folder)
+            lock._made = make_folder(folder.resolve())
             lock._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             check_folder(folder, locked=True)
@@ -122,7 +122,7 @@ def new_folder(parent: Path, name: str) -> Path:
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     number, path = 1, parent / stem
     try:
-        make_folder(parent)
+        make_folder(parent.resolve())
         while True:
             try:
                 path.mkdir()

@@ -22,7 +22,7 @@ from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
-from railyard.ownership import hand_over, make_folder, naming, open_binary
+from railyard.ownership import make_folder, naming, open_binary, open_new, reached
 from railyard.reading import files_below
 from railyard.timeline import Event, events_in
 
@@ -44,6 +44,8 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._place = folder.resolve()
+        """The folder without symbolic links, for what is written: none that is put there later is followed."""
         self._lock: FolderLock | None = None
 
     # ---- making and opening ------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ class Results:
     def add_events(self, events: Iterable[Event]) -> None:
         """Append events to the file of events: all of them, or none if that raises ``OSError``."""
         data = "".join(event.to_line() + "\n" for event in events).encode()
-        path = self.folder / EVENTS
+        path = self._place / EVENTS
         with naming(path), open_binary(path, "ab", buffering=0) as out:
             before = os.fstat(out.fileno()).st_size
             try:
@@ -112,25 +114,26 @@ class Results:
 
         The ``content`` may come in pieces.
         """
-        path = self.folder / name
+        path = self._place / name
         make_folder(path.parent)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft = f".{path.name}.{os.getpid()}"
         if isinstance(content, str):
             content = content.encode()
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            with naming(path), open(fd, "wb") as out:
-                hand_over(out.fileno())
-                out.writelines([content] if isinstance(content, bytes) else content)
-                out.flush()
-                os.fsync(out.fileno())
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-        return path
+        with naming(path), reached(path.parent) as place:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=place)
+            fd = open_new(draft, place)
+            try:
+                with open(fd, "wb") as out:
+                    out.writelines([content] if isinstance(content, bytes) else content)
+                    out.flush()
+                    os.fsync(out.fileno())
+                os.replace(draft, path.name, src_dir_fd=place, dst_dir_fd=place)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(draft, dir_fd=place)
+                raise
+        return self.folder / name
 
     def end_running(self, *, log: bool) -> None:
         """Remove ``running/``, whose events have been added; ``log``: keep the controller's log in the folder."""

@@ -22,6 +22,7 @@ from typing import BinaryIO
 import numpy as np
 
 from railyard.errors import AgentError, ConfigError
+from railyard.ownership import open_binary
 from railyard.protocol import to_json
 from railyard.validation import from_plain
 from workloads.agent.state import Words
@@ -107,7 +108,7 @@ class Store:
         try:
             for old in [old for old in self.steps() if old < step][:-KEPT]:
                 self.path(old).unlink(missing_ok=True)
-            with self.incoming(step).open("wb") as file:
+            with open_binary(self.incoming(step), "wb") as file:
                 file.write(_head_of(checkpoint))
                 file.write(_bytes_of(checkpoint.words))
             self._keep(step)

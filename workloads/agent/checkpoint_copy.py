@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from railyard.errors import AgentError
+from railyard.ownership import open_binary
 from railyard.protocol import from_json
 from topos.plan import FabricPlan, HostPort
 from workloads.agent.checkpoint import Store
@@ -106,7 +107,7 @@ def fetch(plan: FabricPlan, rank: int, source: int, store: Store, job: str, step
             answer = _line_in(sock)
             if "error" in answer:
                 raise AgentError(f"{what}: {answer['error']}")
-            with store.incoming(step).open("wb") as file:
+            with open_binary(store.incoming(step), "wb") as file:
                 _receive(sock, file, int(answer["bytes"]))
             store.adopt(step)
         except TimeoutError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
-from railyard.ownership import make_folder
+from railyard.ownership import make_folder, open_binary
 from railyard.protocol import from_json, to_json
 from workloads.edge.data_requests import Stage, SumId, UpdateId
 from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
@@ -26,7 +26,8 @@ class Journal:
         self._folder = folder
         make_folder(self._folder)
         self._path = folder / "records.jsonl"
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with open_binary(self._path, "ab") as file:
+            self._fd = os.dup(file.fileno())
         self._count = 0
         self._open: dict[int, list[int]] = {}
         """Job -> numbers of the updates in its open sum."""
@@ -61,7 +62,8 @@ class Journal:
         """
         try:
             if isinstance(record, Added) and record.payload:
-                self._file(self._count).write_bytes(record.payload)
+                with open_binary(self._file(self._count), "wb") as file:
+                    file.write(record.payload)
             line = to_json(self._encoded(record)) + b"\n"
             while line:
                 line = line[os.write(self._fd, line) :]

@@ -61,3 +61,29 @@ def test_a_link_is_not_followed_unless_it_may_be(tmp_path: Path) -> None:
     with ownership.open_binary(tmp_path / "link", "wb", links=True) as file:
         file.write(b"x")
     assert (tmp_path / "target").read_bytes() == b"x"
+
+
+def test_a_folder_that_was_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to("elsewhere")
+    for write in (
+        lambda: ownership.open_text(tmp_path / "out" / "new", "a"),
+        lambda: ownership.open_binary(tmp_path / "out" / "new", "wb"),
+        lambda: ownership.make_folder(tmp_path / "out" / "a" / "b"),
+    ):
+        with pytest.raises(NotADirectoryError) as caught:
+            write()
+        assert caught.value.filename == str(tmp_path / "out")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    ownership.open_binary(tmp_path / "out" / "new", "wb", links=True).close()
+    assert (tmp_path / "elsewhere" / "new").exists()
+
+
+def test_an_error_names_the_whole_path(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        ownership.open_text(tmp_path / "none" / "new", "a")
+    assert caught.value.filename == str(tmp_path / "none")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as other:
+        ownership.open_text(tmp_path / "folder", "a")
+    assert other.value.filename == str(tmp_path / "folder")

@@ -170,3 +170,29 @@ def test_the_manifest_says_how_delayed_links_hold_packets() -> None:
     plain: dict[str, Any] = {"experiment": {}, "seed": 0, "scale": Scale(1.0), "plans": [], "groups": {}}
     assert build_manifest(**plain)["link_delay"] == "none"
     assert build_manifest(**plain, link_delay="relay")["link_delay"] == "relay"
+
+
+def test_nothing_is_written_through_links_that_the_owner_of_the_folder_put_there(
+    tmp_path: Path, make_point: Any
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "typed").symlink_to("there")  # the folder that was named may be reached by a link
+    (tmp_path / "there").mkdir()
+    results = Results.create(tmp_path / "typed" / "out", _manifest(make_point()))
+    assert results.write("figures/a.png", b"1") == tmp_path / "typed" / "out" / "figures" / "a.png"
+    out = tmp_path / "there" / "out"
+    (out / "figures").rename(out / "before")
+    (out / "figures").symlink_to(outside)
+    (out / SUMMARY).symlink_to(outside / SUMMARY)
+    (out / EVENTS).symlink_to(outside / EVENTS)
+    for refused in (lambda: results.write("figures/b.png", b"2"), lambda: results.add_events([])):
+        with pytest.raises(OSError):
+            refused()
+    results.write(SUMMARY, "[]\n")  # takes the place of the link
+    assert not any(outside.iterdir()) and (out / SUMMARY).read_text() == "[]\n"
+    out.rename(tmp_path / "moved")
+    out.symlink_to(outside)
+    with pytest.raises(NotADirectoryError):
+        results.write(MANIFEST, "{}")
+    assert not any(outside.iterdir())

@@ -113,3 +113,11 @@ def test_the_head_says_what_is_in_it(tmp_path: Path) -> None:
     line = store.path(8).read_bytes()[16:].split(b"\n")[0]
     said = json.loads(line)
     assert (said["job"], said["step"], said["checksum"], said["bytes"]) == ("job", 8, 1008, 400)
+
+
+def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path) -> None:
+    store, target = Store(tmp_path, "a"), tmp_path / "target"
+    store.incoming(4).symlink_to(target)
+    with pytest.raises(AgentError, match="Too many levels of symbolic links"):
+        store.write(Checkpoint("a", 4, 0, np.zeros(4, dtype=np.uint32)))
+    assert not target.exists()
