@@ -173,7 +173,7 @@ def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
 def test_a_policy_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     policy = f"{ROOT / 'docs' / 'examples' / 'my_policy.py'}:PairByPair"
-    options = ("--modes", "on-demand", "--delays", "50", "--steps", "1", "--policy", policy)
+    options = ("--modes", "on-demand", "--delays", "50", "--steps", "1", "--policy", policy, "--no-figures")
     status, _, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
     assert status in RAN, errors
     (row,) = rows(out)
@@ -186,7 +186,7 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     out = tmp_path / "results"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs")
+    common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs", "--time", "0.5")
     status, plan, errors = finish(start(SCRIPT, *common, "--print-plan"))
     assert status == 0, errors
     (tmp_path / "plan.json").write_text(plan)
@@ -198,7 +198,7 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     )
     try:
         wait_for_port(port)
-        options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--out", str(out))
+        options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--no-figures", "--out", str(out))
         status, _, errors = finish(start(SCRIPT, *common, *options))
         assert status in RAN, errors
         (row,) = rows(out)

@@ -52,7 +52,7 @@ def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Pat
 def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
     done = script(
         "collective.py", "--algorithm", "ring,stragglar", "--ranks", "4", "--sizes", "64K", "--fabric", "ocs",
-        "--reconfiguration-delay", "10", "--verify", "--out", str(tmp_path / "out"),
+        "--reconfiguration-delay", "10", "--verify", "--no-figures", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert done.returncode in FINISHED, done.stderr
     ring, stragglar = rows(tmp_path / "out")
@@ -63,9 +63,8 @@ def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
-    done = script(
-        "straggler.py", "--quick", "--ranks", "4", "--sizes", "1M", "--out", str(tmp_path / "out"), "--iterations", "1"
-    )
+    options = ("--ranks", "4", "--sizes", "1M", "--iterations", "1", "--no-figures", "--out", str(tmp_path / "out"))
+    done = script("straggler.py", "--quick", "--straggler-delays", "40,140", *options)
     assert done.returncode in FINISHED, done.stderr
     found = rows(tmp_path / "out")
     assert {row["algorithm"] for row in found} == {"ring", "stragglar"}

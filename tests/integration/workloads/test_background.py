@@ -23,7 +23,7 @@ from workloads.stragglers.background import Background
 pytestmark = pytest.mark.root
 
 RATE_MBPS = 50.0
-SECONDS = 1.5
+SECONDS = 1.0
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def stream_mbps(net: Emulation, source: int, target: int, seconds: float) -> flo
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("share", [0.1, 0.8])
 def test_alone_it_reaches_its_rate(net: Emulation, share: float) -> None:
     with Background.on(net.plan, fds(net), rank=2, share=share) as traffic:
         before, start = wire_bytes(net, 2), time.monotonic()
