@@ -87,6 +87,10 @@ class Liveness:
         """Time of the last heartbeat of ``rank``; None if the rank is not watched."""
         return self._heard.get(rank) if rank in self._limits else None
 
+    def newest(self) -> float:
+        """Time of the newest heartbeat of all watched ranks; minus infinity if none is watched."""
+        return max((self._heard[rank] for rank in self._limits), default=-math.inf)
+
     def silent(self, now: float) -> list[Silence]:
         """Every rank that is silent or hangs, the one that has been silent for longest first.
 

@@ -38,7 +38,10 @@ class HangWatch:
         return float("inf") if moment is None else max(moment, self._not_before)
 
     def complaint(self, now: float) -> tuple[int, str] | None:
-        """The rank that hangs (-1: all do) and what is wrong with it in words; None if none does."""
+        """The rank that hangs and what is wrong with it in words; None if none does.
+
+        Rank -1: no agent sends heartbeats any more, so the process that starts them and passes their messages on hangs.
+        """
         due = self._liveness.next_check(self._checked)
         if due is None or now < max(due, self._not_before):
             return None
@@ -48,7 +51,13 @@ class HangWatch:
         silent, self._checked = self._liveness.silent(now), now
         if not silent:
             return None
-        if len(silent) == self._liveness.watched > 1:
+        first = silent[0]
+        if len(silent) == self._liveness.watched > 1 and not any(each.hangs for each in silent):
             return -1, f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
-        what = "its loop has stood still" if silent[0].hangs else "it has sent no heartbeat"
-        return silent[0].rank, f"{what} for {now - silent[0].since:.1f} s"
+        newest = self._liveness.newest()
+        if not first.hangs and newest <= first.since + first.heartbeat_s:  # perhaps all agents stopped together
+            self._not_before = newest + first.heartbeat_s * first.misses
+            if now < self._not_before:
+                return None
+        what = "its loop has stood still" if first.hangs else "it has sent no heartbeat"
+        return first.rank, f"{what} for {now - first.since:.1f} s"

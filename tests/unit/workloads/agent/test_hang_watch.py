@@ -58,6 +58,27 @@ def test_silence_of_all_is_not_the_fault_of_one() -> None:
     assert watch.complaint(6.0) == (-1, "no agent has sent a heartbeat for 6.0 s")
 
 
+def test_agents_that_fall_silent_one_after_another_within_an_interval_fall_silent_together() -> None:
+    watch = HangWatch()
+    for rank, heard in enumerate((0.0, 0.7, 1.9)):
+        watch.heard(rank, EVERY_S, 0, heard)
+    complaints = []
+    while not complaints:
+        moment = watch.next_check()
+        found = watch.complaint(moment)
+        complaints += [] if found is None else [found]
+    assert complaints == [(-1, "no agent has sent a heartbeat for 6.0 s")] and moment == 1.9 + MISSES * EVERY_S
+
+
+def test_loops_that_all_stand_still_are_not_the_fault_of_the_launcher() -> None:
+    watch = HangWatch()
+    for beat in range(5):
+        for rank in range(2):
+            watch.heard(rank, EVERY_S, 0, beat * EVERY_S)
+    found = watch.complaint(watch.next_check())
+    assert found == (0, "its loop has stood still for 4.7 s")
+
+
 @given(st.floats(0.2, 1e4))
 def test_a_check_that_is_late_itself_waits_for_heartbeats_that_are_late_too(late_s: float) -> None:
     watch = HangWatch()
