@@ -41,13 +41,14 @@ check() { # check NAME ARGUMENTS...: one tool of the virtual environment
 types_checked() { # waits for mypy, and prints what it said
     echo "== mypy"
     wait "$mypy" || failed+=("mypy")
+    mypy=
     cat "$said"
 }
 export RAILYARD_TIMED_TALLY # a file: each run of pytest adds how many timed tests were inconclusive, and of how many
 RAILYARD_TIMED_TALLY=$(mktemp)
 said=$(mktemp)
 mypy=
-trap 'kill $mypy 2>/dev/null; rm -f "$RAILYARD_TIMED_TALLY" "$said"' EXIT
+trap '[ -z "$mypy" ] || kill "$mypy"; rm -f "$RAILYARD_TIMED_TALLY" "$said"' EXIT
 export RAILYARD_TEST_RUN=$$ # what runs beside a test is ours: it does not make a timed test inconclusive
 "$scripts/_venv.py" -m mypy >"$said" 2>&1 & # one core is enough for it
 mypy=$!
