@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from railyard.checkout import ROOT
-from railyard.errors import MachineError, from_os_error
+from railyard.errors import ConfigError, MachineError, from_os_error
 from railyard.ownership import naming
 from railyard.tools import safe_path
 
@@ -34,11 +35,24 @@ _PARENT_VARIABLE = "RAILYARD_PARENT"
 _START_S = 30.0
 _CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
-_given_parent = os.environ.pop(_PARENT_VARIABLE, None)
-_PARENT = int(_given_parent or os.getppid())
-"""Id of the process that started this one, given by it: what getppid() says may be a later parent already."""
-MARK = os.environ[MARK_VARIABLE] if _given_parent else os.urandom(16).hex()
-"""The value of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
+
+
+def _given_by_parent() -> tuple[int, str] | None:
+    """The process id and the mark that a process of Railyard gives to one that it starts; None without them.
+
+    ``ConfigError`` for an id that is none, as a person may have set by hand.
+    """
+    parent, mark = os.environ.pop(_PARENT_VARIABLE, None), os.environ.get(MARK_VARIABLE)
+    if parent is None:
+        return None
+    if mark is None or not re.fullmatch("[0-9]{1,10}", parent):
+        raise ConfigError("is set by Railyard, for the processes that it starts; unset it", key=_PARENT_VARIABLE)
+    return int(parent), mark
+
+
+_PARENT, MARK = _given_by_parent() or (os.getppid(), os.urandom(16).hex())
+"""Id of the process that started this one, given by it: what getppid() says may be a later parent already. And the value
+of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
 _C = TypeVar("_C", bound="Child")
 
 

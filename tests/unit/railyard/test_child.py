@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import Child, end_child, start_python
-from railyard.errors import MachineError
+from railyard.child import Child, _given_by_parent, end_child, start_python
+from railyard.errors import ConfigError, MachineError
 
 ECHO = """
 import json, os
@@ -183,6 +183,19 @@ def test_a_child_whose_parent_has_died_prints_no_traceback(module: Path) -> None
     assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
     parent.kill()
     assert "Traceback" not in parent.communicate(timeout=10)[1], "read until the child has ended too"
+
+
+def test_a_parent_that_was_set_by_hand_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAILYARD_PARENT", "12")
+    monkeypatch.setenv("RAILYARD_MARK", "m")
+    assert _given_by_parent() == (12, "m")
+    assert "RAILYARD_PARENT" not in os.environ
+    for parent, mark in (("nonsense", "m"), ("", "m"), ("-1", "m"), ("12", None)):
+        monkeypatch.setenv("RAILYARD_PARENT", parent)
+        monkeypatch.setenv("RAILYARD_MARK", mark) if mark else monkeypatch.delenv("RAILYARD_MARK")
+        with pytest.raises(ConfigError, match="^RAILYARD_PARENT: is set by Railyard, .*; unset it$"):
+            _given_by_parent()
+    assert _given_by_parent() is None
 
 
 def test_a_child_whose_parent_dies_while_it_imports_ends(module: Path) -> None:
