@@ -51,8 +51,8 @@ def _given_by_parent() -> tuple[int, str] | None:
 
 
 _PARENT, MARK = _given_by_parent() or (os.getppid(), os.urandom(16).hex())
-"""Id of the process that started this one, given by it: what getppid() says may be a later parent already. And the value
-of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
+"""Id of the process that started this one, given by it: what getppid() says may be a later parent already. Then the
+value of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
 _C = TypeVar("_C", bound="Child")
 
 

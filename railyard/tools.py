@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from railyard.checkout import SETUP
+from railyard.checkout import SETUP, as_root
 from railyard.errors import MachineError
 
 TOOLS = {
@@ -35,7 +35,9 @@ def safe_path() -> str:
 
 def how_to_install(package: str) -> str:
     """The half sentence that says what installs ``package`` of the distribution."""
-    return "scripts/setup.sh installs it" if SETUP.exists() else f"on Debian or Ubuntu: sudo apt install {package}"
+    if SETUP.exists():
+        return "scripts/setup.sh installs it"
+    return f"on Debian or Ubuntu: {as_root(f'apt install {package}')}"
 
 
 def need_tools(*names: str) -> None:

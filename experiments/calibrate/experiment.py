@@ -26,7 +26,7 @@ from measure.live.calibration import (
 )
 from measure.live.scale_choice import ScaleNeeds, pick_scale
 from measure.results.row import ResultRow, Row
-from railyard.checkout import sudo
+from railyard.checkout import railyard_as_root
 from railyard.errors import MachineError
 from railyard.validation import from_plain
 
@@ -89,7 +89,7 @@ class Calibrate(Experiment[CalibrateSettings]):
         if self.settings.show:
             found = load_calibration(file)
             if found is None:
-                raise MachineError(f"{file} holds no calibration of this machine; run: {sudo('calibrate')}")
+                raise MachineError(f"{file} holds no calibration of this machine; run: {railyard_as_root('calibrate')}")
         else:
             found = calibrate_machine(self.settings.coarse, runner.progress.say, self.settings.datapaths)
         runner.add(CalibrationRow(calibration=asdict(found)))

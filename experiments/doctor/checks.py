@@ -11,7 +11,6 @@ State = Literal["ok", "missing", "warning"]
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
 FEWEST_CORES = 2
 LEAST_MEMORY_GIB = 2.0
-SET_UP = "sudo scripts/setup.sh"
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ def python_version(version: tuple[int, int]) -> Finding:
     return Finding("Python", "warning", f"{text} is not tested", f"use Python {tested}")
 
 
-def set_up(text: str) -> list[Finding]:
-    """The findings in the output of ``scripts/setup.sh --check``, with the set-up as the remedy of what is missing.
+def set_up(text: str, remedy: str) -> list[Finding]:
+    """The findings in the output of ``scripts/setup.sh --check``; ``remedy`` is the command that does what is missing.
 
     Not everything that a set-up installs is needed by a run, so none of it is more than a warning here.
     """
@@ -46,7 +45,7 @@ def set_up(text: str) -> list[Finding]:
     if not lines:
         return [Finding("set-up", "warning", f"scripts/setup.sh --check failed: {text.strip() or 'no output'}")]
     return [
-        Finding(name, "ok" if state == "ok" else "warning", sentence, SET_UP if state == "missing" else "")
+        Finding(name, "ok" if state == "ok" else "warning", sentence, remedy if state == "missing" else "")
         for state, name, sentence in lines
     ]
 

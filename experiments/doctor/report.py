@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.doctor import checks, probes
-from experiments.doctor.checks import SET_UP, Finding
+from experiments.doctor.checks import Finding
 from experiments.parser import Parser
-from railyard.checkout import SETUP, sudo
+from railyard.checkout import SETUP, as_root, railyard_as_root
 from railyard.errors import MachineError
 from railyard.tools import TOOLS
 
@@ -44,19 +44,20 @@ def findings() -> list[Finding]:
     if platform.system() != "Linux":
         return [Finding("system", "missing", f"runs need Linux, not {platform.system()}", "use a virtual machine")]
     in_checkout, is_root = SETUP.exists(), os.geteuid() == 0
-    reinstall = SET_UP if in_checkout else "install railyard again with pip"
+    set_up = as_root("scripts/setup.sh")
+    reinstall = set_up if in_checkout else "install railyard again with pip"
     return [
         checks.python_version(sys.version_info[:2]),
-        *(checks.set_up(probes.set_up()) if in_checkout else ()),
+        *(checks.set_up(probes.set_up(), set_up) if in_checkout else ()),
         *checks.all_installed("Python package", probes.requirements(), lambda _: reinstall),
         checks.frameworks(probes.frameworks(), reinstall),
         *checks.all_installed(
-            "program", probes.programs(), lambda tool: SET_UP if in_checkout else f"sudo apt install {TOOLS[tool]}"
+            "program", probes.programs(), lambda tool: set_up if in_checkout else as_root(f"apt install {TOOLS[tool]}")
         ),
         *([checks.namespaces(probes.namespaces_error()), *_datapath()] if is_root else ()),
-        checks.calibration(probes.calibration(), sudo("calibrate")),
+        checks.calibration(probes.calibration(), railyard_as_root("calibrate")),
         checks.size(len(os.sched_getaffinity(0)), probes.free_memory_gib()),
-        checks.root(is_root, f"sudo {RUN}" if in_checkout else sudo("run rails")),
+        checks.root(is_root, as_root(str(RUN)) if in_checkout else railyard_as_root("run rails")),
     ]
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
-from railyard.checkout import sudo
+from railyard.checkout import railyard_as_root
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Floors
 from railyard.validation import Seconds, from_plain
@@ -248,5 +248,5 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
         why = (
             f"the calibration in {path} is of another version" if error.key == "format" else f"{path} is no calibration"
         )
-        raise MachineError(f"{why}; measure again with: {sudo('calibrate')}") from None
+        raise MachineError(f"{why}; measure again with: {railyard_as_root('calibrate')}") from None
     return calibration if calibration.is_of_this_machine() else None

@@ -193,7 +193,7 @@ def test_a_parent_that_was_set_by_hand_is_refused_in_one_sentence(monkeypatch: p
     for parent, mark in (("nonsense", "m"), ("", "m"), ("-1", "m"), ("12", None)):
         monkeypatch.setenv("RAILYARD_PARENT", parent)
         monkeypatch.setenv("RAILYARD_MARK", mark) if mark else monkeypatch.delenv("RAILYARD_MARK")
-        with pytest.raises(ConfigError, match="^RAILYARD_PARENT: is set by Railyard, .*; unset it$"):
+        with pytest.raises(ConfigError, match=r"^RAILYARD_PARENT: is set by Railyard, .*; unset it$"):
             _given_by_parent()
     assert _given_by_parent() is None
 

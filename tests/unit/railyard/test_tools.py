@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -22,5 +23,6 @@ def test_a_missing_tool_is_named_with_what_installs_it(monkeypatch: pytest.Monke
     with pytest.raises(MachineError, match=r"^mnexec is missing; scripts/setup.sh installs it$"):
         tools.need_tools("unshare", "mnexec", "setpriv")
     monkeypatch.setattr(tools, "SETUP", Path("/nowhere/setup.sh"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MachineError, match=r"^mnexec is missing; on Debian or Ubuntu: sudo apt install mininet$"):
         tools.need_tools("mnexec")

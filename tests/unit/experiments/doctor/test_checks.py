@@ -79,15 +79,15 @@ def test_a_run_needs_a_framework_and_namespaces() -> None:
 def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:
     environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
     said = subprocess.run([SETUP, "--check"], env=environ, capture_output=True, text=True, timeout=60).stdout
-    found = checks.set_up(said)
+    found = checks.set_up(said, "set it up")
     assert len(found) == len(said.splitlines())
     environment = next(finding for finding in found if finding.name == "virtual environment")
-    assert (environment.state, environment.remedy) == ("warning", "sudo scripts/setup.sh")
+    assert (environment.state, environment.remedy) == ("warning", "set it up")
     assert str(tmp_path / "none") in environment.sentence
 
 
 def test_a_set_up_that_fails_is_quoted() -> None:
-    (finding,) = checks.set_up("bash: not found\n")
+    (finding,) = checks.set_up("bash: not found\n", "set it up")
     assert finding.state == "warning" and "bash: not found" in finding.sentence
 
 

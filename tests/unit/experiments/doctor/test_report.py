@@ -15,6 +15,7 @@ from rich.console import Console
 from experiments.doctor import probes, report
 from experiments.doctor.checks import Finding
 from experiments.doctor.report import exit_status, findings, main, print_findings
+from railyard.checkout import as_root, railyard_as_root
 from railyard.child import child_environment
 
 WORDS = st.text(st.sampled_from("abcdefgh -/"), min_size=1, max_size=200).map(lambda text: f"x{text}x")
@@ -66,6 +67,17 @@ def test_without_a_checkout_remedies_name_pip_apt_and_the_installed_command(monk
     assert found["root"] == f"sudo {sys.prefix}/bin/railyard run rails"
     assert "network namespaces" not in found, "only root can find out"
     assert not any("scripts/" in remedy for remedy in found.values())
+
+
+@pytest.mark.parametrize(("user", "caller", "before"), [(1000, "", "sudo "), (0, "", ""), (0, "1000", "sudo ")])
+def test_a_command_as_root_has_sudo_only_for_who_needs_it(
+    monkeypatch: pytest.MonkeyPatch, user: int, caller: str, before: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("SUDO_UID", caller)
+    monkeypatch.setenv("SUDO_GID", caller)
+    assert as_root("scripts/setup.sh") == f"{before}scripts/setup.sh"
+    assert railyard_as_root("calibrate") == f"{before}{sys.prefix}/bin/railyard calibrate"
 
 
 def test_another_system_lacks_linux(monkeypatch: pytest.MonkeyPatch) -> None:
