@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from railyard.errors import ConfigError, nearest
+
+
+def folder(text: str) -> Path:
+    """The folder that an option or argument names, for the key ``type`` of argparse: empty text is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("must name a folder")
+    return Path(text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,5 +42,5 @@ class Parser(argparse.ArgumentParser):
             have = elsewhere().get(name, ())
             known = f"; {', '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else ""
             what = "is not an option here" if name.startswith("-") else "is one argument too many"
-            raise ConfigError(what + (known or nearest(name, self.options) or "; see --help"), key=name)
+            raise ConfigError(what + (known or nearest(name, self.options, "--") or "; see --help"), key=name)
         return found

@@ -52,6 +52,16 @@ STEPS = 2
 def main(arguments: Sequence[str]) -> int:
     """Show the files or the collective of the command line; returns the exit status."""
     options = parser().read(arguments)
+    try:
+        return _show(options)
+    except ConfigError as error:
+        if getattr(options, error.key or "", None) is None:
+            raise
+        option = f"--{str(error.key).replace('_', '-')}"
+        raise ConfigError(error.message, key=option, source=error.source) from error
+
+
+def _show(options: argparse.Namespace) -> int:
     if bool(options.files) == (options.algorithm is not None):
         raise ConfigError(f"name a file, or a collective with --algorithm ({', '.join(ALGORITHMS)})")
     size = None if options.size is None else parse_size(options.size, key="size")

@@ -24,12 +24,13 @@ class ConfigError(RailyardError):
     """Invalid input from a person: an option, a key of an experiment file, or a trace file.
 
     ``key`` is the option or the dotted key (``fabric.servers``). ``source`` is the file, with the line where it is
-    known (``my.yaml`` or ``trace.xml:12``).
+    known (``my.yaml`` or ``trace.xml:12``). ``message`` is the sentence without both.
     """
 
     exit_status = 2
 
     def __init__(self, message: str, *, key: str | None = None, source: str | None = None) -> None:
+        self.message = message
         self.key = key
         self.source = source
         place = ": ".join(part if part.isprintable() else ascii(part) for part in (source, key) if part)
@@ -98,7 +99,11 @@ def from_os_error(error: OSError) -> MachineError:
     return MachineError(f"{place} cannot be written: {reason}; {free}: make room there, or name another folder")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """End of a sentence that names the entry of ``known`` most like ``name``: ``; did you mean "ring"?``, or ""."""
-    found = get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
-    return f'; did you mean "{found[0]}"?' if found else ""
+def nearest(name: str, known: Iterable[str], before: str = "") -> str:
+    """End of a sentence that names the entry of ``known`` most like ``name``: ``; did you mean "ring"?``, or "".
+
+    ``before`` stands before all names (the dashes of options), which does not make them alike.
+    """
+    words = [each.removeprefix(before) for each in known]
+    found = get_close_matches(name.removeprefix(before)[:_LONGEST_NAME], words, n=1)
+    return f'; did you mean "{before}{found[0]}"?' if found else ""

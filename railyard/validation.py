@@ -141,6 +141,8 @@ def _sentence(first: Any, said: str) -> str:
         return f"must be one of {choices}{said}{nearest(given, choices.split(', '))}"
     if kind in _BOUNDS:
         return f"must be {_BOUNDS[kind]} {next(iter(bounds.values())):g}{said}"
+    if kind == "int_parsing_size":
+        return f"{shown(first['input'])} is too large"
     if kind.partition("_")[0] in _KINDS and kind.endswith(("_parsing", "_type", "_from_float")):
         return f"must be {_KINDS[kind.partition('_')[0]]}{said}"
     if kind == "finite_number":

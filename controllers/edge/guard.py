@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controllers.edge.policy import EdgePolicy, OpenJob, policy_failed
+from controllers.edge.policy import EdgePolicy, OpenJob
 from controllers.edge.scheduler import Scheduler
 from railyard.errors import ConfigError, RailyardError
+from railyard.plugin import code_failed
 from workloads.edge.attributes import Attributes
 from workloads.edge.job import EdgeJob
 
@@ -47,7 +48,7 @@ def _ordered(policy: EdgePolicy, client: Attributes, jobs: Sequence[OpenJob], pl
     except RailyardError:
         raise
     except Exception as error:
-        raise policy_failed(policy, error) from error
+        raise code_failed(type(policy).__name__, error, "policies") from error
     if not all(isinstance(job, OpenJob) for job in ordered):
         raise ConfigError(
             f"order of {type(policy).__name__} must return jobs of the list that it is given, not {ordered[0]!r}",

@@ -11,10 +11,8 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from railyard.errors import ConfigError
 from workloads.edge.attributes import Attributes
 from workloads.edge.job import EdgeJob
 
@@ -39,16 +37,6 @@ class OpenJob:
     scheduling_s: float = 0.0
     open: bool = True
     requested_s: float = 0.0
-
-
-def policy_failed(policy: EdgePolicy, error: Exception) -> ConfigError:
-    """The error of a policy whose own code raised ``error``: one sentence with the line of that code."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    line = f" in line {last.tb_lineno} of {Path(last.tb_frame.f_code.co_filename).name}" if last is not None else ""
-    said = " ".join(str(error).split())
-    return ConfigError(f"{type(policy).__name__} failed{line}: {type(error).__name__}: {said}", key="policies")
 
 
 class EdgePolicy(ABC):

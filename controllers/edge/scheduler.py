@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from controllers.edge.policy import EdgePolicy, OpenJob, policy_failed
+from controllers.edge.policy import EdgePolicy, OpenJob
 from railyard.errors import ConfigError, RailyardError
+from railyard.plugin import code_failed
 from workloads.edge.attributes import Attributes
 
 Sees = Literal["first", "all"]
@@ -40,7 +41,7 @@ class Scheduler:
         except RailyardError:
             raise
         except Exception as error:
-            raise policy_failed(self._policy, error) from error
+            raise code_failed(type(self._policy).__name__, error, "policies") from error
         try:
             json.dumps(plan, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -6,9 +6,14 @@ or ``path/to/file.py:Class``. A module is imported when its policy is needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from controllers.circuits.circuits import Matching
 from controllers.policies.policy import Policy
-from railyard.plugin import load_class
+from railyard.errors import ConfigError, RailyardError
+from railyard.plugin import code_failed, load_class
 from topos.plan import FabricPlan
+from workloads.program import Group
 
 POLICIES = {
     "opus": "controllers.policies.opus:OpusPolicy",
@@ -32,3 +37,22 @@ GROUP = "railyard.policies"
 def load_policy(name: str, plan: FabricPlan) -> Policy:
     """A policy ``name`` for the fabric ``plan``; ``ConfigError`` if it cannot be loaded or does not fit the fabric."""
     return load_class(POLICIES.get(name, name), Policy, GROUP, "a policy", "policy", POLICIES)(plan)
+
+
+def rehearse(name: str, plan: FabricPlan, groups: Sequence[Group]) -> None:
+    """Let policy ``name`` start a job of ``groups`` and answer each request of a group once, before a run.
+
+    Raises ``ConfigError`` (key ``policy``) for a policy that cannot be loaded, does not fit the fabric or the groups,
+    or whose code raises an error.
+    """
+    try:
+        policy = load_policy(name, plan)
+        current = {switch.name: Matching() for switch in plan.switches if switch.kind == "ocs"}
+        current |= policy.start(groups)
+        for group in groups:
+            if policy.asks(group) and not policy.rotation(group):
+                current |= policy.wanted(group, current)
+    except RailyardError as error:
+        raise ConfigError(error.message if isinstance(error, ConfigError) else str(error), key="policy") from None
+    except Exception as error:
+        raise code_failed(name, error, "policy") from error

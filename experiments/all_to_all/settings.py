@@ -110,7 +110,7 @@ class AllToAllSettings(TrialSettings):
     @model_validator(mode="after")
     def _slots_are_slots(self) -> AllToAllSettings:
         if "slot" in self.studies and 0 in self.slots_ms:
-            raise ValueError("study slot needs slots of fixed length; 0 stands for slots without one")
+            raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
         for slot in filter(None, self.slots_ms):
             Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
         return self

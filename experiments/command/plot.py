@@ -6,9 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from experiments.parser import Parser
+from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
@@ -22,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="railyard plot", description="Draw the figures and the trace of a results folder again; print its tables."
     )
-    parser.add_argument("results", type=Path, metavar="FOLDER", help="results folder of a run (its --out)")
+    parser.add_argument("results", type=folder, metavar="FOLDER", help="results folder of a run (its --out)")
     parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
     parser.add_argument("--json", action="store_true", help="the rows as JSON instead of tables")
     parser.add_argument("--wide", action="store_true", help="all columns of the tables")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
-from experiments.parser import Parser
+from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, find
 from experiments.settings import PacketSettings, read_yaml, validated
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
@@ -32,6 +32,8 @@ USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
 NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
+_RUN_ONLY = ("out", "no_figures", "rest", "rest_token_file", "pcap")
+"""Options that a prediction does not use."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
@@ -41,25 +43,43 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
         return 0
     kind, rest = kind_of(arguments)
     options = parser_of(kind).read(rest, options_by_experiment)
+    options.predict = options.predict or predict
+    try:
+        return _execute(kind, options)
+    except ConfigError as error:
+        raise as_typed(error, kind, options) from error
+
+
+def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
+    """Do what the options ask for; returns the exit status."""
     experiment = experiment_of(kind, options)
-    predict = predict or options.predict
     for name, action in kind.actions.items():
         if getattr(options, f"action {name}"):
-            if predict:
+            if options.predict:
                 raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
+            refuse_unused(options, ("out", "no_figures"), f"with --{name}")
             if action.root:
                 need_root()
             from experiments.report import console_for_tables
 
             return action.do(experiment, console_for_tables(wide=options.wide))
     check_json(options.json)
+    if options.predict:
+        refuse_unused(options, _RUN_ONLY, "in a prediction, which starts nothing")
     experiment.check()
-    if predict:
+    if options.predict:
         return _predict(experiment, options)
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
     return _measure(experiment, options)
+
+
+def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str) -> None:
+    """Raise ``ConfigError`` for the first of the options ``names`` that was given: it is not used ``where``."""
+    for name in names:
+        if getattr(options, name, None):
+            raise ConfigError(f"is not used {where}; leave it out", key=f"--{name.replace('_', '-')}")
 
 
 def predict(arguments: Sequence[str]) -> int:
@@ -116,7 +136,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     add("--predict", action="store_true", help=about)
     if "--out" not in parser.options:
         default = f" (default results/{kind.name}-DATE-TIME)" if kind.keeps else ""
-        add("--out", type=Path, metavar="FOLDER", help=f"results folder{default}")
+        add("--out", type=folder, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--no-figures", action="store_true", help="no figures and no trace.json; railyard plot draws them later")
     add("--wide", action="store_true", help="all columns of the tables")
@@ -137,6 +157,16 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
         values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
     return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
+
+
+def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError:
+    """``error`` with the option that a person typed, where it names the key that the option set."""
+    file = getattr(options, "yaml file")
+    if error.key is None or (file is not None and str(error.source).startswith(str(file))):
+        return error
+    named = {**settings_values(options, kind.Settings)[1], "out": "--out"}
+    typed = {name for key, name in named.items() if key == error.key or key.endswith(f".{error.key}")}
+    return ConfigError(error.message, key=typed.pop(), source=error.source) if len(typed) == 1 else error
 
 
 def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
@@ -265,8 +295,12 @@ def _write(place: str, text: str) -> None:
 
 
 def check_json(place: str | None) -> None:
-    """Raise ``ConfigError`` for an experiment file and for a folder that does not exist, before anything starts."""
-    if str(place).endswith((".yaml", ".yml")):
+    """Raise ``ConfigError`` for an experiment file, and where no file can be written, before anything starts."""
+    if place is None or place == "-":
+        return
+    if not place or Path(place).is_dir():
+        raise ConfigError("must name a file; without one the rows are written to standard output", key="--json")
+    if place.endswith((".yaml", ".yml")):
         raise ConfigError(f"{place} is an experiment file; name another file for the rows", key="--json")
-    if place not in (None, "-") and not Path(str(place)).parent.is_dir():
-        raise ConfigError(f"{Path(str(place)).parent} is not a folder; make it first", key="--json")
+    if not Path(place).parent.is_dir():
+        raise ConfigError(f"{Path(place).parent} is not a folder; make it first", key="--json")

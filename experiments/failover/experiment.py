@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from controllers.policies.catalog import load_policy
+from controllers.policies.catalog import rehearse
 from experiments.experiment import Experiment
 from experiments.failover.settings import LIGHT_NEIGHBOUR, FailoverSettings
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
+from workloads.program import Group
 
 if TYPE_CHECKING:
     from experiments.report import Report
@@ -47,11 +48,13 @@ class Failover(Experiment[FailoverSettings]):
         return values
 
     def check(self) -> None:
-        """Build every plan, with its policy, and check the kills."""
+        """Build every plan, rehearse its policy, and check the kills."""
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
-            load_policy(setting.policy, setting.plan)
+            assert setting.plan.rack is not None
+            rings = [Group(tenant.name, "dp", tenant.ranks) for tenant in setting.plan.rack.tenants]
+            rehearse(setting.policy, setting.plan, rings)
 
     def predict(self) -> list[FailoverRow]:
         """A row of the model for every fabric and every kill that hits a job; of random kills the first."""

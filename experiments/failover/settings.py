@@ -168,9 +168,10 @@ class FailoverSettings(RackSettings):
     def _check(self) -> FailoverSettings:
         unknown = [name for name in self.stages if name not in STAGES]
         if unknown:
-            raise ValueError(f"stages.{unknown[0]} is not a stage of a restart; those are {', '.join(STAGES)}")
+            raise ConfigError(f"is no stage of a restart; those are {', '.join(STAGES)}", key=f"stages.{unknown[0]}")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
-            raise ValueError(f"kill ({self.kill}) and random_kills ({self.random_kills}) exclude each other; give one")
+            both = f"{self.kill} and {self.random_kills} random kills"
+            raise ConfigError(f"{both} exclude each other; give one", key="kill")
         return self
 
     def setting(self, name: FabricName) -> Setting:

@@ -97,8 +97,8 @@ class MeshStudy(Settings):
     def _fits(self) -> MeshStudy:
         try:
             self._check()
-        except (ConfigError, CircuitError) as error:
-            raise ValueError(str(error)) from None
+        except CircuitError as error:
+            raise ConfigError(str(error), key="matching") from None
         return self
 
     def _check(self) -> None:

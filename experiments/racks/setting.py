@@ -64,9 +64,9 @@ class RackSettings(PacketSettings):
     @model_validator(mode="after")
     def _possible_on_racks(self) -> RackSettings:
         if self.controller == "remote":
-            raise ValueError("controller must be ryu or os-ken: only policies of Railyard replace dead chips")
+            raise ConfigError("must be ryu or os-ken: only policies of Railyard replace dead chips", key="controller")
         if self.pcap:
-            raise ValueError("pcap must be off: packets on racks are not captured")
+            raise ConfigError("must be off: packets on racks are not captured", key="pcap")
         return self
 
 
@@ -101,7 +101,7 @@ class Setting:
             key = keys.get(error.key or "")
             if key is None:
                 raise
-            raise ConfigError(str(error).removeprefix(f"{error.key}: "), key=key) from None
+            raise ConfigError(error.message, key=key) from None
 
     @cached_property
     def plan(self) -> FabricPlan:

@@ -7,7 +7,7 @@ from typing import Any
 from controllers.circuits.rotation import Cycle
 from experiments.job_point import Fabric, JobPoint
 from experiments.rails.layout import check_floors, port_gbps, smallest_transfer, step_pace, topology_options
-from experiments.rails.modes import MODES, Mode
+from experiments.rails.modes import MODES, OWN_POLICY, Mode
 from experiments.rails.settings import RailSettings
 from measure.live.calibration import Calibration, default_calibration
 from measure.live.scale_choice import ScaleNeeds, pick_scale
@@ -73,7 +73,7 @@ def policy_name(settings: RailSettings, workload: Workload, mode: Mode) -> str:
     The default there is Opus, which knows data and pipeline parallelism. For a trace of another tool, which may have
     any groups, the default is ``follow``: circuits follow the collectives.
     """
-    if mode not in ("on-demand", "provisioned"):
+    if mode not in OWN_POLICY:
         return MODES[mode].policy
     return settings.policy or (FOLLOW if workload.traced else MODES[mode].policy)
 

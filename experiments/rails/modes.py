@@ -36,3 +36,5 @@ MODES: Mapping[Mode, ModeSpec] = {
 }
 """All modes, in the order of tables and figures."""
 assert tuple(MODES) == get_args(Mode)
+OWN_POLICY: tuple[Mode, ...] = ("on-demand", "provisioned")
+"""The modes whose policy may be another than the default one."""

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.rails.modes import MODES, Mode
+from experiments.rails.modes import MODES, OWN_POLICY, Mode
 from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, PacketSettings, validated
+from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
 from railyard.validation import Section
@@ -88,12 +89,16 @@ class RailSettings(PacketSettings):
 
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> RailSettings:
-        if self.policy and not {"on-demand", "provisioned"} & set(self.modes):
-            raise ValueError("policy needs mode on-demand or provisioned; other modes have fixed policies")
+        if self.policy and not set(OWN_POLICY) & set(self.modes):
+            raise ConfigError("needs mode on-demand or provisioned; other modes have fixed policies", key="policy")
         if self.controller == "remote" and set(self.modes) != {"native"}:
-            raise ValueError("controller remote needs modes [native]: your own controller sets all circuits and routes")
+            raise ConfigError(
+                "remote needs mode native alone: your own controller sets all circuits and routes", key="controller"
+            )
         if self.fabric.kind == "ocs" and self.controller != "remote":
-            raise ValueError("fabric.kind ocs needs controller remote; for Railyard's controller use mode on-demand")
+            raise ConfigError(
+                "ocs needs controller remote; for Railyard's controller use mode on-demand", key="fabric.kind"
+            )
         return self
 
     def fabric_of(self, mode: Mode) -> str:

@@ -86,7 +86,7 @@ class StragglerSettings(TrialSettings):
     @model_validator(mode="after")
     def _inject_has_a_study(self) -> StragglerSettings:
         if ("injection" in self.studies) != (self.inject is not None):
-            raise ValueError("inject and study injection need each other: inject names the cause that it measures")
+            raise ConfigError("names the cause that study injection measures; each needs the other", key="inject")
         return self
 
     def trials(self) -> Iterator[Trial]:

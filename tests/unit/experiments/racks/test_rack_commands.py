@@ -102,7 +102,7 @@ def test_the_table_of_predictions_names_ones_own_policy(run: Any) -> None:
         (["--kill", "1@2", "--random-kills", "3"], "exclude each other"),
         (["--detect", "exit,smell"], "--detect: must be one of exit, port, not 'smell'"),
         (["--policy", "best"], "policy: 'best' is not a policy"),
-        (["--rate", "auto"], "scale.rate"),
+        (["--rate", "auto"], "--rate: must be a number here"),
         (["/nowhere/mine.yaml"], "/nowhere/mine.yaml: cannot be read"),
     ],
 )
@@ -167,5 +167,5 @@ def test_plot_of_a_failover_run_that_was_stopped_before_its_first_row(run: Any, 
     results.write_rows(Summary([]), [])
     results.free()
     status, out, err = run("plot", results.folder, "--quiet")
-    assert status == 9 and "PARTIAL 0 of" in err
+    assert status == 9 and "PARTIAL: 0 points: " in err
     assert [Path(line).name for line in out.split()] == ["trace.json"]

@@ -105,7 +105,7 @@ def test_options_mean_what_they_always_meant() -> None:
         ({"studies": []}, "studies"),
         ({"batch": 3}, "batch: must be one of 2, 4, 8, not 3"),
         ({"iperf_s": 0}, "iperf_s: must be at least 1"),
-        ({"controller": "remote"}, "controller must be ryu or os-ken"),
+        ({"controller": "remote"}, "controller: must be ryu or os-ken"),
         ({"scale": {"rate": 1e-9}}, "port_gbps x scale.rate: must be a rate from"),
         ({"scale": {"time": 0}}, "scale.time"),
         ({"ports": 2}, "ports: there is no such key"),

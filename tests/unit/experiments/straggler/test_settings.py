@@ -45,7 +45,7 @@ def test_only_the_late_rank_computes_longer() -> None:
         ({"sizes": ["0"]}, "must be a size of at least 1 byte"),
         ({"delays_ms": [-1]}, "delays_ms: must be at least 0, not -1"),
         ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
-        ({"inject": "fixed:1"}, "inject and study injection need each other"),
+        ({"inject": "fixed:1"}, "inject: names the cause that study injection measures; each needs the other"),
         ({"inject": "storm:1", "studies": ["injection"]}, "unknown injection 'storm:1'"),
         ({"studies": ["weather"]}, "studies"),
         ({"speed": 1}, "speed: there is no such key"),

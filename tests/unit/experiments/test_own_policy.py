@@ -1,0 +1,76 @@
+"""A policy of the command line is tried before anything is brought up: it must load, fit the fabric, and answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controllers.policies.catalog import POLICIES
+from experiments.command.run import as_typed, experiment_of, parser_of
+from experiments.registry import find
+from railyard.errors import ConfigError
+
+RAILS = ("rails", "--workload", "smoke", "--delays", "10", "--policy")
+FAILOVER = ("failover", "--policy")
+OWN = """
+from controllers.policies.opus import OpusPolicy
+
+
+class Made(OpusPolicy):
+    def __init__(self, plan):
+        raise ValueError("no plan")
+
+
+class Starts(OpusPolicy):
+    def start(self, groups):
+        return 1 / 0
+
+
+class Wants(OpusPolicy):
+    def wanted(self, group, current):
+        return current[group.nonsense]
+"""
+
+
+def check(*words: str) -> None:
+    """Check the experiment of a command line as ``railyard run`` does before it asks for root."""
+    kind = find(words[0])
+    options = parser_of(kind).read(words[1:])
+    try:
+        experiment_of(kind, options).check()
+    except ConfigError as error:
+        raise as_typed(error, kind, options) from None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((*RAILS, "nosuch"), "'nosuch' is not a policy; use one of opus"),
+        ((*FAILOVER, "nosuch"), "'nosuch' is not a policy; use one of opus"),
+        ((*RAILS, "torus"), "group dp.t0.s0 is on rail0, which is ocs; this policy needs a rack of kind electrical"),
+        ((*FAILOVER, "torus"), "group A is on rack0, which is ocs; this policy needs a rack of kind electrical"),
+        ((*RAILS, "morphlux"), "this policy needs a rack of accelerators on a torus; fabric ocs has none"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused_before_a_run(words: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--policy: {sentence}"):
+        check(*words)
+
+
+@pytest.mark.parametrize("words", [RAILS, FAILOVER])
+def test_a_policy_whose_code_fails_is_refused_with_the_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    for name, line, error in (("Made", 7, "ValueError: no plan"), ("Starts", 12, "ZeroDivisionError: division by")):
+        with pytest.raises(ConfigError, match=rf"^--policy: .*:{name} failed in line {line} of own\.py: {error}"):
+            check(*words, f"{file}:{name}")
+    if words == RAILS:
+        with pytest.raises(ConfigError, match=r":Wants failed in line 17 of own\.py: AttributeError: "):
+            check(*words, f"{file}:Wants")
+
+
+def test_policies_that_fit_are_not_refused() -> None:
+    for name in set(POLICIES) - {"one-shot", "static", "morphlux", "torus", "migrate"}:
+        check(*RAILS, name)
+    check(*FAILOVER, "morphlux")
