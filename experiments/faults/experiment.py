@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ from experiments.faults.row import FaultRow
 from experiments.faults.soak_row import LEAST_POINTS, SoakRow
 from experiments.settings import Option, Settings
 from measure.results.row import Row
+from railyard.errors import ConfigError
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -31,14 +32,18 @@ class FaultsSettings(Settings):
         default=(), description="numbers of the faults to make, from 0 (default all)"
     )
     parallel: int = Field(default=2, ge=1, le=64, description="runs at the same time")
-    soak: int = Field(default=0, ge=0, le=100_000, description="no faults, but one run of so many points")
+    soak: int | None = Field(
+        default=None, ge=LEAST_POINTS, le=100_000, description="no faults, but one run of so many points"
+    )
 
     @model_validator(mode="after")
-    def _check_soak(self) -> FaultsSettings:
-        if self.soak and self.only:
-            raise ValueError("soak makes no faults; leave only out")
-        if 0 < self.soak < LEAST_POINTS:
-            raise ValueError(f"soak must have at least {LEAST_POINTS} points, to tell what grows")
+    def _check_use(self) -> FaultsSettings:
+        given = self.model_fields_set
+        for key in ("count", "only", "parallel") if self.soak is not None else ():
+            if key in given:
+                raise ConfigError("is for faults, and a soak makes none; leave one of the two out", key=key)
+        if self.only and "count" in given:
+            raise ConfigError("and the numbers of the faults to make exclude each other; give one", key="count")
         return self
 
 
@@ -60,12 +65,23 @@ class Faults(Experiment[FaultsSettings]):
     )
     packets = False
 
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Faults that are named, and a soak, replace the number of faults that a file or ``--quick`` has."""
+        if "count" not in given and {"only", "soak"} & set(given):
+            values = {key: value for key, value in values.items() if key != "count"}
+        return values
+
+    def points(self) -> int | None:
+        """One row for every fault; None for a long run, where one may be seen after several points."""
+        return None if self.settings.soak is not None else len(set(self.settings.only)) or self.settings.count
+
     def run(self, runner: Runner) -> None:
         """Make the faults, or the long run."""
         folder = runner.record.results.folder.absolute() / RUNS
         folder.mkdir()
-        if self.settings.soak:
-            self._soak(runner)
+        if self.settings.soak is not None:
+            self._soak(runner, self.settings.soak)
         else:
             self._campaign(runner)
         if not any(folder.iterdir()):
@@ -92,11 +108,11 @@ class Faults(Experiment[FaultsSettings]):
             runner.replace(seen)
             runner.progress.done()
 
-    def _soak(self, runner: Runner) -> None:
+    def _soak(self, runner: Runner, points: int) -> None:
         from experiments.faults.soak import soak
 
-        runner.progress.begin("points", steps=self.settings.soak)
-        for row in soak(self.settings.soak, runner.record.results.folder.absolute() / RUNS):
+        runner.progress.begin("points", steps=points)
+        for row in soak(points, runner.record.results.folder.absolute() / RUNS):
             runner.add(row)
             runner.progress.step(row.point + 1)
         runner.progress.done()

@@ -70,20 +70,24 @@ def findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
         return
     slowest = max((row["cleaned_s"] or 0.0 for row in made), default=0.0)
     yield (
-        f"{len(made)} faults: {sum(row['ok'] for row in made)} ok; "
-        f"{sum(_hung(row) for row in made)} hangs, {sum(row['traceback'] for row in made)} tracebacks, "
+        f"{_counted(len(made), 'fault')}: {sum(row['ok'] for row in made)} ok; "
+        f"{_counted(sum(map(_hung, made)), 'hang')}, {_counted(sum(row['traceback'] for row in made), 'traceback')}, "
         f"{sum(bool(row['left_behind']) for row in made)} with leftovers (slowest clean after {slowest:.1f} s), "
-        f"{sum(row['records_lost'] for row in made)} acknowledged records lost, "
+        f"{_counted(sum(row['records_lost'] for row in made), 'acknowledged record')} lost, "
         f"{sum(_false(row) for row in made)} falsely faithful."
     )
     missing = [row for row in rows if row.get("ok", True) is None]
     for sentence in dict.fromkeys(row["sentence"] for row in missing):
         count = sum(row["sentence"] == sentence for row in missing)
-        yield f"{count} faults {sentence}"
+        yield f"{_counted(count, 'fault')} {sentence}"
     for row in made:
         if not row["ok"]:
             repeat = f"railyard run faults --seed {row['seed']} --only {row['number']}"
             yield f"{row['number']}: {'; '.join(row['wrong'])}. Again: {repeat}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _hung(row: Row) -> bool:

@@ -28,8 +28,9 @@ def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) 
         why = "the run is still under way"
     else:
         why = "the run was killed, or could not write why it ended"
-    of = "an unknown number of" if planned is None else planned
-    return f"{PARTIAL} {rows} of {of} points: {why}"
+    if planned is None:
+        return f"{PARTIAL}: {rows} point{'' if rows == 1 else 's'}: {why}"
+    return f"{PARTIAL} {rows} of {planned} points: {why}"
 
 
 def cut_lines(events: Iterable[Event]) -> str | None:

@@ -8,18 +8,19 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from experiments.command.run import as_typed, experiment_of, parser_of
 from experiments.faults.expectation import Outcome
 from experiments.faults.experiment import Faults, FaultsSettings
 from experiments.faults.fault import chosen
 from experiments.faults.report import REPORT, failed
 from experiments.faults.row import FaultRow
 from experiments.faults.soak import await_end
-from experiments.faults.soak_row import SoakRow, growths
+from experiments.faults.soak_row import LEAST_POINTS, SoakRow, growths
 from experiments.faults.victims import victim_of
 from experiments.report import show
 from measure.results.plain import plain
 from measure.results.row import Row
-from railyard.errors import MachineError
+from railyard.errors import ConfigError, MachineError
 
 
 def campaign() -> list[Row]:
@@ -43,8 +44,8 @@ def printed(rows: list[Row]) -> str:
 def test_the_table_fits_into_a_terminal_and_a_failure_says_how_to_repeat_it() -> None:
     text = printed(campaign())
     assert "…" not in text
-    assert "59 faults: 58 ok; 1 hangs, 0 tracebacks" in text
-    assert "1 faults not possible here: the tool ss is missing" in text
+    assert "59 faults: 58 ok; 1 hang, 0 tracebacks" in text
+    assert "1 fault not possible here: the tool ss is missing" in text
     assert "railyard run faults --seed 1 --only 7" in " ".join(text.split())
 
 
@@ -87,17 +88,45 @@ def test_a_process_that_was_not_seen_is_not_called_flat_and_one_that_was_missed_
     rows = soak(0.0, points=3)
     rows[-1] = {**rows[-1], "memory_bytes": {}}
     assert {each.process for each in growths(rows)} == {"main", "run"} and not failed(rows)
-    for points in (1, 2, 3):
+    for points in range(1, LEAST_POINTS):
         assert growths(soak(0.0, points - 1)) == []  # a run has no row of its last point
-        with pytest.raises(ValueError, match="at least 4 points"):
-            FaultsSettings(soak=points)
-    assert growths(soak(0.0, points=FaultsSettings(soak=4).soak - 1))
+    assert growths(soak(0.0, points=LEAST_POINTS - 1))
 
 
 def test_a_file_that_a_point_under_way_has_open_is_no_growth_and_one_kept_by_each_point_is() -> None:
     rows = soak(0.0)
     assert not failed([*rows[:-20], *({**row, "descriptors": {"main": 42}} for row in rows[-20:])])
     assert failed([{**row, "descriptors": {"main": 40 + row["point"]}} for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--soak", "0"], "--soak: must be at least 4, not '0'"),
+        (["--soak", "3"], "--soak: must be at least 4, not '3'"),
+        (["--soak", "4", "--only", "1"], "--only: is for faults, and a soak makes none; leave one of the two out"),
+        (
+            ["--only", "1", "--count", "9"],
+            "--count: and the numbers of the faults to make exclude each other; give one",
+        ),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parsed = parser_of(Faults).read(options)
+        try:
+            experiment_of(Faults, parsed)
+        except ConfigError as error:
+            raise as_typed(error, Faults, parsed) from None
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "points"),
+    [([], 60), (["--quick"], 12), (["--quick", "--only", "3,4"], 2), (["--soak", "9"], None)],
+)
+def test_a_campaign_knows_how_many_rows_it_gives(options: list[str], points: int | None) -> None:
+    assert experiment_of(Faults, parser_of(Faults).read(options)).points() == points
 
 
 @pytest.mark.parametrize(("script", "says"), [("exit 3", "ended with status 3"), ("exec sleep 60", "did not end")])

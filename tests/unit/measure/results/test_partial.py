@@ -28,7 +28,7 @@ from railyard.timeline import Event
             "PARTIAL 2 of 8 points: the run ended by itself, and the summary lacks the others",
         ),
         ({"planned": 8, "ended": "stopped: rank 3 died"}, False, "PARTIAL 2 of 8 points: stopped: rank 3 died"),
-        ({"planned": None, "ended": "stopped: x"}, False, "PARTIAL 2 of an unknown number of points: stopped: x"),
+        ({"planned": None, "ended": "stopped: x"}, False, "PARTIAL: 2 points: stopped: x"),
         ({"planned": 8}, True, "PARTIAL 2 of 8 points: the run is still under way"),
         ({"planned": 8}, False, "PARTIAL 2 of 8 points: the run was killed, or could not write why it ended"),
     ],
