@@ -61,7 +61,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")
-    add("--rest", default="none", help="HOST:PORT of the REST server (default: none)")
+    add("--rest", default="none", help="IP:PORT of the REST server (default: none)")
     add("--rest-token-fd", type=int, metavar="FD", help="descriptor to read the token of the REST server from")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
     add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
     listener = channel.listen(options.channel, options.channel_owner)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
-    rest_address = None if server is None else "{}:{}".format(*server.server_address[:2])
+    rest_address = None if server is None else server.address
 
     def ready() -> None:
         if any(switch.mesh is not None for switch in plan.switches):

@@ -7,9 +7,12 @@ import os
 import shlex
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from controllers.northbound.rest_address import reserve, written
 from controllers.northbound.token import MOST_TOKEN, is_token, new_token
 from experiments.settings import PacketSettings
 from railyard.errors import ConfigError
@@ -34,29 +37,46 @@ class RestAccess:
 
         The token stays off the command line of curl, which every user of the machine can read.
         """
-        call = f"sed 's/^/Authorization: Bearer /' {shlex.quote(str(self.file))} | curl -H @- http://{address}/switches"
-        return f"REST on http://{address} with the token in {self.file}:\n  {call}"
+        token = f"sed 's/^/Authorization: Bearer /' {shlex.quote(str(self.file))}"
+        call = f"curl -sS -H @- http://{address}/switches"
+        return f"REST on http://{address} with the token in {self.file}:\n  {token} |\n    {call}"
 
 
-def check_rest(settings: PacketSettings) -> None:
-    """Refuse a token file that cannot be used, before anything is up; say that RAILYARD_TOKEN is not read."""
+@contextmanager
+def reserved_address(settings: PacketSettings) -> Iterator[str | None]:
+    """Keep the address of the REST interface for a run, which all its fabrics get; None without a REST interface.
+
+    Refuses an address and a token file that cannot be used, before anything is up; says that RAILYARD_TOKEN is not
+    read.
+    """
+    _check_token_file(settings)
+    if settings.rest is None:
+        yield None
+        return
+    with reserve(settings.rest) as held:
+        yield written(*held.getsockname()[:2])
+
+
+def _check_token_file(settings: PacketSettings) -> None:
     if settings.rest_token_file is not None:
         if settings.rest is None:
-            raise ConfigError("is used by the REST interface only; give rest too", key=_KEY)
+            raise ConfigError(
+                "is used by the REST interface only; give its address too, as --rest or key rest", key=_KEY
+            )
         read_token(Path(settings.rest_token_file))
     if settings.rest is not None and _FORMER_VARIABLE in os.environ:
         print(f"railyard: {_FORMER_VARIABLE} is not read any more; use --rest-token-file FILE", file=sys.stderr)
 
 
-def rest_access(settings: PacketSettings, folder: Path) -> RestAccess | None:
-    """The access to the REST interface of a run whose settings ask for one; a new token is written into ``folder``."""
-    if settings.rest is None:
+def rest_access(settings: PacketSettings, address: str | None, folder: Path) -> RestAccess | None:
+    """The access to the REST interface at ``address``, None without one; a new token is written into ``folder``."""
+    if address is None:
         return None
     if settings.rest_token_file is not None:
         file = Path(settings.rest_token_file).absolute()
-        return RestAccess(settings.rest, read_token(file), file)
+        return RestAccess(address, read_token(file), file)
     file = folder.absolute() / TOKEN_FILE
-    return RestAccess(settings.rest, make_token(file), file)
+    return RestAccess(address, make_token(file), file)
 
 
 def make_token(file: Path) -> str:

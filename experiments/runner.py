@@ -18,7 +18,7 @@ from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
-from experiments.rest_access import RestAccess, check_rest, rest_access
+from experiments.rest_access import RestAccess, reserved_address, rest_access
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.annotation import annotate
@@ -77,14 +77,17 @@ class Runner:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._fabric: Fabric | None = None
+        self._rest_address: str | None = None
         self._rest_line: str | None = None
         self._number = 0
 
     def __enter__(self) -> Runner:
-        if isinstance(self.experiment.settings, PacketSettings):
-            check_rest(self.experiment.settings)
-        self.record.open()
-        self._stack.enter_context(self.progress)
+        with ExitStack() as stack:
+            if isinstance(self.experiment.settings, PacketSettings):
+                self._rest_address = stack.enter_context(reserved_address(self.experiment.settings))
+            self.record.open()
+            stack.enter_context(self.progress)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -127,7 +130,7 @@ class Runner:
     @cached_property
     def _rest(self) -> RestAccess | None:
         """The access to the REST interface, with one token for all fabrics of the run."""
-        return rest_access(self.experiment.settings, self.record.results.folder)
+        return rest_access(self.experiment.settings, self._rest_address, self.record.results.folder)
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
         """The session on ``fabric``: the current one if it is on an equal fabric and not to be ``new``."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from controllers.northbound.rest_address import read_address
 from railyard import __version__
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -99,8 +100,8 @@ class PacketSettings(Settings):
     remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(
         default="127.0.0.1:6653", description="address of your own controller"
     )
-    rest: Annotated[str | None, Option(metavar="HOST:PORT")] = Field(
-        default=None, description="address of a REST interface during the run"
+    rest: Annotated[str | None, Option(metavar="IP:PORT")] = Field(
+        default=None, description="address of a REST interface during the run; port 0 stands for any free one"
     )
     rest_token_file: Annotated[str | None, Option(metavar="FILE")] = Field(
         default=None,
@@ -120,6 +121,16 @@ class PacketSettings(Settings):
         description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",
     )
     scale: ScaleSection = ScaleSection()
+
+    @field_validator("rest")
+    @classmethod
+    def _rest_address(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                read_address(value)
+        except ConfigError as error:
+            raise ValueError(error.message) from None
+        return value
 
     @field_validator("remote")
     @classmethod
@@ -160,6 +171,8 @@ def validated(
         return model.model_validate(dict(values))
     except ValidationError as error:
         raise config_error(error, model, "an experiment", source=source, names=options or {}) from None
+    except ConfigError as error:  # of a check of several keys
+        raise ConfigError(error.message, key=error.key, source=error.source or source) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

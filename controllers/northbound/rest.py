@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -207,7 +208,7 @@ def _limited(handler: Handler, free: threading.BoundedSemaphore) -> Handler:
 def _check_access(token: str, hosts: frozenset[str] | None) -> None:
     """Raise 403 for a Host header that is not served, 401 for a missing or wrong token, and 4xx for an unread body."""
     environ = bottle.request.environ
-    if hosts is not None and environ.get("HTTP_HOST", "").rsplit(":", 1)[0].lower() not in hosts:
+    if hosts is not None and re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower()) not in hosts:
         raise _error(403, "the Host header must name the loopback address that this server listens on")
     given = environ.get("HTTP_AUTHORIZATION", "")
     if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):

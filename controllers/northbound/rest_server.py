@@ -17,6 +17,7 @@ from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 import bottle
 
 from controllers.northbound.bodies import BodyTooLong, read_body
+from controllers.northbound.rest_address import cannot_listen, family_of, read_address, written
 from railyard.accepting import accepted
 from railyard.errors import ConfigError, MachineError
 
@@ -120,6 +121,7 @@ class RestServer(ThreadingMixIn, WSGIServer):
     def __init__(self, address: tuple[str, int]) -> None:
         self._unread: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
+        self.address_family = family_of(address[0])
         super().__init__(address, _CallHandler)
 
     def server_bind(self) -> None:
@@ -128,6 +130,11 @@ class RestServer(ThreadingMixIn, WSGIServer):
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
+
+    @property
+    def address(self) -> str:
+        """The address that it listens on, as people write it."""
+        return written(str(self.server_address[0]), int(self.server_address[1]))
 
     def serve(self) -> None:
         """Serve calls until the socket is shut down, without poll, which green threads do not have."""
@@ -164,19 +171,14 @@ class RestServer(ThreadingMixIn, WSGIServer):
 
 
 def listen(address: str) -> tuple[RestServer, frozenset[str] | None]:
-    """The server bound to ``HOST:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
+    """The server bound to ``IP:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
 
     ``ConfigError`` for a wrong address, ``MachineError`` if it is taken.
     """
-    host, _, port = address.rpartition(":")
-    host = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    host, port = read_address(address)
     try:
-        loopback = ip_address(host).is_loopback
-        number = int(port)
-    except ValueError:
-        raise ConfigError(f"{address!r} is not an address; give IP:PORT such as 127.0.0.1:8080", key="rest") from None
-    try:
-        server = RestServer((host, number))
-    except (OSError, OverflowError) as error:
-        raise MachineError(f"the REST server cannot listen on {address}: {error}") from error
-    return server, frozenset({host, "localhost"}) if loopback else None
+        server = RestServer((host, port))
+    except OSError as error:
+        raise MachineError(f"the address of the REST server {cannot_listen(host, port, error)}") from error
+    header = written(host, port).rpartition(":")[0]
+    return server, frozenset({header, "localhost"}) if ip_address(host).is_loopback else None

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from controllers.engine.jobs import Job
+from controllers.policies.catalog import rehearse
 from experiments.experiment import Action, Experiment
 from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale, scale_needs
-from experiments.rails.modes import Mode
+from experiments.rails.modes import OWN_POLICY, Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
 from measure.live.scale_choice import TARGET_ERROR, expected_error
@@ -63,19 +64,28 @@ class Rails(Experiment[RailSettings]):
         return resolve_scale(self.settings, self.workload, this_machine())
 
     @cached_property
+    def _any_scale(self) -> Scale:
+        """The scale of a prediction: delays and slots may be below the floors of this machine."""
+        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,), "slot_ms": 0.0})
+        return resolve_scale(any_delay, self.workload, this_machine())
+
+    @cached_property
     def expected_error(self) -> float:
         """Share by which this machine is expected to lengthen a step, by the cost of its transfers."""
         needs, machine = scale_needs(self.settings, self.workload), this_machine()
         return expected_error(needs, machine.of(self.settings.datapath), self.scale) or 0.0
 
     def check(self) -> None:
-        """Load the workload."""
-        _ = self.workload
+        """Load the workload, and rehearse the policy of the settings, if there is one."""
+        settings, workload = self.settings, self.workload
+        mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
+        if settings.policy is not None and mode is not None:
+            plan = fabric_on(settings, workload, mode, self._any_scale).plan()
+            rehearse(settings.policy, plan, tuple(program_on(settings, workload, mode).groups.values()))
 
     def predict(self) -> Iterator[RailRow]:
         """The model's step time of every point, for an ideal machine; delays and slots may be below the floors."""
-        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,), "slot_ms": 0.0})
-        scale = resolve_scale(any_delay, self.workload, this_machine())
+        scale = self._any_scale
         for mode, delay_ms in self.settings.points():
             job = job_point(self.settings, self.workload, mode, delay_ms, scale)
             row = self._row(mode, delay_ms, scale)
@@ -142,16 +152,16 @@ def print_plan(rails: Rails, console: Console) -> int:
 
 def open_cli(rails: Rails, console: Console) -> int:
     """Bring up the fabric of the first mode and open the Mininet CLI on it."""
-    from experiments.rest_access import check_rest, rest_access
+    from experiments.rest_access import reserved_address, rest_access
     from experiments.session import Session
     from topos.kernel.cli import RailCLI
 
     settings, mode = rails.settings, rails.settings.points()[0][0]
-    check_rest(settings)
     with ExitStack() as stack:
+        address = stack.enter_context(reserved_address(settings))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
         hand_over(folder)  # the caller of sudo is to read the token in it
-        rest = rest_access(settings, folder)
+        rest = rest_access(settings, address, folder)
         session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))
         if session.rest_line is not None:
             print(session.rest_line)

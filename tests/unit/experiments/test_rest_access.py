@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from experiments.rest_access import TOKEN_FILE, RestAccess, check_rest, read_token, rest_access
-from experiments.settings import PacketSettings
+from controllers.northbound import rest_server
+from experiments.rest_access import TOKEN_FILE, RestAccess, read_token, reserved_address, rest_access
+from experiments.settings import PacketSettings, validated
 from railyard.errors import ConfigError
 
 
 def settings(rest: str | None = "127.0.0.1:0", file: Path | None = None) -> PacketSettings:
     return PacketSettings(rest=rest, rest_token_file=None if file is None else str(file))
+
+
+ADDRESS = "127.0.0.1:8080"
+
+
+def reserve(given: PacketSettings) -> str | None:
+    with reserved_address(given) as address:
+        return address
 
 
 @pytest.fixture
@@ -30,19 +41,19 @@ def token_file(tmp_path: Path) -> Path:
 def test_a_run_gets_a_random_token_in_a_file_of_its_own(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    first, second = rest_access(settings(), tmp_path), rest_access(settings(), other)
+    first, second = rest_access(settings(), ADDRESS, tmp_path), rest_access(settings(), ADDRESS, other)
     assert first is not None and second is not None and first.token != second.token
     assert len(first.token) == 43 and first.file == tmp_path / TOKEN_FILE
     assert stat.S_IMODE(first.file.stat().st_mode) == 0o600
     assert read_token(first.file) == first.token and first.token not in repr(first)
-    assert rest_access(settings(None), tmp_path) is None
+    assert rest_access(settings(None), None, tmp_path) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
 def test_the_file_belongs_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "12345")
     monkeypatch.setenv("SUDO_GID", "12346")
-    made = rest_access(settings(), tmp_path)
+    made = rest_access(settings(), ADDRESS, tmp_path)
     assert made is not None and read_token(made.file) == made.token
     assert (made.file.stat().st_uid, made.file.stat().st_gid) == (12345, 12346)
     monkeypatch.delenv("SUDO_UID")
@@ -55,13 +66,14 @@ def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     target.write_text("precious")
     (tmp_path / TOKEN_FILE).symlink_to(target)
     with pytest.raises(FileExistsError):
-        rest_access(settings(), tmp_path)
+        rest_access(settings(), ADDRESS, tmp_path)
     assert target.read_text() == "precious"
 
 
 def test_a_file_gives_a_fixed_token(token_file: Path) -> None:
-    check_rest(settings(file=token_file))
-    assert rest_access(settings(file=token_file), Path("/nowhere")) == RestAccess("127.0.0.1:0", "s3cret", token_file)
+    with reserved_address(settings(file=token_file)) as address:
+        found = rest_access(settings(file=token_file), address, Path("/nowhere"))
+    assert found == RestAccess(str(address), "s3cret", token_file)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620, 0o602, 0o610])
@@ -70,7 +82,7 @@ def test_a_file_that_others_may_open_is_refused(token_file: Path, mode: int) -> 
     with pytest.raises(
         ConfigError, match=rf"^rest_token_file: .* is open to other users \(mode {mode:04o}\); run chmod"
     ):
-        check_rest(settings(file=token_file))
+        reserve(settings(file=token_file))
 
 
 @pytest.mark.parametrize(
@@ -106,24 +118,63 @@ def test_what_is_no_file_is_refused(token_file: Path, tmp_path: Path) -> None:
             read_token(path)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", ""])
+def test_all_fabrics_of_a_run_get_the_same_port(host: str) -> None:
+    """Each fabric has a controller of its own, which listens anew."""
+    try:
+        with reserved_address(settings(f"{host}:0")) as address:
+            assert address is not None
+            for _ in range(2):
+                server, hosts = rest_server.listen(address)
+                shown = address.rpartition(":")[0]
+                assert server.address == address and hosts == {shown, "localhost"}
+                with pytest.raises(ConfigError, match=r"^rest: .* is in use by another program; give another port, or"):
+                    reserve(settings(address))
+                server.server_close()
+    except ConfigError as error:
+        assert host == "[::1]" and not has_ipv6(), error
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as tried:
+        return tried.connect_ex(("::1", 9)) != errno.EADDRNOTAVAIL
+
+
+def test_a_host_that_is_not_of_this_machine_is_refused_before_anything_is_up() -> None:
+    sentence = (
+        r"^rest: 192\.0\.2\.1:80 is not an address of this machine; give one of its own, such as 127\.0\.0\.1:80$"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        reserve(settings("192.0.2.1:80"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "here", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-3", "::1:8080", "nohost.invalid:80", "[1.2.3.4]:5"],
+)
+def test_text_that_is_no_address_is_refused_with_the_settings(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^rest: must be IP:PORT such as 127\.0\.0\.1:8080 or \[::1\]:8080, not '"):
+        validated(PacketSettings, {"rest": address})
+
+
 def test_a_token_without_an_interface_is_refused(token_file: Path) -> None:
-    with pytest.raises(ConfigError, match="rest_token_file: is used by the REST interface only; give rest too"):
-        check_rest(settings(rest=None, file=token_file))
+    with pytest.raises(ConfigError, match="rest_token_file: is used by the REST interface only; give its address too"):
+        reserve(settings(rest=None, file=token_file))
 
 
 def test_the_variable_of_former_versions_is_said_to_be_without_effect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RAILYARD_TOKEN", "s3cret")
-    check_rest(settings(rest=None))
+    reserve(settings(rest=None))
     assert capsys.readouterr().err == ""
-    check_rest(settings())
+    reserve(settings())
     assert capsys.readouterr().err == "railyard: RAILYARD_TOKEN is not read any more; use --rest-token-file FILE\n"
 
 
 def test_the_line_of_a_run_is_a_command_that_works(token_file: Path) -> None:
-    line = RestAccess("127.0.0.1:0", "s3cret", token_file).line("127.0.0.1:9")
+    line = RestAccess(ADDRESS, "s3cret", token_file).line("127.0.0.1:9")
     assert line.startswith(f"REST on http://127.0.0.1:9 with the token in {token_file}:\n  sed ")
-    command = line.splitlines()[1].replace("curl", "cat; echo")
+    command = line.partition("\n")[2].replace("curl -sS", "cat; echo")
     found = subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
     assert found.splitlines()[0] == "Authorization: Bearer s3cret" and "s3cret" not in command

@@ -7,9 +7,11 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
+import bottle
 import pytest
 from core_world import World
 from fabric_plans import rail_plan
@@ -18,7 +20,7 @@ from fake_clock import RunningClock
 from controllers.northbound import rest, rest_server
 from controllers.northbound.messages import LONGEST_REWIRING_S
 from controllers.openflow.recovery import PATIENCE_S
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, MachineError
 
 Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
@@ -174,7 +176,7 @@ def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'here' is not an address"):
+    with pytest.raises(ConfigError, match=r"must be IP:PORT .*, not 'here'"):
         rest_server.listen("here")
 
 
@@ -189,3 +191,24 @@ def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
 
 def test_a_call_waits_for_the_longest_change_that_it_may_ask_for() -> None:
     assert rest.WAIT_S > LONGEST_REWIRING_S + PATIENCE_S
+
+
+def test_the_interface_is_served_on_an_ipv6_address_under_its_name_alone() -> None:
+    try:
+        server, hosts = rest_server.listen("[::1]:0")
+    except MachineError:
+        pytest.skip("this machine has no IPv6")
+    assert hosts == {"[::1]", "localhost"}
+    app = bottle.Bottle()
+    app.add_hook("before_request", partial(rest._check_access, TOKEN, hosts))
+    app.route("/", "GET", lambda: "served")
+    server.set_app(app)
+    threading.Thread(target=server.serve, daemon=True).start()
+    port = int(server.server_address[1])
+    for host, status in ((f"[::1]:{port}", 200), ("[::1]", 200), ("localhost", 200), ("[::2]", 403), ("[", 403)):
+        connection = http.client.HTTPConnection("::1", port, timeout=10)
+        connection.request("GET", "/", headers={"Host": host, "Authorization": f"Bearer {TOKEN}"})
+        assert connection.getresponse().status == status, host
+        connection.close()
+    server.socket.shutdown(socket.SHUT_RDWR)
+    server.server_close()
