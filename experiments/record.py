@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
-from measure.results.folder import check_folder
+from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE, STOPPED
 from measure.results.results import RUNNING, Results
@@ -75,6 +76,11 @@ class Record:
         """The results folder; only after ``open``."""
         assert self._results is not None
         return self._results
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a results folder of this run: not before ``open``, and not after ``close`` removed it."""
+        return self._results is not None and (self._results.folder / MANIFEST).exists()
 
     @property
     def running(self) -> Path:
@@ -164,7 +170,7 @@ class Record:
         self.add(rows)
 
     def close(self, error: BaseException | None) -> None:
-        """Write in the manifest how the run ended, and free the folder.
+        """Write in the manifest how the run ended, and free the folder; remove it after an error if it has no record.
 
         Where the number of rows was not known before, it is that of a run that ended without an error. What the
         processes of the run wrote is removed unless it could not be added to the timeline; after an error the log of
@@ -178,7 +184,10 @@ class Record:
         try:
             if not self._unsaved:
                 self._results.end_running(log=error is not None)
-            self._results.write_manifest(self._manifest)
+            if error is not None and self._results.has_only(MANIFEST, TOKEN_FILE):
+                self._results.remove(MANIFEST, TOKEN_FILE)
+            else:
+                self._results.write_manifest(self._manifest)
         finally:
             self._results.free()
 

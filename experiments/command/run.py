@@ -249,10 +249,15 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> bool:
-    """Draw the figures and print the tables of the rows so far, if there are any; returns whether rows are missing."""
+    """Draw the figures and print the tables of the rows so far, if there are any; returns whether rows are missing.
+
+    Without rows, only the results folder is named, if there is one.
+    """
     from experiments.redraw import read_folder, redraw
 
     if not runner.rows:
+        if out is not None and options.json != "-" and runner.record.exists:
+            print(f"No row was measured; what was recorded is in {out}")
         return False
     drawn = out if not options.no_figures else None
     recorded = read_folder(runner.record.results, events=drawn is not None)

@@ -184,7 +184,7 @@ class Attempt:
             other.append(f"a module of the caller was executed: {launch.trap.read_text().splitlines()[0]}")
         foreign = [family.seen[process] for process, path in family.paths.items() if path != launch.root]
         other += [f"the {foreign[0]} was started from another checkout"] if foreign else []
-        if launch.owner is not None:
+        if launch.owner is not None and launch.out.exists():
             theirs = [path for path in (launch.out, *launch.out.rglob("*")) if path.lstat().st_uid != launch.owner]
             other += [f"{theirs[0].name} does not belong to the caller of sudo"] if theirs else []
         if self.fault.number % _PLOTTED == 0 and found.has_results:

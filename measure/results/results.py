@@ -135,6 +135,17 @@ class Results:
                 raise
         return self.folder / name
 
+    def has_only(self, *names: str) -> bool:
+        """Whether the folder holds nothing but files of these names."""
+        return all(path.name in names for path in self.folder.iterdir())
+
+    def remove(self, *names: str) -> None:
+        """Remove these files, and the folder if ``create`` made it; it is then free."""
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.abandon()
+
     def end_running(self, *, log: bool) -> None:
         """Remove ``running/``, whose events have been added; ``log``: keep the controller's log in the folder."""
         running = self.folder / RUNNING

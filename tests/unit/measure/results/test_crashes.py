@@ -12,9 +12,10 @@ import pytest
 from experiments.command.main import main
 from experiments.record import Record
 from experiments.redraw import read_folder
+from experiments.rest_access import TOKEN_FILE, make_token
 from measure.results import manifest
 from measure.results.folder import MANIFEST
-from measure.results.results import SUMMARY, Results
+from measure.results.results import CONTROLLER_LOG, SUMMARY, Results
 from measure.results.row import ResultRow
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -134,3 +135,38 @@ def test_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
                 assert main(["plot", str(folder)]) == 9
         capsys.readouterr()
     assert moments > 40
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_a_run_that_failed_before_it_recorded_anything_leaves_no_folder(tmp_path: Path, made_before: bool) -> None:
+    folder = tmp_path / "results"
+    if made_before:
+        folder.mkdir()
+    for error in (KeyboardInterrupt(), ConfigError("refused")):
+        record = Record(folder, Study(), Scale(1.0))
+        assert not record.exists
+        record.open()
+        make_token(folder / TOKEN_FILE)
+        (record.running / "controller.jsonl").write_text("")
+        assert record.exists
+        record.close(error)
+        assert not record.exists and list(tmp_path.rglob("*")) == ([folder] if made_before else [])
+
+
+@pytest.mark.parametrize("what", ["events", "log", "point", "file", "row"])
+def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "results"
+    record = Record(folder, Study(), Scale(1.0))
+    record.open()
+    if what == "events":
+        record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0})])
+    elif what == "log":
+        (record.running / CONTROLLER_LOG).write_text("it began\n")
+    elif what == "point":
+        record.point_folder(0)
+    elif what == "file":
+        (folder / "runs").mkdir()
+    else:
+        record.add([ResultRow()])
+    record.close(KeyboardInterrupt())
+    assert record.exists and Results.open(folder).manifest()["ended"] == "stopped: by a signal"
