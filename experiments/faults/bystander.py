@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from topos.kernel import namespaces
 from topos.kernel.ovs import Bridge, PrivateOvs
 from topos.kernel.ovsdb import Ovsdb
+from topos.kernel.run_registry import RegisteredRun
 from topos.kernel.run_watcher import Process
 
 _BRIDGE = "users-bridge"
@@ -19,18 +18,22 @@ _READ = [{"op": "select", "table": table, "where": [], "columns": columns} for t
 
 
 class Bystander:
-    """An Open vSwitch with one bridge; a context manager. The thread that starts it must last as long."""
+    """An Open vSwitch with one bridge; a context manager. The thread that starts it must last as long.
+
+    It is in the folder of a run of its own, which the run's watcher removes if the campaign is killed.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
 
     def __enter__(self) -> Bystander:
-        self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-users-ovs-")))
-        (fd,) = namespaces.make(1)
-        self._stack.callback(os.close, fd)
-        ovs = PrivateOvs(self._folder, fd, "netdev")
-        self._stack.callback(ovs.stop)
+        run = self._stack.enter_context(RegisteredRun.open())
+        self.folder = run.path
         try:
+            (fd,) = namespaces.make(1)
+            self._stack.callback(os.close, fd)
+            ovs = PrivateOvs(self.folder, fd, "netdev", run.add_child)
+            self._stack.callback(ovs.stop)
             ovs.start()
             ovs.add([Bridge(_BRIDGE, 1, (), standalone=True)])
         except BaseException:
@@ -44,7 +47,7 @@ class Bystander:
         self._stack.close()
 
     def _read(self) -> Any:
-        with closing(Ovsdb(self._folder / "db.sock")) as database:
+        with closing(Ovsdb(self.folder / "db.sock")) as database:
             return database.transact(*_READ)
 
     def changes(self) -> list[str]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from experiments.faults.bystander import Bystander
 from experiments.faults.campaign import Campaign
+from experiments.faults.expectation import CLEAN_S
 from experiments.faults.fault import chosen
+from topos.kernel.run_watcher import Process
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -24,3 +31,29 @@ def test_runs_end_as_documented_after_a_fault(part: int, tmp_path: Path) -> None
     assert sum(row.ok is None for row in rows) <= 1, "a fault may come too late, and some need tools"
     failed = {fault.command: row.wrong for fault in faults for row in rows if row.number == fault.number and row.wrong}
     assert not failed
+
+
+BYSTANDER = """
+from experiments.faults.bystander import Bystander
+with Bystander() as bystander:
+    print(bystander.folder, flush=True)
+    input()
+"""
+
+
+def test_after_kill_9_of_a_campaign_nothing_of_its_open_vswitch_is_left() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", BYSTANDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert (folder / "db.sock").exists()
+    daemons = [found for path in folder.glob("*.pid") if (found := Process.of(int(path.read_text()))) is not None]
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + CLEAN_S
+    while folder.exists() or any(daemon.alive for daemon in daemons):
+        assert time.monotonic() < deadline, f"{folder} is left"
+        time.sleep(0.01)
+    assert len(daemons) == 2
