@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+def wrapped(text: str, width: int) -> str:
+    """One line of text as lines of at most ``width`` columns, where its words allow; text of several lines as it is."""
+    if "\n" in text or len(text) <= width:
+        return text
+    begin = text[: len(text) - len(text.lstrip())]
+    return textwrap.fill(text, width, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False)
 
 
 class RunProgress:
@@ -26,9 +35,11 @@ class RunProgress:
         self._task: TaskID | None = None
 
     def say(self, text: str) -> None:
-        """Print one line of text on the console of the run."""
+        """Print text on the console of the run; on a terminal, a line that is too long goes on after a whole word."""
         if self._console is None:
             return
+        if self._console.is_terminal:
+            text = wrapped(text, self._console.width)
         with suppress(OSError):  # the terminal is gone, which stops a run by SIGHUP or not at all
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from rich.console import Console
 
 from experiments.parser import Parser
+from experiments.progress import wrapped
 from experiments.report import Column, Table, as_rich
 from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
@@ -198,13 +199,19 @@ def print_contents(contents: Contents, prediction: dict[str, Any] | None, note: 
     """Print the contents of a file: facts, a table of collectives, a table of ranks, and notes."""
     console.print(f"[bold]{contents.file}[/bold]: {contents.format}", highlight=False, soft_wrap=True)
     for line in _facts(contents, prediction):
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"  {line}", console)
     if contents.collectives:
         _print(_collective_table(contents), console)
     if contents.traffic:
         _print(_rank_table(contents), console)
     for sentence in (*contents.notes, *([note] if note else [])):
-        console.print(f"  note: {sentence}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"  note: {sentence}", console)
+
+
+def _say(text: str, console: Console) -> None:
+    """Print one line of text; on a terminal, a line that is too long goes on after a whole word."""
+    shown = wrapped(text, console.width) if console.is_terminal else text
+    console.print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
 def _facts(contents: Contents, prediction: dict[str, Any] | None) -> list[str]:
@@ -219,12 +226,11 @@ def _facts(contents: Contents, prediction: dict[str, Any] | None) -> list[str]:
         lines.append(f"sent: {_span(contents.bytes_sent, ' bytes')} per rank and step")
         lines.append(f"received: {_span(contents.bytes_received, ' bytes')} per rank and step")
     if prediction is not None:
-        line = f"a step takes {prediction['step_s']:.6g} s (MODEL), electrical rails, 2 ports of "
-        line += f"{prediction['port_gbps']:g} Gb/s a rank"
+        ports = f"2 ports of {prediction['port_gbps']:g} Gb/s a rank"
+        lines.append(f"step: {prediction['step_s']:.6g} s (MODEL) on electrical rails, {ports}")
         if prediction["rate"] is not None:
-            line += f"; a run at rate 1/{1 / prediction['rate']:.4g} and time {prediction['time']:g}: "
-            line += f"{prediction['wall_clock_s']:.6g} s of wall-clock time a step"
-        lines.append(line)
+            scale = f"at rate 1/{1 / prediction['rate']:.4g} and time {prediction['time']:g}"
+            lines.append(f"run: {prediction['wall_clock_s']:.6g} s of wall-clock time a step, {scale}")
     return lines
 
 
@@ -320,7 +326,7 @@ def print_schedule(found: Schedule, size: int, port_gbps: float, console: Consol
         + (f"; {late:.6g} s of it after the straggler has come" if found.straggler is not None else ""),
     ]  # fmt: skip
     for line in lines:
-        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+        _say(f"  {line}", console)
     console.print("[bold]round  from>to: chunk (+: added, =: stored)[/bold]")
     for number, transfers in enumerate(rounds_of(found)):
         cells = [f"{src}>{dst}: {'+' if op == 'reduce' else '='}{chunk}" for src, dst, chunk, op, *_ in transfers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -32,6 +33,7 @@ USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
 NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
+_HELP_COLUMNS = 78
 _RUN_ONLY = ("out", "no_figures", "rest", "rest_token_file", "pcap")
 """Options that a prediction does not use."""
 
@@ -110,7 +112,7 @@ def _named_in(path: Path) -> str:
 
 def parser_of(kind: type[Experiment[Any]]) -> Parser:
     """The parser of the options of an experiment."""
-    text = textwrap.fill(" ".join((kind.__doc__ or "").split()), 78)
+    text = textwrap.fill(" ".join((kind.__doc__ or "").split()), _HELP_COLUMNS)
     shown = "\n".join(_example(kind.name, *line.split("#")) for line in kind.examples)
     parser = Parser(
         prog=f"railyard run {kind.name}",
@@ -144,8 +146,9 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
 
 
 def _example(name: str, arguments: str, about: str = "") -> str:
-    """Lines of ``--help`` for an example: ``about`` stands above the command line, which is then short enough."""
-    line = f"  railyard run {name} {arguments}".rstrip()
+    """Lines of ``--help`` for an example: ``about`` stands above the command line, which goes on after a backslash."""
+    whole = re.sub(r"(--\S+) +(?!-)", "\\1\0", f"railyard run {name} {arguments}".strip())  # an option with its value
+    line = "  " + " \\\n      ".join(textwrap.wrap(whole, _HELP_COLUMNS - 6, break_on_hyphens=False)).replace("\0", " ")
     return f"  # {about.strip()}\n{line}" if about else line
 
 

@@ -108,7 +108,7 @@ class Rails(Experiment[RailSettings]):
         }
         runner.progress.say(
             f"scale 1/{1 / self.scale.rate:.4g}, time {self.scale.time:g}: steps are expected to take "
-            f"{self.expected_error:.1%} longer than on ideal links (target {TARGET_ERROR:.0%})"
+            f"{self.expected_error:.1%} too long (target {TARGET_ERROR:.0%})"
         )
         baseline: RailRow | None = None
         for number, (mode, delay_ms) in enumerate(points, 1):
