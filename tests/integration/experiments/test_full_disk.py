@@ -39,7 +39,7 @@ def test_a_full_disk_and_one_that_is_read_only(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr and done.stdout.split("\n")[:3] == ["read-only: 2", "full: 3", "plot: 9"], (
         done
     )
-    assert said[0] == f"out: {disk}/out cannot be written (Read-only file system); name another folder"
+    assert said[0] == f"--out: {disk}/out cannot be written (Read-only file system); name another folder"
     full = [line for line in said if "No space left on device" in line]
     assert full and all(f"0.0 of 0.3 MB are free in {disk}" in line for line in full)
     assert said[-1].startswith("PARTIAL 0 of 1 points: ")
