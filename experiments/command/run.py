@@ -163,12 +163,18 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
 
 
 def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError:
-    """``error`` with the option that a person typed, where it names the key that the option set."""
+    """``error`` with the option that a person typed, where it names the key that the option set, or its section."""
     file = getattr(options, "yaml file")
     if error.key is None or (file is not None and str(error.source).startswith(str(file))):
         return error
     named = {**settings_values(options, kind.Settings)[1], "out": "--out"}
-    typed = {name for key, name in named.items() if key == error.key or key.endswith(f".{error.key}")}
+    parts = error.key.split(".")
+
+    def meant(key: str) -> bool:
+        found = key.split(".")
+        return found[-len(parts) :] == parts or found[: len(parts)] == parts
+
+    typed = {name for key, name in named.items() if meant(key)}
     return ConfigError(error.message, key=typed.pop(), source=error.source) if len(typed) == 1 else error
 
 

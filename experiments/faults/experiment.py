@@ -43,7 +43,9 @@ class FaultsSettings(Settings):
             if key in given:
                 raise ConfigError("is for faults, and a soak makes none; leave one of the two out", key=key)
         if self.only and "count" in given:
-            raise ConfigError("and the numbers of the faults to make exclude each other; give one", key="count")
+            raise ConfigError(
+                "is not used where faults are named by their numbers; leave one of the two out", key="count"
+            )
         return self
 
 

@@ -73,6 +73,7 @@ def test_a_wrong_experiment_file(
         ),
         ("predict rails --compute-unit s", "--compute-unit: applies only to files of other tools, not to llama3-8b-16"),
         ("predict straggler --rate auto", "--rate: must be a number here: this experiment states its rates and sizes"),
+        ("run rails --workload smoke --rate 1/100000", "--rate: the smallest transfer of smoke (ar.u1) is 545 bytes"),
         ("run rails --rest here", "--rest: must be IP:PORT such as 127.0.0.1:8080 or [::1]:8080, not 'here'"),
         ("list --wide", "--wide: is not an option here; see --help"),
         ("predict rails --json x.yaml", "--json: x.yaml is an experiment file; name another file for the rows"),

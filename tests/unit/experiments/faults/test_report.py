@@ -107,7 +107,7 @@ def test_a_file_that_a_point_under_way_has_open_is_no_growth_and_one_kept_by_eac
         (["--soak", "4", "--only", "1"], "--only: is for faults, and a soak makes none; leave one of the two out"),
         (
             ["--only", "1", "--count", "9"],
-            "--count: and the numbers of the faults to make exclude each other; give one",
+            "--count: is not used where faults are named by their numbers; leave one of the two out",
         ),
     ],
 )
