@@ -42,7 +42,8 @@ class Trouble:
     """A switch that is away or did not execute what it was sent, ``since`` when, and the latest ``problem`` in words.
 
     ``tries``: how often it was sent its flows since then. ``away_since``: when it lost its connection, until it has
-    another. ``given_up``: nothing waits for it any more.
+    another. ``given_up``: nothing waits for it any more. ``asking``, ``watched``: a timer is set to have it connect
+    again, or to give it up if it is away.
     """
 
     since: float
@@ -50,6 +51,8 @@ class Trouble:
     tries: int = 0
     away_since: float | None = None
     given_up: bool = False
+    asking: bool = False
+    watched: bool = False
 
 
 @dataclass

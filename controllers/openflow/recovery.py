@@ -64,8 +64,10 @@ class Recovery:
         self._datapaths.disconnect(name)
         trouble = self._begin(name, "lost its connection to the controller", now)
         trouble.away_since = now
-        self._ask_back(name, trouble, RECONNECT_S, now)
-        self._sender.later(now + AWAY_S, lambda later: self._give_up(name, trouble, later, away_since=now))
+        if not trouble.asking:
+            self._ask_back(name, trouble, RECONNECT_S, now)
+        if not trouble.watched:
+            self._watch_away(name, trouble, now)
         return [Note("left", now, fields={"rail": name}, source="switch")]
 
     def not_executed(self, failed: Transaction, problem: str, now: float, *, at_once: bool) -> None:
@@ -114,11 +116,9 @@ class Recovery:
         trouble.problem = problem
         return trouble
 
-    def _give_up(self, name: str, trouble: Trouble, now: float, away_since: float | None = None) -> Iterable[Action]:
-        """Refuse all that waits for a switch which is still in the same trouble, or still away (``away_since``)."""
+    def _give_up(self, name: str, trouble: Trouble, now: float) -> Iterable[Action]:
+        """Refuse all that waits for a switch which is still in the same trouble."""
         if self._datapaths.troubles.get(name) is not trouble or trouble.given_up:
-            return ()
-        if away_since is not None and trouble.away_since != away_since:
             return ()
         print(f"controller: {name} {trouble.problem}, and was not back in time", file=sys.stderr)
         trouble.given_up = True
@@ -126,12 +126,24 @@ class Recovery:
         reason = f"{name} {trouble.problem}"
         return [*self._tuning.lost(name, reason, now), *self._forwarding.lost(name, reason, now)]
 
+    def _watch_away(self, name: str, trouble: Trouble, now: float) -> Iterable[Action]:
+        """Give a switch up that has been away for ``AWAY_S``; look again when that may be so."""
+        since = trouble.away_since
+        trouble.watched = since is not None and self._datapaths.troubles.get(name) is trouble and not trouble.given_up
+        if since is None or not trouble.watched:
+            return ()
+        if now >= since + AWAY_S:
+            return self._give_up(name, trouble, now)
+        self._sender.later(since + AWAY_S, lambda later: self._watch_away(name, trouble, later))
+        return ()
+
     def _ask_back(self, name: str, trouble: Trouble, wait_s: float, now: float) -> Iterable[Action]:
         """Have a switch connect again, and once more if it has not after a while."""
         away = self._datapaths.troubles.get(name) is trouble and name not in self._datapaths.connected
         if away:
             self._reconnect(name)
-        if away and not trouble.given_up:
+        trouble.asking = away and not trouble.given_up
+        if trouble.asking:
             self._sender.later(now + wait_s, lambda later: self._ask_back(name, trouble, 2 * wait_s, later))
         return ()
 

@@ -163,6 +163,30 @@ def test_a_switch_that_is_away_for_a_while_executes_what_waits_when_it_is_back(w
     assert away_s < back.seconds < away_s + 0.01
 
 
+def test_a_connection_that_is_lost_again_and_again_sets_no_more_timers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.register()
+    timers, later = list[float](), world.core.later
+
+    def counted(moment: float, decide: Any) -> None:
+        timers.append(moment)
+        later(moment, decide)
+
+    monkeypatch.setattr(world.core, "later", counted)
+    world.mute = True  # so that the switch stays in the same trouble
+    for _ in range(30):
+        world.core.left(0x10000, world.sends[0x10000])
+        world.clock.advance(0.001)
+        world.join()
+    assert len(timers) == 3, "to have it connect again, and to give it up: if it is away, and if it does not answer"
+    world.core.left(0x10000, world.sends[0x10000])
+    began = world.clock()
+    world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
+    assert world.wait("again")["error"] == "rail0 lost its connection to the controller"
+    assert world.clock() - began == pytest.approx(AWAY_S, abs=0.01), "from the last loss on"
+
+
 def test_a_late_goodbye_of_an_old_connection_is_ignored(world: World) -> None:
     old = world.sends[0x10000]
     world.join()
