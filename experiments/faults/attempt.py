@@ -13,7 +13,7 @@ from experiments.faults import acts
 from experiments.faults.expectation import CLEAN_S, RAN, Outcome
 from experiments.faults.fault import Fault
 from experiments.faults.launch import Launch
-from experiments.faults.machine_state import MachineState, sockets_in
+from experiments.faults.machine_state import MachineState, sockets_left
 from experiments.faults.processes import Family, command_of
 from experiments.faults.records import Records, checkpoints, reading
 from experiments.faults.stage import Observer
@@ -165,7 +165,8 @@ class Attempt:
             return found
         folder = observer.run_folder
         if folder is not None:
-            found += [f"folder {folder}", *sockets_in(folder)]
+            found.append(f"folder {folder}")
+        found += sockets_left(family.sockets)
         temporary = self.launch.folder / "tmp"
         found += [f"temporary file {path.name}" for path in temporary.iterdir()]
         return found + self.before.changes(MachineState.now())

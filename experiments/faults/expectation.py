@@ -30,6 +30,8 @@ _FAILURES: Mapping[str, tuple[int, str]] = {
     "watcher": (MachineError.exit_status, "watche[rs]"),
 }
 """Exit status of a run whose process of a role has ended, and the words of its sentence that name the process."""
+_NO_ROOM = r"/\S+ cannot be (written|made)|are free in /"
+"""Words of the sentence of a run whose disk is full: it names the file, or says how much is free where."""
 _IGNORE_INT = frozenset(_FAILURES) - {"ovs-vswitchd", "ovsdb-server"}
 """Processes that Ctrl-C does not reach."""
 _RESTARTED = frozenset(("agent", "controller"))
@@ -79,7 +81,7 @@ def _short(resource: str) -> Expected:
     if resource == "memory":
         return Expected(RAN | failed | {KILLED})
     if resource.endswith("disk"):
-        return Expected(RAN | failed | {ConfigError.exit_status}, "space|written|ended|closed|room")
+        return Expected(RAN | failed | {ConfigError.exit_status}, _NO_ROOM)
     return Expected(RAN | failed | {ConfigError.exit_status})
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +60,34 @@ class MachineState:
         return found
 
 
-def sockets_in(folder: Path) -> list[str]:
-    """Unix sockets that are bound to a path in ``folder``, as the kernel lists them for the namespace of the caller."""
-    lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
-    paths = [line.split(maxsplit=7)[7] for line in lines if len(line.split(maxsplit=7)) > 7]
-    return [f"socket {path}" for path in paths if path.startswith(f"{folder}/")]
+def sockets_of(pids: Iterable[int]) -> dict[str, str]:
+    """Names of the bound Unix sockets that processes hold, by inode; that of an abstract one begins with ``@``."""
+    found: dict[str, str] = {}
+    for pid in pids:
+        held = set()
+        with suppress(OSError):  # it has ended
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    held.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
+        found |= {inode: name for inode, name in bound_sockets(str(pid)).items() if inode in held}
+    return found
+
+
+def bound_sockets(process: str = "self") -> dict[str, str]:
+    """Names of all bound Unix sockets of the network namespace of a process, by inode."""
+    try:
+        lines = Path(f"/proc/{process}/net/unix").read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return {}
+    columns = (line.split(maxsplit=7) for line in lines)
+    return {words[6]: words[7] for words in columns if len(words) > 7}
+
+
+def sockets_left(were: Mapping[str, str]) -> list[str]:
+    """Those of the Unix sockets ``were`` that are still open in this namespace, or whose file is still there."""
+    there = bound_sockets()
+    return [
+        f"socket {name}"
+        for inode, name in were.items()
+        if there.get(inode) == name or (name.startswith("/") and Path(name).is_socket())
+    ]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiments.faults.machine_state import sockets_of
 from topos.kernel.run_watcher import Process
 
 MARK = "RAILYARD_FAULT"
@@ -112,6 +113,9 @@ class Family:
     paths: dict[Process, Path] = field(default_factory=dict)
     """The first folder in which each of these processes, if it is a Python child, looks for modules."""
 
+    sockets: dict[str, str] = field(default_factory=dict)
+    """Names of the Unix sockets that they had bound when ``look_inside`` was called, by inode."""
+
     def look(self) -> None:
         """Note the processes that descend from the run now."""
         self._note([self.main.pid, *children_of(self.main.pid)])
@@ -123,12 +127,16 @@ class Family:
         self.look()
 
     def look_inside(self) -> None:
-        """Note the processes that are in a network namespace of the run, whoever started them, while the run lives."""
+        """Note the processes that are in a network namespace of the run, whoever started them, and the run's sockets.
+
+        To be called while the run lives.
+        """
         self.look_everywhere()
         held = self._namespaces()
         inside = [pid for pid in all_pids() if namespace_of(pid) in held]
         if held <= self._namespaces():  # else the kernel may have used a number again
             self._note(inside)
+        self.sockets |= sockets_of(process.pid for process in self.alive())
 
     def _namespaces(self) -> set[str]:
         """The network namespaces in which processes of the run are, other than that of the machine."""

@@ -65,6 +65,8 @@ def test_every_fault_has_an_expectation() -> None:
         (fault("STOP", "main"), Outcome(8, "", has_results=True, ended="stopped: x"), "the manifest says stopped"),
         (fault("KILL", "agent"), Outcome(6, "railyard: rank 3 was killed\n", **WHOLE), "the manifest says complete"),
         (fault("KILL", "agent"), Outcome(6, "railyard: it failed\n"), "does not name rank"),
+        (fault("results disk", kind="resource"), Outcome(3, "railyard: /o/x cannot be written: No\n"), None),
+        (fault("results disk", kind="resource"), Outcome(5, "railyard: the controller ended\n"), "does not name"),
         (fault("KILL", "main"), Outcome(-9, "", left=["process 7"], cleaned_s=9.0), "left behind for 9.0 s: process 7"),
         (fault("KILL", "main"), Outcome(-9, "", lost=2), "2 acknowledged records lost"),
         (fault("KILL", "main"), Outcome(-9, "Traceback (most recent call last):\n"), "traceback"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from experiments.faults.fault import LIVES
+from experiments.faults.machine_state import sockets_left, sockets_of
 from experiments.faults.processes import MARK, Family, role_of
 from topos.kernel.run_watcher import Process
 
@@ -78,3 +81,17 @@ def test_an_agent_is_one_as_soon_as_it_has_its_name_though_it_was_seen_before() 
         family.look()
         assert family.alive("agent") == [process] and not family.alive("agent launcher")
         agent.kill()
+
+
+def test_sockets_that_outlive_their_process_are_found_by_path_and_by_abstract_name(tmp_path: Path) -> None:
+    place, name = tmp_path / "left.sock", f"\0railyard-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as bound, socket.socket(socket.AF_UNIX) as abstract:
+        bound.bind(str(place))
+        abstract.bind(name)
+        ours = (str(place), f"@{name[1:]}")
+        were = {inode: name for inode, name in sockets_of([os.getpid()]).items() if name in ours}
+        both = [f"socket {each}" for each in ours]
+        assert sorted(sockets_left(were)) == sorted(both)
+    assert sockets_left(were) == [f"socket {place}"], "its file is still there"
+    place.unlink()
+    assert sockets_left(were) == []
