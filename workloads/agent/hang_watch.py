@@ -59,5 +59,9 @@ class HangWatch:
             self._not_before = newest + first.heartbeat_s * first.misses
             if now < self._not_before:
                 return None
-        what = "its loop has stood still" if first.hangs else "it has sent no heartbeat"
-        return first.rank, f"{what} for {now - first.since:.1f} s"
+        for_s = now - first.since
+        if not first.hangs:
+            return first.rank, f"it has sent no heartbeat for {for_s:.1f} s"
+        every = len(silent) == self._liveness.watched > 1 and all(each.hangs for each in silent)
+        what = f"the loops of all {len(silent)} agents have" if every else "its loop has"
+        return first.rank, f"{what} stood still for {for_s:.1f} s, perhaps for a disk that takes no data"

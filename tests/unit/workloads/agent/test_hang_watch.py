@@ -32,7 +32,7 @@ def test_nobody_is_complained_about_before_its_first_heartbeat() -> None:
 
 def test_a_rank_whose_loop_stands_still_is_named_and_not_those_that_wait_for_it() -> None:
     moment, (rank, what) = beaten(HangWatch(), 100.0, hung=1, stopped=-1, since=20.0)
-    assert rank == 1 and what == "its loop has stood still for 4.7 s"
+    assert rank == 1 and what == "its loop has stood still for 4.7 s, perhaps for a disk that takes no data"
     assert moment <= 20.0 + MISSES * EVERY_S + 1.0
 
 
@@ -74,7 +74,7 @@ def test_loops_that_all_stand_still_are_not_the_fault_of_the_launcher() -> None:
         for rank in range(2):
             watch.heard(rank, EVERY_S, 0, beat * EVERY_S)
     found = watch.complaint(watch.next_check())
-    assert found == (0, "its loop has stood still for 4.7 s")
+    assert found is not None and found[1].startswith("the loops of all 2 agents have stood still for 4.7 s, perhaps")
 
 
 @given(st.floats(0.2, 1e4))
