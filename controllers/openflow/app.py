@@ -89,7 +89,12 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
         default_config_dirs=[],
     )
     _check_messages(framework)
-    hub.StreamServer.serve_forever = lambda server: _serve_switches(hub, server)
+
+    def serve_forever(server: Any) -> None:
+        core.listening()
+        _serve_switches(hub, server)
+
+    hub.StreamServer.serve_forever = serve_forever
     manager = manager_class.get_instance()
     manager.load_apps([handler_module])
     manager.applications_cls["railyard"] = _app_class(framework)

@@ -24,7 +24,7 @@ from controllers.openflow.clock import Alarm
 from controllers.openflow.datapaths import Datapaths, Decide, Send, Step
 from controllers.openflow.forwarding import Forwarding
 from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
-from controllers.openflow.recovery import Recovery
+from controllers.openflow.recovery import RECONNECT_S, Recovery
 from controllers.openflow.tuning import Tuning
 from railyard.errors import RailyardError
 from railyard.timeline import Event
@@ -71,6 +71,10 @@ class ControllerCore:
     def start(self) -> None:
         """Start the timers; the process must already be in the network namespace where it stays."""
         self._alarm.start()
+
+    def listening(self) -> None:
+        """Have switches connect soon that do not by themselves: after tries that found no controller they wait."""
+        self.later(self._clock() + RECONNECT_S, lambda now: self._recovery.call_missing(RECONNECT_S, now))
 
     # ---- northbound -------------------------------------------------------------------------------------------
 

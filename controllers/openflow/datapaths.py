@@ -120,6 +120,11 @@ class Datapaths:
             datapath.filled for datapath in self.connected.values()
         )
 
+    def expected(self) -> list[str]:
+        """The switches that have not connected yet."""
+        names = (switch.name for switch in self._by_dpid.values())
+        return [name for name in names if name not in self.connected and name not in self.troubles]
+
     def missing(self) -> list[str]:
         """The switches that have not joined, or were away for too long; not those that are expected back."""
         return [s.name for s in self._by_dpid.values() if not self.is_filled(s.name) and self.hopeless(s.name)]

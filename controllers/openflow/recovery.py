@@ -105,6 +105,15 @@ class Recovery:
         fields = {"rail": name, "problem": trouble.problem}
         return [Note("recovered", trouble.since, now, fields, source="switch"), *actions]
 
+    def call_missing(self, wait_s: float, now: float) -> Iterable[Action]:
+        """Have switches connect that never have, as after a restart of the controller, and again after a while."""
+        missing = self._datapaths.expected()
+        for name in missing:
+            self._reconnect(name)
+        if missing:
+            self._sender.later(now + 2 * wait_s, lambda later: self.call_missing(2 * wait_s, later))
+        return ()
+
     # ---- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self, name: str, problem: str, now: float) -> Trouble:

@@ -163,6 +163,20 @@ def test_a_switch_that_is_away_for_a_while_executes_what_waits_when_it_is_back(w
     assert away_s < back.seconds < away_s + 0.01
 
 
+def test_switches_that_do_not_connect_to_a_new_controller_are_told_to() -> None:
+    """Open vSwitch waits for up to eight seconds after it has found no controller for a while."""
+    world, asked = World(rail_plan(4)), list[tuple[float, str]]()
+    world.core.reconnect = lambda name, needed: asked.append((round(world.clock(), 2), name))
+    began = world.clock()
+    world.core.listening()
+    world.clock.advance(1.0)
+    assert asked == [(round(began + 0.25, 2), "rail0"), (round(began + 0.75, 2), "rail0")]
+    world.join()
+    world.until(world.ready.is_set)
+    world.clock.advance(60.0)
+    assert len(asked) == 2, "it has connected"
+
+
 def test_a_connection_that_is_lost_again_and_again_sets_no_more_timers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
