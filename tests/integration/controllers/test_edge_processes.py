@@ -107,7 +107,7 @@ def test_a_client_that_vanishes_before_its_upload_costs_a_spare(net: Emulation, 
         processes.go()
         assert processes.wait(40) == []
     events = processes.events()
-    assert [event.fields for event in of(events, "gone")] == [{"client": 3, "why": "vanished before its upload"}]
+    assert [(event["client"], event["why"]) for event in of(events, "gone")] == [(3, "vanished before its upload")]
     assert not [event for event in of(events, "push") if event["client"] == 3]
     assert [event["clients"] for event in of(events, "round")] == [8, 7]
     assert all(event["attempt"] == 0 for event in of(events, "round"))
