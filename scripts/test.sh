@@ -60,7 +60,7 @@ if [ "$#" -gt 0 ]; then
 else # most of what needs root measures time on real packets: one after another, and nothing beside it
     check "pytest (on all cores)" pytest --ignore tests/integration -n auto
     types_checked
-    check "pytest (with root, four at a time)" pytest tests/integration -m beside -n 4 --dist worksteal
+    check "pytest (with root, three at a time)" pytest tests/integration -m beside -n 3 --dist worksteal
     check "pytest (with root)" pytest tests/integration -m "not beside"
 fi
 
