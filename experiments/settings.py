@@ -23,6 +23,8 @@ from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping
 
 MOST_SEED = 2**63 - 1
+MOST_POINTS = 1000
+"""Points of one run: each takes seconds or more."""
 LEAST_SCALE = 1e-9
 """Below it sizes and times of the real system would be beyond all that exists."""
 

@@ -11,7 +11,7 @@ from experiments.experiment import Experiment
 from experiments.faults.fault import chosen
 from experiments.faults.row import FaultRow
 from experiments.faults.soak_row import LEAST_POINTS, SoakRow
-from experiments.settings import Option, Settings
+from experiments.settings import MOST_POINTS, Option, Settings
 from measure.results.row import Row
 from railyard.errors import ConfigError
 
@@ -33,7 +33,7 @@ class FaultsSettings(Settings):
     )
     parallel: int = Field(default=2, ge=1, le=64, description="runs at the same time")
     soak: int | None = Field(
-        default=None, ge=LEAST_POINTS, le=100_000, description="no faults, but one run of so many points"
+        default=None, ge=LEAST_POINTS, le=MOST_POINTS, description="no faults, but one run of so many points"
     )
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from experiments.experiment import Experiment
 from experiments.job_point import JobPoint, machine_floors
 from experiments.runner import Runner
-from experiments.settings import Iterations, PacketSettings, UnscaledSection
+from experiments.settings import MOST_POINTS, Iterations, PacketSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
@@ -31,8 +31,6 @@ class TrialSettings(PacketSettings):
 
 
 T = TypeVar("T", bound=TrialSettings)
-MOST_TRIALS = 1000
-"""Points of one run: each takes seconds or more."""
 
 
 class TrialExperiment(Experiment[T]):
@@ -44,11 +42,11 @@ class TrialExperiment(Experiment[T]):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials of the settings; ``ConfigError`` for more than ``MOST_TRIALS``, before all of them are made."""
-        found = tuple(islice(self.settings.trials(), MOST_TRIALS + 1))
-        if len(found) > MOST_TRIALS:
+        """The trials of the settings; ``ConfigError`` for more than ``MOST_POINTS``, before all of them are made."""
+        found = tuple(islice(self.settings.trials(), MOST_POINTS + 1))
+        if len(found) > MOST_POINTS:
             raise ConfigError(
-                f"the lists of values have more than {MOST_TRIALS} combinations; make one shorter", key="sizes"
+                f"the lists of values have more than {MOST_POINTS} combinations; make one shorter", key="sizes"
             )
         return found
 
