@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 from railyard.errors import ConfigError, nearest
 
+MOST_ARGUMENTS = 2000
+
 
 def folder(text: str) -> Path:
     """The folder that an option or argument names, for the key ``type`` of argparse: empty text is none."""
@@ -36,6 +38,8 @@ class Parser(argparse.ArgumentParser):
         self, arguments: Sequence[str], elsewhere: Callable[[], Mapping[str, Sequence[str]]] = dict
     ) -> argparse.Namespace:
         """Parse ``arguments``; ``elsewhere`` gives the experiments that have an option, for the error about it."""
+        if len(arguments) > MOST_ARGUMENTS:  # the time of argparse grows as their square
+            raise ConfigError(f"has {len(arguments)} arguments, and at most {MOST_ARGUMENTS} work", key="command line")
         found, unknown = self.parse_known_args(list(arguments))
         if unknown:
             name = unknown[0].partition("=")[0]

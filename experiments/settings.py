@@ -175,6 +175,8 @@ def validated(
         raise config_error(error, model, "an experiment", source=source, names=options or {}) from None
     except ConfigError as error:  # of a check of several keys
         raise ConfigError(error.message, key=error.key, source=error.source or source) from None
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"must be UTF-8 text, not {shown(error.object)}", source=source) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

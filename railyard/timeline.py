@@ -157,7 +157,7 @@ def events_in(lines: Iterable[str]) -> list[Event]:
             if not line.endswith("\n"):
                 raise ValueError("cut short")
             events.append(Event.from_line(line))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             cut += 1
     if cut:
         events.append(Event(events[-1].t if events else 0.0, "run", "cut", None, {"lines": cut}))

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 
 from railyard.errors import ConfigError
+from railyard.validation import shortened
 from topos.mesh import Mesh, evenly_spaced
 from topos.options import number
 from topos.plan import MeshPlan
 
 CHOOSE = "choose"
-_WRITTEN = re.compile(r"(\d+)x(\d+)(?:@(.+))?")
+_WRITTEN = re.compile(r"([0-9]{1,4})x([0-9]{1,4})(?:@(.+))?")
 _MOST_LATENCY_US = 1e6
 
 
@@ -35,7 +36,9 @@ def mesh_plan(
         return None
     written = _WRITTEN.fullmatch(str(value))
     if written is None:
-        raise ConfigError(f"must be a mesh as in 7x3, 7x3@0/5/11/16 or 7x3@{CHOOSE}, not {value}", key="mesh")
+        raise ConfigError(
+            f"must be a mesh as in 7x3, 7x3@0/5/11/16 or 7x3@{CHOOSE}, not {shortened(str(value))}", key="mesh"
+        )
     try:
         mesh = Mesh.of(int(written[1]), int(written[2]))
         return MeshPlan(mesh.width, mesh.height, _ports(mesh, ports, written[3], choose_ports), latency_us)
@@ -65,9 +68,9 @@ def _ports(mesh: Mesh, count: int, written: str | None, choose_ports: ChoosePort
         raise ConfigError(f"must name {count} mesh ports, one for each port of a rail, not {len(parts)}")
     ports: list[int] = []
     for part in parts:
-        if not part.isdecimal() or int(part) >= len(mesh.ports):
+        if not re.fullmatch("[0-9]{1,9}", part) or int(part) >= len(mesh.ports):
             last = len(mesh.ports) - 1
-            raise ConfigError(f"port {part} is not on {size}, which has {len(mesh.ports)}: 0 to {last}")
+            raise ConfigError(f"port {shortened(part)} is not on {size}, which has {len(mesh.ports)}: 0 to {last}")
         if int(part) in ports:
             raise ConfigError(f"port {int(part)} is named twice; each port of a rail needs a mesh port of its own")
         ports.append(int(part))

@@ -30,7 +30,7 @@ from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_bytes_per_s
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
-from workloads.collectives.catalog import schedule
+from workloads.collectives.catalog import check_members, schedule
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
 
@@ -47,6 +47,8 @@ STUDIES: dict[Study, str] = {
 FULL_CYCLES, LAST_CYCLE = 3, 0.7
 """Cycles of full slots in study ``slot``, and the share to which slots of the last cycle are filled; the rest is room
 for data that this machine did not send in time before."""
+MOST_DEMAND_RANKS = 40
+"""The computation of slots for a demand takes time as the fourth power of the ranks: a second for these."""
 SLOT_VARIANTS: tuple[Variant, ...] = ("rotor", "valiant", "demand")
 """The variants with slots."""
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
@@ -153,6 +155,12 @@ class AllToAllSettings(TrialSettings):
             size = int((FULL_CYCLES + LAST_CYCLE) * slot_bytes) // 4 * 4
         name = self.demand or ("skewed" if study == "skew" else "uniform")
         demand = read_demand(name, n, size, self.seed)
+        if variant == "demand" and demand and n > MOST_DEMAND_RANKS:
+            raise ConfigError(
+                f"slots for an uneven demand are computed for at most {MOST_DEMAND_RANKS} ranks, not {n}; take fewer "
+                "ranks, or another policy",
+                key="ranks",
+            )
         cycle = Cycle(
             slot_s=slot_ms / 1e3 if slot_ms else None,
             guard_s=self.guard_ms / 1e3,
@@ -198,6 +206,7 @@ class AllToAllSettings(TrialSettings):
             found = schedule("all_to_all", n, "pairwise" if variant == "electrical" else "bidirectional-ring")
             return replace(found, weights=tuple(w for row in weights for w in row)) if weights else found
         if variant == "valiant":
+            check_members("all_to_all", variant, n)
             return valiant_all_to_all(n, weights)
         return straight_all_to_all(n, weights=weights)
 

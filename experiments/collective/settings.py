@@ -59,7 +59,7 @@ class CollectiveSettings(TrialSettings):
         default=("ring",), min_length=1, description="algorithms of the collective (see --list), or MSCCL XML files"
     )
     ranks: int | None = Field(
-        default=None, ge=1, le=1024, description="number of ranks (default 8, or that of the file)"
+        default=None, ge=1, le=256, description="number of ranks (default 8, or that of the file)"
     )
     sizes: Sizes = Field(default=(1 << 20,), min_length=1, description="buffer sizes, in bytes or as 4K, 1M")
     straggler: Annotated[int | None, Option(metavar="RANK")] = Field(

@@ -15,6 +15,7 @@ from experiments.propius import virtual
 from experiments.propius.network import edge_fabric
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import POLICY_STUDIES, PropiusSettings, Study
+from experiments.settings import MOST_POINTS
 from railyard.errors import ConfigError
 from workloads.edge.check import check_run
 from workloads.edge.job import EdgeJob
@@ -73,7 +74,13 @@ class Propius(Experiment[PropiusSettings]):
         """Refuse jobs that no clients can serve, policies that break a rule, and networks that cannot be built."""
         settings = self.settings
         _refuse_unused(settings)
+        runs = len(settings.loads) * settings.seeds * len(settings.policies)
         if self._policy_studies:
+            if runs > MOST_POINTS:
+                raise ConfigError(
+                    f"loads, seeds and policies give {runs} runs, and at most {MOST_POINTS} work; take fewer of one",
+                    key="seeds",
+                )
             for clients in settings.loads:
                 for seed in range(settings.seed, settings.seed + settings.seeds):
                     self._check_clients(clients, seed, settings.jobs(), settings.policies)

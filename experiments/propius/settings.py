@@ -103,7 +103,10 @@ class PropiusSettings(PacketSettings):
         default=(0.1, 1.0), min_length=1, description="losses of the trunk in study trouble, in percent"
     )
     micro_delays_ms: Annotated[tuple[Delay, ...], Option("--micro-delays", "MS,...")] = Field(
-        default=(5.0, 20.0, 50.0), min_length=1, description="one-way delays of study micro, in ms of wall-clock time"
+        default=(5.0, 20.0, 50.0),
+        min_length=1,
+        max_length=100,
+        description="one-way delays of study micro, in ms of wall-clock time",
     )
     micro_mb: Annotated[float, Option("--micro-mb", "MB")] = Field(
         default=9.252, gt=0, le=100, description="size of the model in study micro, in MB"

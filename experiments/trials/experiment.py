@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import islice
 from typing import ClassVar, TypeVar
 
 from experiments.experiment import Experiment
@@ -31,6 +30,8 @@ class TrialSettings(PacketSettings):
 
 
 T = TypeVar("T", bound=TrialSettings)
+MOST_WORK = 500_000
+"""Transfers (``Trial.work``) of all trials together: they are checked in two seconds."""
 
 
 class TrialExperiment(Experiment[T]):
@@ -42,13 +43,26 @@ class TrialExperiment(Experiment[T]):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials of the settings; ``ConfigError`` for more than ``MOST_POINTS``, before all of them are made."""
-        found = tuple(islice(self.settings.trials(), MOST_POINTS + 1))
-        if len(found) > MOST_POINTS:
-            raise ConfigError(
-                f"the lists of values have more than {MOST_POINTS} combinations; make one shorter", key="sizes"
-            )
-        return found
+        """The trials of the settings.
+
+        ``ConfigError`` for more than ``MOST_POINTS``, or ``MOST_WORK`` together, before all of them are made.
+        """
+        found, work, schedules = list[Trial](), 0, set[int]()
+        for trial in self.settings.trials():
+            if len(found) == MOST_POINTS:
+                raise ConfigError(
+                    f"the lists of values have more than {MOST_POINTS} combinations; make one shorter", key="sizes"
+                )
+            found.append(trial)
+            work += trial.work(self.settings.iterations, known=id(trial.schedule) in schedules)
+            schedules.add(id(trial.schedule))
+            if work > MOST_WORK:
+                raise ConfigError(
+                    f"ranks, sizes, algorithms and iterations are together too many to check: {len(found)} of their "
+                    f"combinations have more than {MOST_WORK:,} transfers; make a list shorter, or take fewer ranks",
+                    key="ranks",
+                )
+        return tuple(found)
 
     def job(self, trial: Trial) -> JobPoint:
         """The point of a trial: its iterations after one warm-up step."""

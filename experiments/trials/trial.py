@@ -7,6 +7,7 @@ collective. Rates, sizes and times are those of the real system.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from controllers.circuits.rotation import Cycle
@@ -91,7 +92,13 @@ class TrialFabric:
 
     def plan(self, scale: Scale) -> FabricPlan:
         """The plan of the fabric, without bringing it up."""
-        return describe(self.topology(scale))
+        return _plan(self, scale)
+
+
+@lru_cache(maxsize=8)
+def _plan(fabric: TrialFabric, scale: Scale) -> FabricPlan:
+    """The plan of a fabric, made once for all trials on it."""
+    return describe(fabric.topology(scale))
 
 
 @dataclass(frozen=True)
@@ -158,6 +165,18 @@ class Trial:
         if not self.background_share:
             return self.fabric
         return replace(self.fabric, slow=f"{self.slow_rank}:{1 - self.background_share:g}")
+
+    def work(self, iterations: int, *, known: bool = False) -> int:
+        """What it takes to check the trial, in transfers: those of the schedule, and one for ten late or early steps.
+
+        Circuits follow each transfer, and slots are computed from them, with matchings of all ranks for a demand.
+        ``known``: the schedule was checked before.
+        """
+        transfers = len(self.schedule.transfers) * (4 if self.cycle is not None else 1)
+        if self.cycle is not None and self.cycle.demand:
+            transfers += self.schedule.n**4 // 8
+        steps = (self.steps or iterations) * self.schedule.n // 10 if self.injection is not None else 0
+        return steps + (0 if known and self.fabric.kind == "electrical" else transfers)
 
     @property
     def mode(self) -> AgentMode:

@@ -88,14 +88,17 @@ def pack_record(t_ns: int, interface: int, outgoing: bool, length: int, kept: in
 
 
 def read_spool(path: Path, interfaces: Sequence[str]) -> Iterator[Packet]:
-    """The packets of a spool in the order of writing, without a last one that was cut short."""
+    """The packets of a spool in the order of writing, without a last one that was cut short.
+
+    Raises ``IndexError`` for a packet of an interface that is not among ``interfaces``.
+    """
+    size = path.stat().st_size
     with path.open("rb") as spool:
         while len(head := spool.read(_RECORD.size)) == _RECORD.size:
             t_ns, interface, outgoing, length, kept = _RECORD.unpack(head)
-            data = spool.read(kept)
-            if len(data) < kept:
+            if spool.tell() + kept > size:
                 return
-            yield Packet(t_ns, interfaces[interface], bool(outgoing), length, data)
+            yield Packet(t_ns, interfaces[interface], bool(outgoing), length, spool.read(kept))
 
 
 def tcp_segment(packet: Packet) -> Segment | None:

@@ -12,6 +12,7 @@ import struct
 
 from railyard.errors import MachineError
 from topos.kernel.namespaces import inside
+from topos.kernel.netlink import attributes
 
 _REQUEST, _REQUEST_AND_ACK = 1, 5
 _ERROR = 2
@@ -46,13 +47,9 @@ def _family(generic: socket.socket) -> int | None:
     answer = _ask(generic, _CONTROL_FAMILY, _REQUEST, _GET_FAMILY, 1, _attribute(_FAMILY_NAME, _FAMILY))
     if isinstance(answer, OSError):
         return None
-    (length,), at = struct.unpack_from("=I", answer), 20
-    while at < length:
-        size, kind = struct.unpack_from("=HH", answer, at)
-        if kind == _FAMILY_ID:
-            return int(struct.unpack_from("=H", answer, at + 4)[0])
-        at += size + 3 & ~3
-    return None
+    (length,) = struct.unpack_from("=I", answer)
+    found = (start for kind, start, _ in attributes(answer, 20, length) if kind == _FAMILY_ID)
+    return next((int(struct.unpack_from("=H", answer, start)[0]) for start in found), None)
 
 
 def _open() -> socket.socket:

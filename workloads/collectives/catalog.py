@@ -23,6 +23,7 @@ from workloads.collectives.all_to_all import (
 from workloads.collectives.direct import direct
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
 from workloads.collectives.hierarchical import hierarchical
+from workloads.collectives.matching import MOST_SEARCHED
 from workloads.collectives.ring import chain, ring
 from workloads.collectives.stragglar import stragglar, straggler_direct
 from workloads.collectives.tree import double_binary_tree, tree
@@ -66,6 +67,8 @@ _ROOTED: tuple[CollectiveKind, ...] = ("broadcast", "reduce", "gather", "scatter
 
 MOST_MEMBERS = 512
 """Most members of a collective whose schedule is built."""
+_FORWARDING: dict[str, int] = {"ring": 64, "bidirectional-ring": 64, "line": 64, "valiant": 40}
+"""Most members of an all-to-all that forwards chunks: its transfers grow with the third power of the members."""
 
 ALGORITHMS: dict[str, Algorithm] = {
     "ring": Algorithm(_on_ring, (*_SUMS, "all_to_all", "broadcast", "reduce")),
@@ -114,9 +117,7 @@ def schedule(
             + (f"these do: {', '.join(able)}" if able else f"none does{nearest(kind, get_args(CollectiveKind))}"),
             key="algorithm",
         )
-    most = _most_members(kind, algorithm)
-    if n > most:
-        raise ConfigError(f"algorithm {algorithm!r} of {kind} takes at most {most} members, not {n}", key="members")
+    check_members(kind, algorithm, n)
     if n < 1:
         raise ConfigError(f"a collective needs at least 1 member, not {n}", key="members")
     if n < known.least:
@@ -131,13 +132,17 @@ def schedule(
     return _verified(kind, n, algorithm, options)
 
 
-def _most_members(kind: CollectiveKind, algorithm: str) -> int:
-    """Number of members up to which a schedule has at most some 520,000 transfers, which are built in two seconds.
-
-    Where an all-to-all forwards chunks, transfers grow with the third power of the members.
-    """
-    forwards = {"ring": 64, "bidirectional-ring": 64, "line": 64, "valiant": 48}
-    return forwards.get(algorithm, MOST_MEMBERS) if kind == "all_to_all" else MOST_MEMBERS
+def check_members(kind: CollectiveKind, algorithm: str, n: int) -> None:
+    """``ConfigError`` for more members than those whose schedule is built and proved in a few seconds."""
+    most, else_ = MOST_MEMBERS, ""
+    if kind == "all_to_all" and algorithm in _FORWARDING:
+        most = _FORWARDING[algorithm]
+    elif algorithm == "stragglar" and n & (n - 1):
+        most, else_ = MOST_SEARCHED, f", or a power of two up to {MOST_MEMBERS}"
+    if n > most:
+        raise ConfigError(
+            f"algorithm {algorithm!r} of {kind} takes at most {most} members{else_}, not {n}", key="members"
+        )
 
 
 def _check_straggler(algorithm: str, n: int, straggler: int | None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
 from railyard.errors import ConfigError
+from railyard.validation import shortened
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.schedule import Schedule, Transfer
@@ -67,6 +68,9 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
     for _, t in transfers:
         peers.setdefault(t.src, set()).add(t.dst)
         peers.setdefault(t.dst, set()).add(t.src)
+    crowded = max(peers, key=lambda position: len(peers[position]))
+    if len(peers[crowded]) > PORTS:
+        raise _no_ports(schedule, crowded, peers[crowded], transfers[0][1].round)
     both_lanes = any(t.lane for _, t in transfers)
     matching = not both_lanes and all(len(others) == 1 for others in peers.values())
     against = {} if matching or both_lanes else _against(transfers)
@@ -76,14 +80,18 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
         ends = _ends(t, matching, against)
         for end, other in (ends, ends[::-1]):
             if far.setdefault(end, other) != other:
-                raise ConfigError(
-                    f"{schedule.title} needs circuits from position {end[0]} to "
-                    f"positions {', '.join(map(str, sorted(peers[end[0]])))} in round {t.round}, more than its "
-                    f"{PORTS} ports can hold; ring, pairwise and stragglar fit",
-                    key="algorithm",
-                )
+                raise _no_ports(schedule, end[0], peers[end[0]], t.round)
         circuits.setdefault(ends, []).append(number)
     return circuits
+
+
+def _no_ports(schedule: Schedule, position: int, peers: Iterable[int], number: int) -> ConfigError:
+    return ConfigError(
+        f"{schedule.title} needs circuits from position {position} to positions "
+        f"{shortened(', '.join(map(str, sorted(peers))))} in round {number}, more than its {PORTS} ports can hold; "
+        "ring, pairwise and stragglar fit",
+        key="algorithm",
+    )
 
 
 def _ends(t: Transfer, matching: bool, against: Collection[tuple[int, int]]) -> Ends:

@@ -84,3 +84,9 @@ def test_more_ranks_than_the_fabric_has_are_refused() -> None:
     trial = Trial(schedule("all_reduce", 8), 1 << 20, TrialFabric(ranks=4))
     with pytest.raises(ConfigError, match="made for 8 ranks and the fabric has 4"):
         trial.program(Scale(1.0), 2, 1)
+
+
+def test_more_than_can_be_checked_is_refused_before_it_is_built() -> None:
+    settings = experiment(algorithms=["ring"], ranks=128, sizes=["1M"] * 100, fabric={"kind": "ocs"})
+    with pytest.raises(ConfigError, match=r"ranks: .*: 16 of their combinations have more than 500,000 transfers"):
+        Collectives(settings).check()

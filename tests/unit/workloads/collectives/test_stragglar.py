@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railyard.errors import VerifyError
+from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import schedule
+from workloads.collectives.matching import FOUND, search
 from workloads.collectives.stragglar import stragglar
 from workloads.collectives.verify import verify
 from workloads.schedule import Schedule, Transfer
@@ -209,3 +210,14 @@ def test_schedules_by_hand_pass_the_same_proof_and_take_as_many_rounds(n: int, r
         with pytest.raises(VerifyError):
             kept = theirs.transfers[:lost] + theirs.transfers[lost + 1 :]
             verify(Schedule(**{**vars(theirs), "transfers": kept}))
+
+
+@pytest.mark.parametrize("n", [3, 6, 14, 20, 28])
+def test_the_attempts_that_are_known_are_those_that_a_search_finds(n: int) -> None:
+    assert search(n, 3000 // n if FOUND[n][0] == 0 else 8) == FOUND[n]
+
+
+def test_more_ranks_than_were_searched_are_refused() -> None:
+    with pytest.raises(ConfigError, match="takes at most 64 members, or a power of two up to 512, not 65"):
+        schedule("all_reduce", 65, "stragglar")
+    assert sorted(FOUND) == [n for n in range(3, 64) if n & (n - 1)]
