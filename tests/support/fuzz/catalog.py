@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import ModuleType
 
 from fuzz.target import Target
-from fuzz.targets import control, formats, kernel, results, settings, wires
+from fuzz.targets import control, fabrics, formats, kernel, results, served, settings, wires
 
 ROOMS: dict[str, ModuleType] = {
     "formats": formats,
+    "fabrics": fabrics,
     "settings": settings,
     "control": control,
+    "served": served,
     "wires": wires,
     "kernel": kernel,
     "results": results,

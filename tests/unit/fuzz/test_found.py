@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
 from fuzz.catalog import targets
-from fuzz.limits import read_one
+from fuzz.limits import MOST_S, read_one
 from fuzz.targets.settings import calibration_text
 from fuzz.targets.wires import with_head
 
@@ -25,6 +26,22 @@ CALIBRATION["datapaths"]["bpf"]["more"] = 1
         ("yaml-collective", b"scale: {rate: 1.0e-320}"),
         ("yaml-straggler", b"scale: {time: 1.0e-320}"),
         ("yaml-collective", b"sizes: [" + b"1K, " * 4000 + b"]\nalgorithms: [" + b"ring, " * 4000 + b"]"),
+        ("yaml-collective", b"ranks: 64\nsizes: [" + b", ".join(b"%dK" % size for size in range(1, 1000)) + b"]"),
+        ("yaml-collective", b"ranks: 256\nfabric: {kind: ocs}\nsizes: [" + b"1K, " * 900 + b"]"),
+        ("yaml-collective", b"ranks: 255\nalgorithms: [stragglar]"),
+        ("yaml-straggler", b"ranks: [" + b", ".join(b"%d" % n for n in range(3, 64)) + b"]\nsizes: [1K]"),
+        ("yaml-straggler", b"ranks: [256]\nstudies: [prediction]\niterations: 10000"),
+        ("yaml-all-to-all", b"studies: [grid]\nranks: [128]\npolicies: [valiant]"),
+        ("yaml-all-to-all", b"studies: [grid]\nranks: [128]\npolicies: [demand]\ndemand: skewed"),
+        ("yaml-all-to-all", b"studies: [grid]\nranks: [128]\nsizes: [" + b"1K, " * 900 + b"]"),
+        ("yaml-failover", b"fabrics: [" + b"e1, " * 2500 + b"]"),
+        ("yaml-server-fabric", b"shapes: [" + b"2x1x1, " * 9000 + b"]"),
+        ("yaml-propius", b"loads: [" + b", ".join(b"%d" % n for n in range(64, 128)) + b"]\nseeds: 100"),
+        ("yaml-propius", b"micro_delays_ms: [" + b"5, " * 9000 + b"]"),
+        ("command-line", b"propius" + b"\n--1" * 16_000),
+        ("command-line", b"mesh\n--draw\n\xc1"),
+        ("topology-rails", b"mesh=" + b"9" * 5000 + b"x3"),
+        ("spool", bytes(16) + b"\xff" * 8),
         ("yaml-failover", b"detection: {detect: null}"),
         ("yaml-rails", b"scale: {rate: '1e400'}"),
         ("yaml-rails", b"scale: {rate: '1e999999999'}"),
@@ -41,11 +58,14 @@ CALIBRATION["datapaths"]["bpf"]["more"] = 1
         *(("rows", text) for text in (b"[" * 5000, b"{}", b"[5]")),
         ("manifest", b"[" * 5000),
         *(("events", line + b"\n") for line in (b'"x"', b"{}", b"\xff", b"[" * 5000, b'{"t":1,"source":{},"kind":{}}')),
+        ("events", b'{"t":1' + b"0" * 400 + b',"source":"run","kind":"x"}\n'),
         ("netlink", bytes(40)),
     ],
 )  # fmt: skip
 def test_what_was_found_is_taken_as_documented(name: str, data: bytes, tmp_path: Path) -> None:
+    began = process_time()
     read_one(TARGETS[name], data, tmp_path)
+    assert process_time() - began < MOST_S
 
 
 def test_targets_start_from_examples_that_their_readers_take(tmp_path: Path) -> None:

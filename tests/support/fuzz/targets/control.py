@@ -20,7 +20,7 @@ from topos.plan import FabricPlan
 from workloads.edge import wire
 
 _JOB = {"name": "j", "groups": [{"name": "dp", "dimension": "dp", "members": [0, 1]}], "mode": "x"}
-_REQUESTS: list[dict[str, Any]] = [
+REQUESTS: list[dict[str, Any]] = [
     {"id": 1, "op": "register", "job": _JOB, "policy": "opus"},
     {"id": 2, "op": "checkin", "job": "j", "rank": 1, "group": "dp"},
     {"id": 3, "op": "request", "job": "j", "rank": 1, "group": "dp", "index": 0},
@@ -33,7 +33,7 @@ _REQUESTS: list[dict[str, Any]] = [
     {"id": 8, "op": "failed", "rank": 3, "job": "", "cause": "hot"},
     {"id": 9, "op": "circuits"},
 ]
-_BODIES: list[dict[str, Any]] = [
+BODIES: list[dict[str, Any]] = [
     {"circuits": [[1, 4]], "update": "update"},
     {"cells": ["bar", "cross"], "blocked": []},
     {"pair": [{"ingress": 1, "egress": 4}]},
@@ -98,8 +98,8 @@ def _edge_trees() -> list[dict[str, Any]]:
 
 def targets() -> list[Target]:
     """The targets of this module."""
-    lines = [json.dumps(each).encode() for each in _REQUESTS]
-    texts = [json.dumps(each).encode() for each in _BODIES]
+    lines = [json.dumps(each).encode() for each in REQUESTS]
+    texts = [json.dumps(each).encode() for each in BODIES]
     edges = _edge_trees()
     plan = {
         "fabric": "rails",
@@ -110,8 +110,8 @@ def targets() -> list[Target]:
         "switches": [_switch(0), _switch(1)],
     }
     return [
-        Target("job-channel", _line, lines, make=lambda chance: _json_of(_REQUESTS, chance)),
-        Target("rest-body", _body, texts, make=lambda chance: _json_of(_BODIES, chance)),
+        Target("job-channel", _line, lines, make=lambda chance: _json_of(REQUESTS, chance)),
+        Target("rest-body", _body, texts, make=lambda chance: _json_of(BODIES, chance)),
         Target(
             "rest-chunks", _chunks, [b"5\r\nhello\r\n0\r\n\r\n"], words=[b"\r\n", b"0\r\n\r\n", b"ffffffff"], weight=0.5
         ),

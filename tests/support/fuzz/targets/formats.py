@@ -8,7 +8,7 @@ from random import Random
 import yaml
 
 from experiments.all_to_all.demand import read_demand
-from fuzz.mutation import mutated_tree, number
+from fuzz.mutation import mutated_tree, number, yaml_text
 from fuzz.target import Target
 from railyard.errors import ConfigError, VerifyError
 from workloads.catalog import CATALOG, load_workload
@@ -142,7 +142,7 @@ def _recipe_text(chance: Random) -> bytes:
     tree = {"name": "own", **chance.choice(list(CATALOG.values()))}
     for _ in range(chance.randrange(1, 4)):
         tree = mutated_tree(chance, tree)
-    return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "replace")
+    return yaml_text(chance, tree)
 
 
 def targets() -> list[Target]:

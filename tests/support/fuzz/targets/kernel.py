@@ -5,13 +5,17 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from fuzz.target import Target
+from measure.live import packets
 from measure.live.counters import link_counters
 from railyard.errors import MachineError
-from topos.kernel.fastpath import aggregates, carrier, openflow, redirects, resets, simple_match
+from topos.kernel.fastpath import aggregates, carrier, openflow, redirects, resets, simple_match, statistics
+from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
 
@@ -62,6 +66,42 @@ def _netlink(data: bytes, folder: Path) -> None:
             deque(redirects.counters(message), 0)
 
 
+def _statistics(data: bytes, folder: Path) -> None:
+    """What the fast path does with the messages of a client and of its bridge, in turn."""
+    rewriting = statistics.Statistics(_Flows())
+    for number, message in enumerate(openflow.split(bytearray(data))):
+        if number % 2:
+            rewriting.asked(message)
+        elif len(rewriting.answered(message)) != len(message):
+            raise AssertionError("a rewritten message has another length")
+
+
+class _Flows:
+    """A bridge whose ports are known, with one flow."""
+
+    port_names: ClassVar = {"x": "g0-eth0"}
+
+    def counts_of(self, *flow: object) -> Counts:
+        return Counts(3, 300)
+
+    removed_counts = counts_of
+
+    def reset(self, reset: object) -> Callable[[], object]:
+        return lambda: None
+
+    def each(self) -> list[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
+        return [(0, 100, 1, b"\2\0\0\0\0\1", 7, 2, Counts(3, 300))]
+
+    def port_counts(self) -> dict[int, PortCounts]:
+        return {1: PortCounts(Counts(3, 300), Counts(3, 300), Counts())}
+
+
+def _spool(data: bytes, folder: Path) -> None:
+    (folder / "spool").write_bytes(data)
+    for packet in packets.read_spool(folder / "spool", ("g0-eth0", "g1-eth0")):
+        packets.tcp_segment(packet)
+
+
 def _from_kernel(kind: int, body: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(body), kind, 0, 1, 0) + body
 
@@ -101,7 +141,8 @@ def targets() -> list[Target]:
     old = bytes([1]) + openflow.message(14, 12, bytes(40) + struct.pack("!QHHHHIHH", 1, 0, 0, 0, 100, _ANY, 1, 0))[1:]
     aggregate = openflow.message(18, 13, struct.pack("!HH4xB3xII4xQQ", 2, 0, 0, _ANY, _ANY, 0, 0) + _MATCH)
     link = _from_kernel(_LINK, struct.pack("=BxHiIIHHB3xHHI", 0, 1, 5, 1, 0, 5, 33, 1, 8, 4, 9000))
-    statistics = _from_kernel(_STATISTICS, struct.pack("=BxxxiIHH", 0, 5, 1, 196, 1) + bytes(192))
+    counted = _from_kernel(_STATISTICS, struct.pack("=BxxxiIHH", 0, 5, 1, 196, 1) + bytes(192))
+    frame = bytes(12) + b"\x08\0" + b"\x45\0\0\x2c" + bytes(5) + b"\x06" + bytes(12) + b"\x50" + bytes(23)
     answers = [
         b'{"id":1,"result":[{}],"error":null}',
         b'{"method":"echo","params":[],"id":"echo"}{"id":1,"result":[{"error":"no","details":"such"}],"error":null}',
@@ -111,9 +152,44 @@ def targets() -> list[Target]:
         Target("openflow-replies", _messages, replies, _TOO_SHORT, [replies[0][:8]]),
         Target("openflow-requests", _client_messages, [flow_mod, bundled + commit, old, aggregate], _TOO_SHORT),
         Target("openflow-match", _match, [_MATCH, bytes(40), bytes(88), _INSTRUCTIONS], _TOO_SHORT),
-        Target("netlink", _netlink, [link, statistics, link + statistics], (MachineError, struct.error, KeyError)),
+        Target(
+            "netlink", _netlink, [link, counted, link + counted, *_actions()], (MachineError, struct.error, KeyError)
+        ),
+        Target("openflow-counts", _statistics, [aggregate + old, flow_mod + replies[1], *_counted()], _TOO_SHORT),
+        Target("spool", _spool, [packets.pack_record(5, 0, True, 60, len(frame)) + frame], (IndexError,), weight=0.5),
         Target("ovsdb", _ovsdb, answers, (MachineError,), [b'"id":1', b'"result":', b'"error":', b"null"]),
     ]
 
 
 _ANY = 0xFFFFFFFF
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def _actions() -> list[bytes]:
+    """Answers of tc: counters of two actions, of one that was changed, and those of a filter that was removed."""
+    counts = _attribute(1, struct.pack("=QI", 1500, 3)) + _attribute(8, struct.pack("=Q", 3))
+    action = _attribute(1, b"mirred\0") + _attribute(2, _attribute(2, struct.pack("=IiiIIII", 7, 0, 4, 0, 0, 1, 9)))
+    action += _attribute(4, counts)
+    both = _attribute(1, _attribute(1, action) + _attribute(2, action))
+    options = _attribute(2, _attribute(7, _attribute(1, action)))
+    removed = _attribute(1, b"u32\0") + options
+    return [
+        _from_kernel(48, bytes(4) + both),
+        _from_kernel(50, bytes(4) + both),
+        _from_kernel(45, struct.pack("=BxxxiIII", 0, 5, 1, 0xFFFFFFF2, 3) + removed),
+    ]
+
+
+def _counted() -> list[bytes]:
+    """Replies of statistics: of flows, of ports and of a table, and a flow that was removed."""
+    flow = struct.pack("!HBxIIHHH6x", 48 + len(_MATCH), 0, 0, 0, 100, 0, 0) + struct.pack("!QQQ", 7, 1, 2) + _MATCH
+    port = struct.pack("!I4x", 1) + bytes(104)
+    table = struct.pack("!B3xIQQ", 0, 1, 2, 3)
+    removed = struct.pack("!QHBBIIHHQQ", 7, 100, 0, 0, 0, 0, 0, 0, 1, 2) + _MATCH
+    kinds = ((1, flow), (4, port * 2), (3, table))
+    return [openflow.message(19, 1, struct.pack("!HH4x", kind, 0) + body) for kind, body in kinds] + [
+        openflow.message(11, 2, removed)
+    ]

@@ -17,7 +17,7 @@ from experiments.experiment import Experiment
 from experiments.options import field_options
 from experiments.registry import ENTRIES, find
 from experiments.settings import validated
-from fuzz.mutation import TEXTS, mutated_tree, number
+from fuzz.mutation import TEXTS, mutated_tree, number, yaml_text
 from fuzz.target import Target
 from measure.live.calibration import load_calibration
 from railyard.errors import ConfigError, MachineError, VerifyError
@@ -25,6 +25,8 @@ from railyard.errors import ConfigError, MachineError, VerifyError
 _DOCUMENTED = (ConfigError, VerifyError)
 SLOW = {"propius": 0.3, "failover": 0.3, "server-fabric": 0.3, "rails": 0.5, "bench": 0.2, "calibrate": 0.2}
 """Shares of experiments whose checks take long."""
+_MOST_WORDS = 12
+"""Words of a command line that shows files, each of which takes its time."""
 
 
 def _file(kind: type[Experiment[Any]], data: bytes, folder: Path) -> None:
@@ -49,7 +51,7 @@ def _command(data: bytes, folder: Path) -> None:
 
 def _show(data: bytes, folder: Path) -> None:
     try:
-        show.main(_words(data))
+        show.main(_words(data)[:_MOST_WORDS])
     except SystemExit as end:
         if end.code:
             raise AssertionError(f"ended with status {end.code}") from None
@@ -75,7 +77,7 @@ def _own_yaml(kind: type[Experiment[Any]], chance: Random) -> bytes:
     for _ in range(chance.randrange(1, 4)):
         key = chance.choice(list(tree))
         kept[key] = mutated_tree(chance, tree[key])
-    return yaml.safe_dump(kept, allow_unicode=True).encode("utf-8", "replace")
+    return yaml_text(chance, kept)
 
 
 def _own_line(names: Sequence[str], options: dict[str, list[str]], values: Sequence[str], chance: Random) -> bytes:
