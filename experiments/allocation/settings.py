@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from controllers.allocation.allocator import Allocator, check_torus
 from experiments.settings import MOST_SEED, Option, Settings
+from railyard.validation import shown
 from topos.torus import Extents, Torus
 
 Study = Literal["fragmentation", "requests", "mixes", "bandwidth", "overprovision", "spares", "solver"]
@@ -105,11 +106,11 @@ class AllocationSettings(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> AllocationSettings:
-        check_torus(self.geometry)
-        self.rack(photonic=True)
         chips = self.geometry.chips
         if chips > 256:
-            raise ValueError(f"a rack may have at most 256 chips, and this torus has {chips}")
+            raise ValueError(f"a rack may have at most 256 chips, and this torus has {shown(chips)}")
+        check_torus(self.geometry)
+        self.rack(photonic=True)
         if self.request > chips:
             raise ValueError(f"a request of {self.request} chips cannot fit a rack of {chips}")
         largest = max(read_mix(self.mix))

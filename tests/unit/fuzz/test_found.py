@@ -38,6 +38,7 @@ CALIBRATION["datapaths"]["bpf"]["more"] = 1
         ("yaml-server-fabric", b"shapes: [" + b"2x1x1, " * 9000 + b"]"),
         ("yaml-propius", b"loads: [" + b", ".join(b"%d" % n for n in range(64, 128)) + b"]\nseeds: 100"),
         ("yaml-propius", b"micro_delays_ms: [" + b"5, " * 9000 + b"]"),
+        ("yaml-allocation", b"torus: [2147483658, 4, 4]"),
         ("command-line", b"propius" + b"\n--1" * 16_000),
         ("command-line", b"mesh\n--draw\n\xc1"),
         ("topology-rails", b"mesh=" + b"9" * 5000 + b"x3"),
