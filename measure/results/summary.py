@@ -14,9 +14,13 @@ from measure.results.row import Row
 
 
 class Summary:
-    """Rows in their order, kept as compressed JSON: those of a long run, each with its checks, take much memory."""
+    """Rows in their order, kept as compressed JSON: those of a long run, each with its checks, take much memory.
+
+    All rows are one compressed stream, with a piece for each, so that what they have in common is kept once.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._packer = zlib.compressobj()
         self._kept: list[bytes] = []
         for row in rows:
             self.add(row)
@@ -24,7 +28,7 @@ class Summary:
     def add(self, row: Row) -> None:
         """Append a row."""
         text = textwrap.indent(json.dumps(plain(row), indent=2), "  ")
-        self._kept.append(zlib.compress(text.encode()))
+        self._kept.append(self._packer.compress(text.encode()) + self._packer.flush(zlib.Z_SYNC_FLUSH))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -55,4 +59,4 @@ class Summary:
         yield text.getvalue().encode()
 
     def _texts(self) -> Iterator[bytes]:
-        return map(zlib.decompress, self._kept)
+        return map(zlib.decompressobj().decompress, self._kept)
