@@ -37,7 +37,8 @@ class SoakRow(ResultRow):
 class Growth:
     """The use of one thing by one process: after the warm-up, and at the end.
 
-    Each is the least over some points: what a point under way uses comes and goes.
+    Each is the most over some points: the files that a point under way has open come and go, and so does the memory of
+    the agent launcher, which is its own only while no agent shares it.
     """
 
     process: str
@@ -76,6 +77,6 @@ def growths(rows: Sequence[Row]) -> list[Growth]:
 
 def _growth(process: str, what: str, values: Sequence[tuple[int, float]]) -> Growth:
     some = max(1, len(values) // 20)
-    first, last = (min(value for _, value in part) for part in (values[:some], values[-some:]))
+    first, last = (max(value for _, value in part) for part in (values[:some], values[-some:]))
     points = values[-1][0] - values[0][0]
     return Growth(process, what, first, last, (last - first) / points if points else 0.0)
