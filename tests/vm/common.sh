@@ -22,6 +22,6 @@ says() { # says FILE TEXT...: the file has each text
     done
 }
 
-tests() { # tests ARGUMENT...: tests that are not timed
-    python -m pytest -q -p no:cacheprovider -m "root and not timed" -o faulthandler_timeout=600 "$@"
+tests() { # tests ARGUMENT...: tests that are not timed, each named in the log as it ends
+    python -m pytest -v --no-header -p no:cacheprovider -m "root and not timed" -o faulthandler_timeout=600 "$@"
 }
