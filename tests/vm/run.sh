@@ -131,8 +131,8 @@ boot() { # boot FOLDER: runs the machine until it switches itself off
     machine=
 }
 
-follow() { # follow FOLDER: shows the table as it grows
-    tail -n +1 -s 1 -F "$1/results/table" 2>/dev/null
+follow() { # follow FOLDER: shows the table as it grows, until it is killed
+    exec tail -n +1 -s 1 -F "$1/results/table" 2>/dev/null
 }
 
 main() {
