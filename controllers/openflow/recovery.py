@@ -64,7 +64,9 @@ class Recovery:
         self._datapaths.disconnect(name)
         trouble = self._begin(name, "lost its connection to the controller", now)
         trouble.away_since = now
-        if not trouble.asking:
+        if trouble.asking:
+            self._reconnect(name)  # a timer of an earlier loss asks again
+        else:
             self._ask_back(name, trouble, RECONNECT_S, now)
         if not trouble.watched:
             self._watch_away(name, trouble, now)

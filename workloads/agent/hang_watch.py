@@ -5,6 +5,8 @@ Ranks that wait for one another all stand still when one of them hangs. Their lo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from railyard.liveness import Liveness
 
 MISSES = 3
@@ -13,6 +15,17 @@ _LATE_S = 0.1
 _GRACE_S = 0.5
 """A check that is later than ``_LATE_S`` was delayed with the whole machine; it is put off once, so that heartbeats
 that were delayed too may come."""
+
+
+class Hang(NamedTuple):
+    """What hangs (``subject``, with its verb), since when in words (``what``), and the ``rank`` whose step tells when.
+
+    Rank -1: that of no single agent.
+    """
+
+    rank: int
+    subject: str
+    what: str
 
 
 class HangWatch:
@@ -37,10 +50,10 @@ class HangWatch:
         moment = self._liveness.next_check(self._checked)
         return float("inf") if moment is None else max(moment, self._not_before)
 
-    def complaint(self, now: float) -> tuple[int, str] | None:
-        """The rank that hangs and what is wrong with it in words; None if none does.
+    def complaint(self, now: float) -> Hang | None:
+        """What hangs; None if nothing does.
 
-        Rank -1: no agent sends heartbeats any more, so the process that starts them and passes their messages on hangs.
+        If no agent sends heartbeats any more, it is the process that starts them and passes their messages on.
         """
         due = self._liveness.next_check(self._checked)
         if due is None or now < max(due, self._not_before):
@@ -53,15 +66,18 @@ class HangWatch:
             return None
         first = silent[0]
         if len(silent) == self._liveness.watched > 1 and not any(each.hangs for each in silent):
-            return -1, f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
+            what = f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
+            return Hang(-1, "the process that starts the agents hangs", what)
         newest = self._liveness.newest()
         if not first.hangs and newest <= first.since + first.heartbeat_s:  # perhaps all agents stopped together
             self._not_before = newest + first.heartbeat_s * first.misses
             if now < self._not_before:
                 return None
         for_s = now - first.since
+        subject = f"the agent of rank {first.rank} hangs"
         if not first.hangs:
-            return first.rank, f"it has sent no heartbeat for {for_s:.1f} s"
-        every = len(silent) == self._liveness.watched > 1 and all(each.hangs for each in silent)
-        what = f"the loops of all {len(silent)} agents have" if every else "its loop has"
-        return first.rank, f"{what} stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
+            return Hang(first.rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
+        still = f"stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
+        if len(silent) == self._liveness.watched > 1 and all(each.hangs for each in silent):
+            return Hang(-1, f"all {len(silent)} agents hang", f"their loops have {still}")
+        return Hang(first.rank, subject, f"its loop has {still}")

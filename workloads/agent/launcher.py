@@ -277,9 +277,8 @@ class AgentTeam:
         """Raise ``AgentError`` for an agent that hangs; called when no message waits to be read."""
         complaint = self._hang_watch.complaint(time.monotonic())
         if complaint is not None:
-            rank, what = complaint
-            who = f"the agent of rank {rank} hangs" if rank >= 0 else "the process that starts the agents hangs"
-            raise AgentError(f"{who} in step {self.steps.get(rank, min(self.steps.values()))}: {what}")
+            step = self.steps.get(complaint.rank, min(self.steps.values()))
+            raise AgentError(f"{complaint.subject} in step {step}: {complaint.what}")
 
     def _fail(self) -> None:
         """Raise the cause; if all failures so far are consequences, first wait for the failure that caused them."""

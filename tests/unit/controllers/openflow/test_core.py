@@ -187,6 +187,8 @@ def test_a_connection_that_is_lost_again_and_again_sets_no_more_timers(
         timers.append(moment)
         later(moment, decide)
 
+    asked: list[str] = []
+    world.core.reconnect = lambda name, needed: asked.append(name)
     monkeypatch.setattr(world.core, "later", counted)
     world.mute = True  # so that the switch stays in the same trouble
     for _ in range(30):
@@ -194,6 +196,7 @@ def test_a_connection_that_is_lost_again_and_again_sets_no_more_timers(
         world.clock.advance(0.001)
         world.join()
     assert len(timers) == 3, "to have it connect again, and to give it up: if it is away, and if it does not answer"
+    assert len(asked) == 30, "each time at once"
     world.core.left(0x10000, world.sends[0x10000])
     began = world.clock()
     world.ask("again", op="rewire", switch="rail0", circuits=[[1, 2]])
