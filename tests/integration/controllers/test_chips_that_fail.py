@@ -28,7 +28,7 @@ REWIRE_S = 0.020
 """What the control plane and the switch may take beside the configured delay."""
 TENANTS = "4x1@0,0/4x1@0,1"
 FRAMEWORKS = [pytest.param("os-ken", marks=pytest.mark.timed), pytest.param("ryu", marks=pytest.mark.beside)]
-"""Tests bound the time until circuits or routes stand: with os-ken, the default, they run alone, and by milliseconds."""
+"""Tests bound the time until circuits or routes stand: with os-ken, the default, they run alone and by milliseconds."""
 BUSY_S = 2.0
 """What tests that run beside others may take longer."""
 
