@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+MOST_SHOWN = 100
+"""Most characters of a wrong value that an error repeats."""
+
 
 class RailyardError(Exception):
     """Root of all errors Railyard raises on purpose."""
@@ -81,6 +84,11 @@ _LONGEST_NAME = 100
 PARTIAL_EXIT_STATUS = 9
 """Exit status for results that lack points: of ``railyard plot`` if the run did not end or was stopped, and of both
 ``railyard plot`` and ``railyard run`` if it ended without an error and without all of its points."""
+
+
+def shortened(text: str) -> str:
+    """``text`` for an error: not more than its first ``MOST_SHOWN`` characters."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def from_os_error(error: OSError) -> MachineError:

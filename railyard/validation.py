@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from railyard.errors import ConfigError, nearest
+from railyard.errors import MOST_SHOWN, ConfigError, nearest, shortened
 
 _T = TypeVar("_T")
 
@@ -19,8 +19,6 @@ Whole = Annotated[int, Field(ge=0, le=2**53)]
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 """A duration up to 11 days: a delay of 10 minutes at the slowest scale is shorter."""
 
-MOST_SHOWN = 100
-"""Most characters of a wrong value that an error repeats."""
 _UNKNOWN_KEY = "extra_forbidden", "unexpected_keyword_argument"
 _BRANCHES = ("float", "literal", "tuple", "int", "str", "constrained", "function", "nullable", "list", "dict")
 """Beginnings of the names that pydantic gives to the branches of a union in the place of an error."""
@@ -120,11 +118,6 @@ def config_error(
     if kind_of_error == "missing":
         return ConfigError(f"is missing; {what} needs it", key=key, source=source)
     return ConfigError(_sentence(first, said), key=key, source=source)
-
-
-def shortened(text: str) -> str:
-    """``text`` for an error: not more than its first ``MOST_SHOWN`` characters."""
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _is_branch(part: str) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from railyard.errors import ConfigError
-from railyard.validation import shortened
+from railyard.errors import ConfigError, shortened
 from topos.mesh import Mesh, evenly_spaced
 from topos.options import number
 from topos.plan import MeshPlan

@@ -14,9 +14,8 @@ from collections import Counter
 from typing import Any, BinaryIO
 
 from controllers.northbound.messages import AnyRequest, read_request, too_deep
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, shortened
 from railyard.protocol import encode, from_json
-from railyard.validation import shortened
 
 CROSS_CONNECTS = "optical-switch:cross-connects"
 """Name of the container of the pairs of a switch."""

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, shortened
 from railyard.protocol import from_json
-from railyard.validation import Name, Whole, config_error, shortened
+from railyard.validation import Name, Whole, config_error
 
 LONGEST_REWIRING_S = 600.0
 RewireDelay = Annotated[float, Field(ge=0, le=LONGEST_REWIRING_S)]

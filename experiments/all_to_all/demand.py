@@ -10,9 +10,8 @@ from random import Random
 
 from controllers.circuits.decomposition import check_demand
 from controllers.circuits.rotation import Demand
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, shortened
 from railyard.reading import read_text
-from railyard.validation import shortened
 
 SKEW = 1.2
 """Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts of a model are."""

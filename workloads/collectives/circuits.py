@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
-from railyard.errors import ConfigError
-from railyard.validation import shortened
+from railyard.errors import ConfigError, shortened
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.schedule import Schedule, Transfer
