@@ -67,16 +67,18 @@ class Failover(Experiment[FailoverSettings]):
         return rows
 
     def points(self) -> int | None:
-        """A row for every kill of a member and every job without one; None if spares are killed, which may replace."""
+        """A row for every job of every run; None if a run has more than one kill, or one of a spare.
+
+        A first kill may replace members by spares or move the whole job, and a later one may come after the job's end.
+        """
         rows = 0
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             members = [spec.members for spec in self.settings.specs(setting)]
             for kills in self.settings.kills_by_run(setting.plan):
-                hit = [index for kill in kills for index, ranks in enumerate(members) if kill.rank in ranks]
-                if len(hit) < len(kills):
+                if len(kills) > 1 or not any(kill.rank in ranks for kill in kills for ranks in members):
                     return None
-                rows += len(hit) + len(members) - len(set(hit))
+                rows += len(members)
         return rows
 
     def run(self, runner: Runner) -> None:
