@@ -19,7 +19,7 @@ from measure.live.edge.control_study import ControlLoad, accept_rush, control_lo
 from measure.metrics.checks import Check, Limits, Verdict
 from measure.metrics.fidelity import link_delay
 from measure.metrics.load import fast_path_check
-from measure.metrics.records import fabric_checks
+from measure.metrics.records import fabric_checks, numbers_check
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.edge.population import stratified
@@ -73,6 +73,7 @@ def recorded_checks(events: Sequence[Event], plan: FabricPlan) -> list[Check]:
     return [
         link_delay(plan.delayed, events, limits),
         fast_path_check(events, limits),
+        numbers_check(events),
         *fabric_checks(events, plan, limits),
     ]
 

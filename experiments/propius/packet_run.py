@@ -20,6 +20,7 @@ from measure.metrics.checks import Check, Verdict
 from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
 from railyard.errors import VerifyError
+from railyard.reading import files_below
 from railyard.timeline import Event, events_in, with_gaps
 from topos.edge_plan import ROOT
 from workloads.edge.client_actor import Vanishing
@@ -109,9 +110,12 @@ def play(
 
 
 def events_of(folder: Path, counters: Counted) -> list[Event]:
-    """The events that the processes of a run have left, and those of sampler and counters, in order of time."""
+    """The events that the processes of a run have left in ``folder`` and below, and those of sampler and counters.
+
+    In order of time, with an event ``run lost`` where numbers are missing.
+    """
     noted: list[Event] = []
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(path for path in files_below(folder) if path.suffix == ".jsonl"):
         with path.open(encoding="utf-8", errors="replace") as lines:
             noted += with_gaps(events_in(lines))
     return sorted([*noted, *counters.events], key=lambda event: event.t)

@@ -128,6 +128,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
         def before(session: Session) -> None:
             if "iperf3" in epoch.measures:
                 found.append(self._iperf(session, spec))
+                runner.record.add_events(found[-1][1])
 
         result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
         values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}

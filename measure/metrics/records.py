@@ -45,7 +45,6 @@ def fabric_checks(
     interval = interval or (min(times, default=0.0), max(times, default=0.0))
     ports = [port for switch in plan.switches for port in switch.ports]
     yield logs_check(events)
-    yield numbers_check(events)
     yield sampler_check(events)
     yield samples_check(interval, events, [port.interface for port in ports], limits)
     switches = [switch.name for switch in plan.switches]

@@ -9,7 +9,7 @@ from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_m
 from measure.metrics.fidelity import interface_drops, link_delay
 from measure.metrics.load import cores_check, datapath_check, fast_path_check
 from measure.metrics.quantiles import median, quantiles
-from measure.metrics.records import fabric_checks
+from measure.metrics.records import fabric_checks, numbers_check
 from railyard.scale import goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -74,6 +74,7 @@ def judge_edge(
         datapath_check(events, rate, limits),
         fast_path_check(events, limits),
         link_delay(plan.delayed, events, limits),
+        numbers_check(events),
         *_records(events, plan, limits),
         _timers(events, limits) if trains else does_not_apply("timer lag", 0.0, "s", "no client trains in this run"),
         _drops(events, links, limits, moved_bytes),

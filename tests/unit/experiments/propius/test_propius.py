@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
+from experiments.point_run import Counted
 from experiments.propius import virtual
 from experiments.propius.data_study import MTU, request_s
 from experiments.propius.experiment import Propius
 from experiments.propius.figures import propius_figures
+from experiments.propius.packet_run import events_of
 from experiments.propius.report import REPORT
 from experiments.propius.row import PropiusRow
 from experiments.propius.seeds import interval, merged, ratios
@@ -22,9 +25,11 @@ from experiments.propius.trunk_study import TrunkModel
 from experiments.report import Recorded, exit_status, show
 from experiments.settings import validated
 from measure.metrics.edge.meter import edge_metrics
+from measure.metrics.records import numbers_check
 from railyard.errors import ConfigError
 from railyard.scale import goodput_share
 from railyard.timeline import Event
+from workloads.edge.actor import EventFile
 
 SMALL = {"loads": [48], "policies": ["irs"], "rounds": 1, "virtual_clients": [6000], "virtual_rounds": 1}
 
@@ -216,3 +221,18 @@ def test_the_report_says_what_faults_cost_and_where_the_trunks_cross(capsys: pyt
     printed = capsys.readouterr().out
     assert "fixed: 2 of 400 acknowledged updates lost, 0 counted twice." in printed
     assert "Turns are faster up to a delay of 1.88 s." in printed
+
+
+def test_events_of_processes_in_a_folder_below_are_collected_and_a_missing_one_shows(tmp_path: Path) -> None:
+    below = tmp_path / "control-abc"
+    below.mkdir()
+    file = EventFile(below / "edge-control-0.jsonl")
+    for client in range(4):
+        file.note("bound", client=client, job=0, round=0)
+    file.close()
+    nothing = cast(Counted, SimpleNamespace(events=[]))
+    assert [e["client"] for e in events_of(tmp_path, nothing)] == [0, 1, 2, 3]
+    assert numbers_check(events_of(tmp_path, nothing)).ok
+    lines = Path(below / "edge-control-0.jsonl").read_text().splitlines(keepends=True)
+    (below / "edge-control-0.jsonl").write_text("".join([lines[0], *lines[2:]]))
+    assert not numbers_check(events_of(tmp_path, nothing)).ok

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from synthetic_job import build_plan, counters, samples
 
 from experiments.command.run import experiment_of, parser_of
+from experiments.server_fabric import experiment as server_fabric
 from experiments.server_fabric.experiment import ServerFabric, iperf_paths
 from experiments.server_fabric.row import SHAPES, Shape
 from experiments.server_fabric.settings import EPOCH_STEPS, PAPER_EPOCH_S, ServerFabricSettings, compute_s
 from experiments.settings import validated
-from measure.live.iperf import iperf_verdict
+from measure.live.iperf import IperfResult, iperf_verdict
 from railyard.errors import ConfigError
-from railyard.timeline import Event
+from railyard.timeline import Event, write_events
 
 
 def experiment(**values: Any) -> ServerFabricSettings:
@@ -128,5 +133,33 @@ def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_s
     slow = iperf_verdict(0.5, calm, plan)
     assert [check.name for check in slow.failed] == ["link rate"] and "under" in str(slow)
     assert [check.name for check in iperf_verdict(0.99, sampled(1.0), plan).failed] == ["cores"]
-    assert {"cores", "samples", "counters", "sampler events"} <= {c.name for c in iperf_verdict(0.99, [], plan).failed}
+    nothing = iperf_verdict(0.99, [], plan)
+    assert {"cores", "samples", "counters", "sampler events"} <= {c.name for c in nothing.failed}
+    assert "event numbers" not in {check.name for check in nothing.checks}  # no process of it numbers its events
     assert [check.name for check in iperf_verdict(0.99, calm[1:], plan).failed] == ["sampler events"]
+
+
+def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampled, read = Event(1.0, "link", "sampled", None, {"events": 0}), Event(2.0, "link", "forwarding")
+
+    @contextmanager
+    def counted(session: Any, log: Path) -> Iterator[Any]:
+        write_events(log, [sampled])
+        yield SimpleNamespace(events=[read])
+
+    def play(runner: Any, specs: Any, before: Callable[[Any], None]) -> Any:
+        before(SimpleNamespace(data=tmp_path, register=lambda *given: None, call=lambda *words, **more: None))
+        return SimpleNamespace(verdicts=lambda name: [])
+
+    recorded: list[Event] = []
+    runner = SimpleNamespace(
+        record=SimpleNamespace(add_events=recorded.extend), add=lambda *rows: None, progress=SimpleNamespace(say=id)
+    )
+    monkeypatch.setattr(server_fabric, "counted", counted)
+    monkeypatch.setattr(server_fabric, "play", play)
+    monkeypatch.setattr(server_fabric, "_lane", lambda session, path: None)
+    monkeypatch.setattr(server_fabric, "measure_iperf", lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
+    ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"])).run(cast(Any, runner))
+    assert recorded == [sampled, read] * 2  # of both fabrics
