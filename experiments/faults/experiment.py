@@ -98,16 +98,12 @@ class Faults(Experiment[FaultsSettings]):
         folder = runner.record.results.folder.absolute() / RUNS
         with Bystander() as bystander:
             runner.progress.begin("faults", steps=len(faults))
-            seen: list[FaultRow] = []
-            for row in Campaign(faults, folder, settings.parallel, bystander).rows():
-                seen.append(row)
+            for made, row in enumerate(Campaign(faults, folder, settings.parallel, bystander).rows(), 1):
                 runner.add(row)
-                runner.progress.step(len(seen))
+                runner.progress.step(made)
                 if row.ok is False:
                     repeat = next(fault.command for fault in faults if fault.number == row.number)
                     runner.progress.say(f"  {row.number}: {'; '.join(row.wrong)}; again: {repeat}")
-            seen.sort(key=lambda each: each.number)
-            runner.replace(seen)
             runner.progress.done()
 
     def _soak(self, runner: Runner, points: int) -> None:

@@ -55,7 +55,7 @@ def failed(rows: Sequence[Row]) -> bool:
 
 def tables(rows: Sequence[Row]) -> Iterator[Table]:
     """The table of the faults in their order, or of the use of the machine."""
-    made = [row for row in rows if "fault" in row]
+    made = _in_order(rows)
     if made:
         yield Table("faults", _FAULTS, made)
     found = soaked(rows)
@@ -65,7 +65,8 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """The counts of all faults, and for each that failed what was wrong and the command that repeats it."""
-    made = [row for row in rows if row.get("ok") is not None]
+    rows = _in_order(rows)
+    made = [row for row in rows if row["ok"] is not None]
     if not made:
         return
     slowest = max((row["cleaned_s"] or 0.0 for row in made), default=0.0)
@@ -76,7 +77,7 @@ def findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
         f"{_counted(sum(row['records_lost'] for row in made), 'acknowledged record')} lost, "
         f"{sum(_false(row) for row in made)} falsely faithful."
     )
-    missing = [row for row in rows if row.get("ok", True) is None]
+    missing = [row for row in rows if row["ok"] is None]
     for sentence in dict.fromkeys(row["sentence"] for row in missing):
         count = sum(row["sentence"] == sentence for row in missing)
         yield f"{_counted(count, 'fault')} {sentence}"
@@ -84,6 +85,11 @@ def findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
         if not row["ok"]:
             repeat = f"railyard run faults --seed {row['seed']} --only {row['number']}"
             yield f"{row['number']}: {'; '.join(row['wrong'])}. Again: {repeat}"
+
+
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows of faults by number: they are kept as their runs ended, some of them at the same time."""
+    return sorted((row for row in rows if "fault" in row), key=lambda row: int(row["number"]))
 
 
 def _counted(count: int, noun: str) -> str:

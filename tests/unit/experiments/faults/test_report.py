@@ -47,6 +47,7 @@ def test_the_table_fits_into_a_terminal_and_a_failure_says_how_to_repeat_it() ->
     assert "59 faults: 58 ok; 1 hang, 0 tracebacks" in text
     assert "1 fault not possible here: the tool ss is missing" in text
     assert "railyard run faults --seed 1 --only 7" in " ".join(text.split())
+    assert printed(campaign()[::-1]) == text  # rows are kept in the order in which their runs ended
 
 
 def test_the_exit_status_is_1_if_a_run_did_not_end_as_documented() -> None:
@@ -97,6 +98,16 @@ def test_a_file_that_a_point_under_way_has_open_is_no_growth_and_one_kept_by_eac
     rows = soak(0.0)
     assert not failed([*rows[:-20], *({**row, "descriptors": {"main": 42}} for row in rows[-20:])])
     assert failed([{**row, "descriptors": {"main": 40 + row["point"]}} for row in rows])
+
+
+def test_the_most_of_some_points_is_compared_since_shared_memory_is_low_for_one() -> None:
+    rows = soak(0.0)
+    shared = {"main": 5_000_000}
+    low = [{**row, "memory_bytes": shared} if row["point"] in (105, 395) else row for row in rows]
+    assert not failed(low)
+    grown = [{**row, "memory_bytes": {"main": 150_000_000}} if row["point"] >= 390 else row for row in low]
+    (growth,) = [each for each in growths(grown) if not each.flat]
+    assert (growth.first, growth.last) == (100_000_000, 150_000_000)
 
 
 @pytest.mark.parametrize(
