@@ -228,12 +228,13 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
         return [Text(f"Faithful: every point keeps every limit{reached}.", "green")]
     failed: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
-        for check in row["checks"]:
-            if not check["ok"]:
-                failed.setdefault(check["name"], []).append((place(row), check["says"]))
+        kept_not = {check["name"]: check["says"] for check in reversed(row["checks"]) if not check["ok"]}
+        for name, says in kept_not.items():
+            failed.setdefault(name, []).append((place(row), says))
     count = sum(not row["faithful"] for row in rows)
     lines = [Text(f"{NOT_FAITHFUL}: {count} of {len(rows)} points; do not trust their numbers.", "bold red")]
     for found in failed.values():
-        others = f" (and {len(found) - 1} more points)" if len(found) > 1 else ""
+        more = len(found) - 1
+        others = f" (and {more} more point{'s' if more > 1 else ''})" if more else ""
         lines.append(Text(f"  {found[0][0]}: {found[0][1]}{others}", "red"))
     return lines

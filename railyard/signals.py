@@ -20,6 +20,30 @@ def stop_on_signals() -> None:
         signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
+class _Ended(BaseException):
+    """SIGTERM or SIGHUP came in a block in which ``KeyboardInterrupt`` means Ctrl-C alone."""
+
+
+@contextmanager
+def ctrl_c_apart() -> Iterator[None]:
+    """Let the block catch Ctrl-C and go on: the other signals that stop a run end it, and raise after it."""
+
+    def end(number: int, frame: object) -> None:
+        raise _Ended
+
+    others = (signal.SIGTERM, signal.SIGHUP)
+    stopping = [each for each in others if signal.getsignal(each) is signal.default_int_handler]
+    for number in stopping:
+        signal.signal(number, end)
+    try:
+        yield
+    except _Ended:
+        raise KeyboardInterrupt from None
+    finally:
+        for number in stopping:
+            signal.signal(number, signal.default_int_handler)
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Let the block end before a signal stops the run: it raises ``KeyboardInterrupt`` after the block."""

@@ -9,6 +9,7 @@ from mininet.cli import CLI
 from mininet.log import error, output
 
 from railyard.errors import CircuitError, RailyardError
+from railyard.signals import ctrl_c_apart
 
 
 class Channel(Protocol):
@@ -41,6 +42,11 @@ class RailCLI(CLI):  # type: ignore[misc]
     def __init__(self, mininet: Any, channel: Channel | None = None, **options: Any) -> None:
         self.channel = channel
         super().__init__(mininet, **options)
+
+    def run(self) -> None:
+        """Read commands until ``exit``; Ctrl-C ends a command, SIGTERM and SIGHUP the command line."""
+        with ctrl_c_apart():
+            super().run()
 
     def onecmd(self, line: str) -> bool:
         """Carry out one command; what it cannot do is said in one sentence, and the next one is read."""

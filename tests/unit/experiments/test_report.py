@@ -64,11 +64,11 @@ def test_a_prediction_is_marked_and_has_no_verdict() -> None:
 
 def test_a_failed_check_is_named_once_with_its_first_point() -> None:
     bad = {"name": "timers", "value": 1.0, "limit": 0.5, "unit": "s", "ok": False, "says": "timers were late"}
-    rows: list[dict[str, Any]] = [{"mode": m, "faithful": False, "checks": [bad]} for m in ("a", "b")]
+    rows: list[dict[str, Any]] = [{"mode": m, "faithful": False, "checks": [bad, bad]} for m in ("a", "b")]
     lines = [str(line) for line in verdict_lines(rows, lambda row: row["mode"])]
     assert lines == [
         "NOT FAITHFUL: 2 of 2 points; do not trust their numbers.",
-        "  a: timers were late (and 1 more points)",
+        "  a: timers were late (and 1 more point)",
     ]
     assert exit_status(rows) == exit_status([]) == 8
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
-from railyard.signals import held_back
+from railyard.signals import ctrl_c_apart, held_back
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -24,3 +25,20 @@ def test_a_block_ends_before_a_signal_stops_the_run(number: signal.Signals) -> N
 def test_nothing_is_raised_without_a_signal() -> None:
     with held_back():
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_block_that_catches_ctrl_c_is_ended_by_the_other_signals(number: signal.Signals) -> None:
+    mine, caught = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, number)}, 0
+    try:
+        with pytest.raises(KeyboardInterrupt), ctrl_c_apart():
+            while caught < 3:
+                try:
+                    os.kill(os.getpid(), number if caught else signal.SIGINT)
+                    time.sleep(5)
+                except KeyboardInterrupt:
+                    caught += 1
+        assert caught == 1 and signal.getsignal(number) is signal.default_int_handler
+    finally:
+        for each, handler in mine.items():
+            signal.signal(each, handler)
