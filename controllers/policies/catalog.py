@@ -6,12 +6,14 @@ or ``path/to/file.py:Class``. A module is imported when its policy is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from controllers.circuits.circuits import Matching
-from controllers.policies.policy import Policy
-from railyard.errors import ConfigError, RailyardError
+from controllers.policies.policy import Policy, Wiring
+from railyard.errors import CircuitError, ConfigError, RailyardError
 from railyard.plugin import code_failed, load_class
+from railyard.validation import shown
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -48,11 +50,25 @@ def rehearse(name: str, plan: FabricPlan, groups: Sequence[Group]) -> None:
     try:
         policy = load_policy(name, plan)
         current = {switch.name: Matching() for switch in plan.switches if switch.kind == "ocs"}
-        current |= policy.start(groups)
+        current |= _checked(policy.start(groups), f"{name}: method start", current)
         for group in groups:
             if policy.asks(group) and not policy.rotation(group):
-                current |= policy.wanted(group, current)
-    except RailyardError as error:
+                current |= _checked(policy.wanted(group, current), f"{name}: method wanted", current)
+    except (ConfigError, CircuitError) as error:
         raise ConfigError(error.message if isinstance(error, ConfigError) else str(error), key="policy") from None
+    except RailyardError:
+        raise
     except Exception as error:
         raise code_failed(name, error, "policy") from error
+
+
+def _checked(found: Any, method: str, switches: Collection[str]) -> Wiring:
+    """The circuits that ``method`` of a policy returned; ``ConfigError`` if they are no ``Wiring`` of ``switches``."""
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{method} returned {shown(found)}; return a dict: switch name -> Matching")
+    for switch, circuits in found.items():
+        if not isinstance(circuits, Matching) or switch not in switches:
+            known = ", ".join(sorted(switches)) or "none, as there is no optical switch"
+            pair = f"{shown(switch)}: {shown(circuits)}"
+            raise ConfigError(f"{method} returned {{{pair}}}; return a Matching for switches of {known}")
+    return found

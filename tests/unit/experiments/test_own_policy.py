@@ -9,7 +9,7 @@ import pytest
 from controllers.policies.catalog import POLICIES
 from experiments.command.run import as_typed, experiment_of, parser_of
 from experiments.registry import find
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, MachineError
 
 RAILS = ("rails", "--workload", "smoke", "--delays", "10", "--policy")
 FAILOVER = ("failover", "--policy")
@@ -30,6 +30,32 @@ class Starts(OpusPolicy):
 class Wants(OpusPolicy):
     def wanted(self, group, current):
         return current[group.nonsense]
+
+
+class StartsNothing(OpusPolicy):
+    def start(self, groups):
+        return None
+
+
+class WantsList(OpusPolicy):
+    def wanted(self, group, current):
+        return [current]
+
+
+class WantsText(OpusPolicy):
+    def wanted(self, group, current):
+        return {"rail0": "x"}
+
+
+class WantsElsewhere(OpusPolicy):
+    def wanted(self, group, current):
+        return {"rail77": next(iter(current.values()))}
+
+
+class NeedsMore(OpusPolicy):
+    def start(self, groups):
+        from railyard.errors import MachineError
+        raise MachineError("no memory is left")
 """
 
 
@@ -40,7 +66,7 @@ def check(*words: str) -> None:
     try:
         experiment_of(kind, options).check()
     except ConfigError as error:
-        raise as_typed(error, kind, options) from None
+        raise as_typed(error, kind, options) or error from None
 
 
 @pytest.mark.parametrize(
@@ -68,6 +94,24 @@ def test_a_policy_whose_code_fails_is_refused_with_the_line(words: tuple[str, ..
     if words == RAILS:
         with pytest.raises(ConfigError, match=r":Wants failed in line 17 of own\.py: AttributeError: "):
             check(*words, f"{file}:Wants")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("StartsNothing", "StartsNothing: method start returned None; return a dict: switch name -> Matching"),
+        ("WantsList", r"WantsList: method wanted returned \[.*; return a dict: switch name -> Matching"),
+        ("WantsText", r"WantsText: method wanted returned {'rail0': 'x'}; return a Matching for switches of rail0, "),
+        ("WantsElsewhere", r"WantsElsewhere: method wanted returned {'rail77': Matching.*; return a Matching for "),
+    ],
+)
+def test_a_policy_that_returns_no_circuits_is_refused_with_its_method(name: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    with pytest.raises(ConfigError, match=f"^--policy: .*own.py:{sentence}"):
+        check(*RAILS, f"{file}:{name}")
+    with pytest.raises(MachineError, match="no memory is left"):
+        check(*RAILS, f"{file}:NeedsMore")
 
 
 def test_policies_that_fit_are_not_refused() -> None:
