@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from controllers.northbound.token import MOST_TOKEN, is_token
 from controllers.openflow import app
-from railyard.child import die_with_parent
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.priority import set_priority, set_real_time
@@ -62,6 +61,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
     add("--openflow-port", type=int, default=6653, help="port to listen on for switches (default: 6653)")
     add("--rest", default="none", help="IP:PORT of the REST server (default: none)")
+    add("--rest-fd", type=int, metavar="FD", help="descriptor of a socket that listens on the address of --rest")
     add("--rest-token-fd", type=int, metavar="FD", help="descriptor to read the token of the REST server from")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
     add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
@@ -71,6 +71,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
+    from railyard.child import die_with_parent  # which raises an error if variables of the environment are wrong
+
     if not options.orphan:
         die_with_parent()
     set_priority(NICENESS)
@@ -91,7 +93,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     plan = _read_plan(options.plan)
     events = EventLog(options.events.parent.resolve() / options.events.name)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
-    server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest)
+    server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest, options.rest_fd)
     listener = channel.listen(options.channel, options.channel_owner)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
     rest_address = None if server is None else server.address

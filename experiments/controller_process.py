@@ -83,9 +83,13 @@ class ControllerProcess:
             *(["--ovsdb", str(ovsdb)] if ovsdb is not None else []),
         ]
         fds = [yard_netns, ready_write]
+        shared = []
         if rest is not None:
             fds.append(_filled_pipe(rest.token))
             arguments += ["--rest", rest.address, "--rest-token-fd", str(fds[-1])]
+            if rest.held is not None:
+                shared.append(rest.held.fileno())
+                arguments += ["--rest-fd", str(shared[0])]
         try:
             with open_binary(files.log, "ab") as log:
                 self.process: subprocess.Popen[bytes] = start_python(
@@ -94,7 +98,7 @@ class ControllerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=fds,
+                    pass_fds=[*fds, *shared],
                 )
         finally:
             for fd in fds[1:]:

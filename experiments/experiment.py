@@ -28,12 +28,14 @@ S = TypeVar("S", bound=Settings)
 class Action:
     """An option that does something else than a run, such as ``--list``: ``do`` gets the experiment and a console.
 
-    ``do`` returns the exit status; ``root`` says whether it needs root.
+    ``do`` returns the exit status; ``root`` says whether it needs root. ``uses`` are keys of those options of a run's
+    interfaces and output that it uses.
     """
 
     text: str
     do: Callable[[Any, Console], int]
     root: bool = False
+    uses: tuple[str, ...] = ()
 
 
 class Experiment(ABC, Generic[S]):

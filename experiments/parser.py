@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Parse ``arguments``; ``elsewhere`` gives the experiments that have an option, for the error about it."""
         if len(arguments) > MOST_ARGUMENTS:  # the time of argparse grows as their square
-            raise ConfigError(f"has {len(arguments)} arguments, and at most {MOST_ARGUMENTS} work", key="command line")
+            raise ConfigError(f"the command line has {len(arguments)} arguments; give at most {MOST_ARGUMENTS}")
         found, unknown = self.parse_known_args(list(arguments))
         if unknown:
             name = unknown[0].partition("=")[0]

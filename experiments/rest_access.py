@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import Iterator
@@ -26,11 +27,15 @@ _FORMER_VARIABLE = "RAILYARD_TOKEN"
 
 @dataclass(frozen=True)
 class RestAccess:
-    """The address of the REST interface of a run, its token, and the file that holds the token."""
+    """The REST interface of a run: its address, the socket that listens there, its token, and the file that holds it.
+
+    Without a socket (None) the controller makes one.
+    """
 
     address: str
     token: str = field(repr=False)
     file: Path
+    held: socket.socket | None = field(default=None, repr=False, compare=False)
 
     def line(self, address: str) -> str:
         """The line that tells where the REST interface is (``address``) and how to call it.
@@ -43,8 +48,8 @@ class RestAccess:
 
 
 @contextmanager
-def reserved_address(settings: PacketSettings) -> Iterator[str | None]:
-    """Keep the address of the REST interface for a run, which all its fabrics get; None without a REST interface.
+def reserved_address(settings: PacketSettings) -> Iterator[socket.socket | None]:
+    """Listen on the address of the REST interface of a run for all its fabrics; None without a REST interface.
 
     Refuses an address and a token file that cannot be used, before anything is up; says that RAILYARD_TOKEN is not
     read.
@@ -54,7 +59,7 @@ def reserved_address(settings: PacketSettings) -> Iterator[str | None]:
         yield None
         return
     with reserve(settings.rest) as held:
-        yield written(*held.getsockname()[:2])
+        yield held
 
 
 def _check_token_file(settings: PacketSettings) -> None:
@@ -68,15 +73,16 @@ def _check_token_file(settings: PacketSettings) -> None:
         print(f"railyard: {_FORMER_VARIABLE} is not read any more; use --rest-token-file FILE", file=sys.stderr)
 
 
-def rest_access(settings: PacketSettings, address: str | None, folder: Path) -> RestAccess | None:
-    """The access to the REST interface at ``address``, None without one; a new token is written into ``folder``."""
-    if address is None:
+def rest_access(settings: PacketSettings, held: socket.socket | None, folder: Path) -> RestAccess | None:
+    """The access to the REST interface on socket ``held``, None without one; a new token is written into ``folder``."""
+    if held is None:
         return None
+    address = written(*held.getsockname()[:2])
     if settings.rest_token_file is not None:
         file = Path(settings.rest_token_file).absolute()
-        return RestAccess(address, read_token(file), file)
+        return RestAccess(address, read_token(file), file, held)
     file = folder.absolute() / TOKEN_FILE
-    return RestAccess(address, make_token(file), file)
+    return RestAccess(address, make_token(file), file, held)
 
 
 def make_token(file: Path) -> str:

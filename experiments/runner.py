@@ -6,6 +6,7 @@ an error later loses no results.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -77,14 +78,14 @@ class Runner:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._fabric: Fabric | None = None
-        self._rest_address: str | None = None
+        self._rest_socket: socket.socket | None = None
         self._rest_line: str | None = None
         self._number = 0
 
     def __enter__(self) -> Runner:
         with ExitStack() as stack:
             if isinstance(self.experiment.settings, PacketSettings):
-                self._rest_address = stack.enter_context(reserved_address(self.experiment.settings))
+                self._rest_socket = stack.enter_context(reserved_address(self.experiment.settings))
             self.record.open()
             stack.enter_context(self.progress)
             self._stack = stack.pop_all()
@@ -130,7 +131,7 @@ class Runner:
     @cached_property
     def _rest(self) -> RestAccess | None:
         """The access to the REST interface, with one token for all fabrics of the run."""
-        return rest_access(self.experiment.settings, self._rest_address, self.record.results.folder)
+        return rest_access(self.experiment.settings, self._rest_socket, self.record.results.folder)
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
         """The session on ``fabric``: the current one if it is on an equal fabric and not to be ``new``."""

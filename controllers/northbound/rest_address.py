@@ -11,6 +11,8 @@ from railyard.errors import ConfigError
 from railyard.validation import shown
 
 LOOPBACK = "127.0.0.1"
+MOST_WAITING = 64
+"""Connections that wait until a server accepts them."""
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -34,25 +36,30 @@ def written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def family_of(host: str) -> socket.AddressFamily:
-    """The family of the addresses that ``host`` is of."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
 def reserve(address: str) -> socket.socket:
-    """A socket that holds the port of ``address`` without listening, so that one server after another may listen on it.
+    """A socket that listens on ``address`` for one server after another; no other program can get the port meanwhile.
 
+    A connection that comes while there is no server waits for the next one, until the socket is closed.
     ``ConfigError`` (key ``rest``) says what would work if the port cannot be had.
     """
     host, port = read_address(address)
-    held = socket.socket(family_of(host), socket.SOCK_STREAM)
     try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((host, port))
+        return listening(host, port)
     except OSError as error:
-        held.close()
         raise ConfigError(cannot_listen(host, port, error), key="rest") from None
-    return held
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; ``OSError`` if that is not possible."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(MOST_WAITING)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> str:

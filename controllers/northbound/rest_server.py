@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import socket
-import socketserver
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 import bottle
 
 from controllers.northbound.bodies import BodyTooLong, read_body
-from controllers.northbound.rest_address import cannot_listen, family_of, read_address, written
+from controllers.northbound.rest_address import cannot_listen, listening, read_address, written
 from railyard.accepting import accepted
 from railyard.errors import ConfigError, MachineError
 
@@ -112,21 +111,17 @@ class _CallHandler(WSGIRequestHandler):
 
 
 class RestServer(ThreadingMixIn, WSGIServer):
-    """An HTTP server that is bound at once and serves later, each call in its own thread."""
+    """An HTTP server on a socket that listens already, and is then its own; each call has its own thread."""
 
     daemon_threads = True
-    request_queue_size = MOST_UNREAD
     application: bottle.Bottle
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, listening: socket.socket) -> None:
         self._unread: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
-        self.address_family = family_of(address[0])
-        super().__init__(address, _CallHandler)
-
-    def server_bind(self) -> None:
-        """Bind without asking the name service for the name of this machine."""
-        socketserver.TCPServer.server_bind(self)
+        super().__init__(listening.getsockname(), _CallHandler, bind_and_activate=False)
+        self.socket.close()  # one that the base class has made
+        self.socket = listening
         host, port = self.server_address[:2]
         self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
@@ -170,14 +165,17 @@ class RestServer(ThreadingMixIn, WSGIServer):
             super().handle_error(request, client_address)
 
 
-def listen(address: str) -> tuple[RestServer, frozenset[str] | None]:
-    """The server bound to ``IP:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
+def listen(address: str, fd: int | None = None) -> tuple[RestServer, frozenset[str] | None]:
+    """The server on ``IP:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
 
-    ``ConfigError`` for a wrong address, ``MachineError`` if it is taken.
+    The socket ``fd``, if given, listens there already. ``ConfigError`` for a wrong address, ``MachineError`` if it is
+    taken.
     """
     host, port = read_address(address)
     try:
-        server = RestServer((host, port))
+        taken = listening(host, port) if fd is None else socket.socket(fileno=fd)
+        taken.setblocking(True)  # a server before this one may have changed that
+        server = RestServer(taken)
     except OSError as error:
         raise MachineError(f"the address of the REST server {cannot_listen(host, port, error)}") from error
     header = written(host, port).rpartition(":")[0]

@@ -41,8 +41,9 @@ def usage() -> str:
         "A packet-level emulator of the photonic fabrics of ML clusters.",
     ]
     lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
-    lines += ["", "railyard COMMAND --help lists the arguments of a command, and railyard run NAME"]
-    lines += ["--help those of an experiment. Runs need root; list, predict, plot, show and", "mesh do not."]
+    lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
+    lines += ["railyard run NAME --help those of an experiment."]
+    lines += ["Runs need root; list, predict, plot, show and mesh do not."]
     return "\n".join(lines)
 
 

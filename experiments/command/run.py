@@ -49,7 +49,10 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     try:
         return _execute(kind, options)
     except ConfigError as error:
-        raise as_typed(error, kind, options) from error
+        typed = as_typed(error, kind, options)
+        if typed is None:
+            raise
+        raise typed from error
 
 
 def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
@@ -59,7 +62,8 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         if getattr(options, f"action {name}"):
             if options.predict:
                 raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
-            refuse_unused(options, ("out", "no_figures"), f"with --{name}")
+            unused = [key for key in (*_RUN_ONLY, "json") if key not in action.uses]
+            refuse_unused(options, unused, f"with --{name}")
             if action.root:
                 need_root()
             from experiments.report import console_for_tables
@@ -162,11 +166,11 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
     return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
 
 
-def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError:
-    """``error`` with the option that a person typed, where it names the key that the option set, or its section."""
+def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError | None:
+    """``error`` with the option that a person typed, if it names the key that the option set, or its section."""
     file = getattr(options, "yaml file")
     if error.key is None or (file is not None and str(error.source).startswith(str(file))):
-        return error
+        return None
     named = {**settings_values(options, kind.Settings)[1], "out": "--out"}
     parts = error.key.split(".")
 
@@ -175,7 +179,7 @@ def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.
         return found[-len(parts) :] == parts or found[: len(parts)] == parts
 
     typed = {name for key, name in named.items() if meant(key)}
-    return ConfigError(error.message, key=typed.pop(), source=error.source) if len(typed) == 1 else error
+    return ConfigError(error.message, key=typed.pop(), source=error.source) if len(typed) == 1 else None
 
 
 def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:

@@ -158,10 +158,10 @@ def open_cli(rails: Rails, console: Console) -> int:
 
     settings, mode = rails.settings, rails.settings.points()[0][0]
     with ExitStack() as stack:
-        address = stack.enter_context(reserved_address(settings))
+        held = stack.enter_context(reserved_address(settings))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
         hand_over(folder)  # the caller of sudo is to read the token in it
-        rest = rest_access(settings, address, folder)
+        rest = rest_access(settings, held, folder)
         session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))
         if session.rest_line is not None:
             print(session.rest_line)
@@ -172,6 +172,11 @@ def open_cli(rails: Rails, console: Console) -> int:
 
 
 Rails.actions = {
-    "cli": Action("Mininet CLI on the fabric of the first mode, instead of a run", open_cli, root=True),
+    "cli": Action(
+        "Mininet CLI on the fabric of the first mode, instead of a run",
+        open_cli,
+        root=True,
+        uses=("rest", "rest_token_file"),
+    ),
     "print-plan": Action("plan of the fabric as JSON, for a controller of your own; no run", print_plan),
 }

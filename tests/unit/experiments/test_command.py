@@ -15,7 +15,8 @@ import pytest
 from checkout import ROOT
 
 from controllers.northbound.messages import read_request
-from experiments.command.main import main
+from experiments.command.main import main, usage
+from experiments.command.run import main as run_main
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from railyard.errors import ConfigError
@@ -51,12 +52,20 @@ def test_a_wrong_experiment_file(
         ("predict mesh", "mesh: has no model that predicts it; use: railyard run mesh"),
         ("run rails --predict --cli", "--cli: is not a prediction; leave --predict out"),
         ("run rails --cli --out x", "--out: is not used with --cli; leave it out"),
+        ("run rails --cli --pcap", "--pcap: is not used with --cli; leave it out"),
+        ("run rails --print-plan --json x", "--json: is not used with --print-plan; leave it out"),
+        ("run rails --print-plan --rest :0", "--rest: is not used with --print-plan; leave it out"),
+        ("run rails --print-plan --pcap", "--pcap: is not used with --print-plan; leave it out"),
+        ("run collective --list --json", "--json: is not used with --list; leave it out"),
+        ("run collective --list --rest :0", "--rest: is not used with --list; leave it out"),
+        ("run all-to-all --reach --json x", "--json: is not used with --reach; leave it out"),
         ("predict rails --out x", "--out: is not used in a prediction, which starts nothing; leave it out"),
         ("run rails --predict --rest :0", "--rest: is not used in a prediction, which starts nothing; leave it out"),
         (
             "predict straggler --rest-token-file x",
             "--rest-token-file: is not used in a prediction, which starts nothing; leave it out",
         ),
+        ("run rails" + " x" * 2001, "the command line has 2001 arguments; give at most 2000"),
         ("run rails --nosuch", "--nosuch: is not an option here; see --help"),
         ("run rails --step 3", '--step: is not an option here; did you mean "--steps"?'),
         ("run rails --out=", "--out: must name a folder"),
@@ -197,6 +206,31 @@ def test_a_terminal_that_is_gone_stops_a_command_unless_under_nohup(ignored: boo
     said += "m._command = lambda name: lambda rest: os.kill(os.getpid(), signal.SIGHUP) or 0; sys.exit(m.main(['x']))"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (status, "" if ignored else "railyard: stopped\n")
+
+
+@pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --out x", False)])
+def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run_main(line.split()[1:], predict=True)
+    assert refused.value.__cause__ is not refused.value and (refused.value.__cause__ is not None) == typed
+
+
+def test_no_command_in_the_help_is_split_over_lines() -> None:
+    assert "railyard run NAME --help" in usage() and max(map(len, usage().splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["--plan=x", "--channel=x", "--events=x"], 2)])
+def test_a_controller_by_hand_with_a_wrong_environment_is_no_traceback(arguments: list[str], status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "controllers.main", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "RAILYARD_PARENT": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "controller: RAILYARD_PARENT: is set by Railyard, for the processes that it starts; unset it\n"
+    assert (done.returncode, done.stderr) == (status, "" if status == 0 else said)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])

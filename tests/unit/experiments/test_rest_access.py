@@ -7,11 +7,13 @@ import os
 import socket
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controllers.northbound import rest_server
+from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, RestAccess, read_token, reserved_address, rest_access
 from experiments.settings import PacketSettings, validated
 from railyard.errors import ConfigError
@@ -24,9 +26,16 @@ def settings(rest: str | None = "127.0.0.1:0", file: Path | None = None) -> Pack
 ADDRESS = "127.0.0.1:8080"
 
 
-def reserve(given: PacketSettings) -> str | None:
-    with reserved_address(given) as address:
-        return address
+def reserve(given: PacketSettings) -> None:
+    with reserved_address(given):
+        pass
+
+
+@pytest.fixture
+def held() -> Iterator[socket.socket]:
+    with reserved_address(settings()) as found:
+        assert found is not None
+        yield found
 
 
 @pytest.fixture
@@ -38,10 +47,10 @@ def token_file(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_run_gets_a_random_token_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_run_gets_a_random_token_in_a_file_of_its_own(tmp_path: Path, held: socket.socket) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    first, second = rest_access(settings(), ADDRESS, tmp_path), rest_access(settings(), ADDRESS, other)
+    first, second = rest_access(settings(), held, tmp_path), rest_access(settings(), held, other)
     assert first is not None and second is not None and first.token != second.token
     assert len(first.token) == 43 and first.file == tmp_path / TOKEN_FILE
     assert stat.S_IMODE(first.file.stat().st_mode) == 0o600
@@ -50,10 +59,12 @@ def test_a_run_gets_a_random_token_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
-def test_the_file_belongs_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_belongs_to_the_caller_of_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: socket.socket
+) -> None:
     monkeypatch.setenv("SUDO_UID", "12345")
     monkeypatch.setenv("SUDO_GID", "12346")
-    made = rest_access(settings(), ADDRESS, tmp_path)
+    made = rest_access(settings(), held, tmp_path)
     assert made is not None and read_token(made.file) == made.token
     assert (made.file.stat().st_uid, made.file.stat().st_gid) == (12345, 12346)
     monkeypatch.delenv("SUDO_UID")
@@ -61,19 +72,19 @@ def test_the_file_belongs_to_the_caller_of_sudo(tmp_path: Path, monkeypatch: pyt
         read_token(made.file)
 
 
-def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path, held: socket.socket) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")
     (tmp_path / TOKEN_FILE).symlink_to(target)
     with pytest.raises(FileExistsError):
-        rest_access(settings(), ADDRESS, tmp_path)
+        rest_access(settings(), held, tmp_path)
     assert target.read_text() == "precious"
 
 
-def test_a_file_gives_a_fixed_token(token_file: Path) -> None:
-    with reserved_address(settings(file=token_file)) as address:
-        found = rest_access(settings(file=token_file), address, Path("/nowhere"))
-    assert found == RestAccess(str(address), "s3cret", token_file)
+def test_a_file_gives_a_fixed_token(token_file: Path, held: socket.socket) -> None:
+    found = rest_access(settings(file=token_file), held, Path("/nowhere"))
+    assert found == RestAccess(f"127.0.0.1:{held.getsockname()[1]}", "s3cret", token_file)
+    assert found.held is held
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o620, 0o602, 0o610])
@@ -119,17 +130,26 @@ def test_what_is_no_file_is_refused(token_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", ""])
-def test_all_fabrics_of_a_run_get_the_same_port(host: str) -> None:
-    """Each fabric has a controller of its own, which listens anew."""
+def test_all_fabrics_of_a_run_get_the_same_port_and_other_programs_never(host: str) -> None:
+    """Each fabric has a controller of its own, which gets the socket; a connection between two waits for the second."""
     try:
-        with reserved_address(settings(f"{host}:0")) as address:
-            assert address is not None
+        with reserved_address(settings(f"{host}:0")) as held:
+            assert held is not None
+            address = written(*held.getsockname()[:2])
             for _ in range(2):
-                server, hosts = rest_server.listen(address)
-                shown = address.rpartition(":")[0]
-                assert server.address == address and hosts == {shown, "localhost"}
                 with pytest.raises(ConfigError, match=r"^rest: .* is in use by another program; give another port, or"):
                     reserve(settings(address))
+                with socket.socket(held.family) as another:
+                    another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    with pytest.raises(OSError, match="Address already in use"):
+                        another.bind(held.getsockname())
+                with socket.create_connection(held.getsockname()[:2], 5) as early:
+                    held.setblocking(False)  # as a server of green threads leaves it
+                    server, hosts = rest_server.listen(address, os.dup(held.fileno()))
+                    assert server.address == address and hosts == {address.rpartition(":")[0], "localhost"}
+                    call, caller = server.get_request()
+                    assert caller == early.getsockname()
+                    call.close()
                 server.server_close()
     except ConfigError as error:
         assert host == "[::1]" and not has_ipv6(), error
@@ -138,6 +158,18 @@ def test_all_fabrics_of_a_run_get_the_same_port(host: str) -> None:
 def has_ipv6() -> bool:
     with socket.socket(socket.AF_INET6) as tried:
         return tried.connect_ex(("::1", 9)) != errno.EADDRNOTAVAIL
+
+
+def test_an_address_of_a_family_that_the_kernel_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: object) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "socket", lacking)
+    sentence = (
+        r"^rest: \[::1\]:80 cannot be listened on \(Address family not supported by protocol\); give another address"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        reserve(settings("[::1]:80"))
 
 
 def test_a_host_that_is_not_of_this_machine_is_refused_before_anything_is_up() -> None:
