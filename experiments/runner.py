@@ -6,6 +6,7 @@ an error later loses no results.
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -174,6 +175,7 @@ class Runner:
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
         folder = self.record.point_folder(point.number)
+        gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
         point_run, stopped = PointRun(session, self.launcher, job, point, settings, folder), True
         try:
             point_run.register()
