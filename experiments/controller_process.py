@@ -20,7 +20,7 @@ from controllers.openflow import app
 from experiments.rest_access import RestAccess
 from railyard.child import end_child, start_python
 from railyard.errors import ControlError
-from railyard.ownership import open_binary
+from railyard.ownership import open_binary, remove_file
 from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0
@@ -47,7 +47,7 @@ class ControllerFiles:
         folder, data = folder.absolute(), data.absolute()
         files = cls(folder / "plan.json", folder / "job.sock", data / "controller.jsonl", data / "controller.log")
         for old in (files.events, files.log):
-            old.unlink(missing_ok=True)
+            remove_file(old)
         files.plan.write_text(json.dumps(asdict(plan)), encoding="utf-8")
         return files
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,6 +69,8 @@ class Record:
         self._results: Results | None = None
         self._unsaved: set[Path] = set()
         """Folders of points whose events have not been added to the timeline."""
+        self.cuts: list[Event] = []
+        """The events ``run cut`` among those that were added."""
 
     @property
     def results(self) -> Results:
@@ -146,14 +147,20 @@ class Record:
 
     def add_events(self, events: Iterable[Event], folder: Path | None = None) -> None:
         """Append events to the timeline of the results folder; ``folder``: they are those of this point folder."""
-        self.results.add_events(events)
+        self.results.add_events(self._with_cuts_kept(events))
         if folder is not None:
             self._unsaved.discard(folder)
+
+    def _with_cuts_kept(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            if (event.source, event.kind) == ("run", "cut"):
+                self.cuts.append(event)
+            yield event
 
     def remove(self, folder: Path) -> None:
         """Remove a point folder that is no longer used."""
         self._unsaved.discard(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        self.results.remove_running(folder.name)
 
     def add(self, rows: Sequence[ResultRow]) -> None:
         """Add rows and write the summary with all rows."""

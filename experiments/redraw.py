@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from measure.results.partial import partial
 from measure.results.results import FIGURES, TRACE, Results
 from measure.results.trace import trace_json
 from railyard.errors import ConfigError
+from railyard.timeline import Event
 
 
 def kind_of(results: Results) -> type[Experiment[Any]]:
@@ -30,12 +32,12 @@ def kind_of(results: Results) -> type[Experiment[Any]]:
     return find(name)
 
 
-def read_folder(results: Results, *, events: bool = True) -> Recorded:
-    """All that a results folder holds; without ``events`` all but those, which take memory and time to read."""
+def read_folder(results: Results, events: Sequence[Event] | None = None) -> Recorded:
+    """All that a results folder holds; ``events`` are taken in place of its own, which take time to read."""
     rows = results.rows()
     manifest = results.manifest()
     said = partial(manifest, len(rows), under_way=is_locked(results.folder))
-    return Recorded(manifest, rows, results.events() if events else (), said)
+    return Recorded(manifest, rows, results.events() if events is None else events, said)
 
 
 def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Recorded | None = None) -> list[Path]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +19,7 @@ from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, Con
 from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
 from railyard.errors import ControlError
+from railyard.ownership import temporary_folder
 from railyard.plugin import absolute_name
 from railyard.timeline import Event, events_in, with_gaps
 from topos.kernel.emulation import Emulation
@@ -52,7 +52,7 @@ class Session:
         try:
             self.run = self._stack.enter_context(RegisteredRun.open())
             if self._data is None:
-                self._data = Path(self._stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
+                self._data = self._stack.enter_context(temporary_folder())
             self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO, Literal, TextIO
 
 _REACH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,14 +43,15 @@ def hand_over(made: Path | int) -> None:
 
 
 @contextmanager
-def reached(folder: str | Path) -> Iterator[int]:
+def reached(folder: str | Path, start: int | None = None) -> Iterator[int]:
     """A descriptor of ``folder`` for ``dir_fd``, reached without following a symbolic link anywhere in its path.
 
-    A user who owns a folder on the way cannot lead root elsewhere by a link. ``NotADirectoryError`` for a link.
+    With ``start``, the descriptor of a folder, the path is a relative one that begins there. A user who owns a folder
+    on the way cannot lead root elsewhere by a link. ``NotADirectoryError`` for a link.
     """
-    place = os.open("/", _REACH)
+    place = os.open("/" if start is None else ".", _REACH, dir_fd=start)
     try:
-        for name in Path(folder).absolute().parts[1:]:
+        for name in Path(folder).absolute().parts[1:] if start is None else Path(folder).parts:
             try:
                 below = os.open(name, _REACH, dir_fd=place)
             except OSError as error:
@@ -74,18 +76,33 @@ def make_folder(path: Path) -> list[Path]:
         place = place.parent
     made = []
     for folder in reversed(missing):
-        with naming(folder), reached(folder.parent) as parent:
-            try:
-                os.mkdir(folder.name, dir_fd=parent)
-            except FileExistsError:  # another process was first
-                continue
+        with suppress(FileExistsError), naming(folder), reached(folder.parent) as parent:  # if another was first
+            make_new_folder(folder.name, parent)
             made.append(folder)
-            new = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-            try:
-                hand_over(new)
-            finally:
-                os.close(new)
     return made
+
+
+def make_new_folder(name: str, parent: int) -> None:
+    """Make a folder in the folder with a descriptor, which belongs to the caller of sudo."""
+    os.mkdir(name, dir_fd=parent)
+    new = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        hand_over(new)
+    finally:
+        os.close(new)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder for temporary files, by a path without symbolic links; removed at the end."""
+    with TemporaryDirectory(prefix="railyard-") as folder:
+        yield Path(folder).resolve()
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it exists, without following a symbolic link on the way to it."""
+    with suppress(FileNotFoundError), naming(path), reached(path.parent) as folder:
+        os.unlink(path.name, dir_fd=folder)
 
 
 def open_text(path: str | Path, mode: Literal["a", "w"], *, buffering: int = -1, links: bool = False) -> TextIO:
@@ -96,9 +113,11 @@ def open_text(path: str | Path, mode: Literal["a", "w"], *, buffering: int = -1,
     return open(_opened(path, mode, links), mode, buffering, encoding="utf-8")
 
 
-def open_binary(path: str | Path, mode: Literal["ab", "wb"], *, buffering: int = -1, links: bool = False) -> BinaryIO:
-    """Open a binary file to write, as ``open_text`` does."""
-    return open(_opened(path, mode, links), mode, buffering)
+def open_binary(
+    path: str | Path, mode: Literal["ab", "wb"], *, buffering: int = -1, links: bool = False, permissions: int = 0o644
+) -> BinaryIO:
+    """Open a binary file to write, as ``open_text`` does; a new one has these ``permissions``."""
+    return open(_opened(path, mode, links, permissions), mode, buffering)
 
 
 def open_new(name: str, folder: int, mode: int = 0o644) -> int:
@@ -108,28 +127,28 @@ def open_new(name: str, folder: int, mode: int = 0o644) -> int:
     return fd
 
 
-def _opened(path: str | Path, mode: str, links: bool) -> int:
+def _opened(path: str | Path, mode: str, links: bool, permissions: int = 0o644) -> int:
     flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_APPEND if mode[0] == "a" else os.O_TRUNC)
     path = Path(path).absolute()
     if links:
         path = path.parent.resolve() / path.name
     with naming(path), reached(path.parent) as folder:
         try:
-            return open_new(path.name, folder)
+            return open_new(path.name, folder, permissions)
         except FileExistsError:
             flags |= os.O_CREAT if links else os.O_NOFOLLOW
-            return os.open(path.name, flags, 0o644, dir_fd=folder)
+            return os.open(path.name, flags, permissions, dir_fd=folder)
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Name ``path`` in an ``OSError`` of the block that names no file, or only the last part of the path.
+    """Name ``path`` in an ``OSError`` of the block that names no file, or none by its whole path.
 
-    Those of ``write`` name none, those of calls with ``dir_fd`` the last part.
+    Those of ``write`` name none, those of calls with ``dir_fd`` a name in that folder.
     """
     try:
         yield
     except OSError as error:
-        if error.filename in (None, os.path.basename(path)):
+        if not (isinstance(error.filename, str) and os.path.isabs(error.filename)):
             error.filename = str(path)
         raise

@@ -19,7 +19,7 @@ from types import TracebackType
 from controllers.edge.run import EdgeRun, settings_of
 from railyard.child import Child
 from railyard.errors import AgentError, ConfigError, RailyardError
-from railyard.ownership import open_binary
+from railyard.ownership import make_folder, open_binary
 from railyard.timeline import Event, read_events
 
 _PATIENCE_S = 2.0
@@ -81,7 +81,7 @@ class EdgeProcesses:
 
     def start(self) -> EdgeProcesses:
         """Start the processes, many at a time; returns when each works. ``MachineError`` if one does not start."""
-        self.run.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.run.folder)
         if any(self.run.folder.glob("edge-*.jsonl")):
             raise ConfigError(f"{self.run.folder} holds the events of another edge run; name a new one", key="folder")
         try:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from mininet.topo import Topo
@@ -20,6 +19,7 @@ from experiments.experiment import Experiment
 from experiments.runner import Runner
 from measure.results.row import Row
 from railyard.errors import MachineError
+from railyard.ownership import temporary_folder
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
@@ -70,8 +70,8 @@ class Bed:
     def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
         """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
-        with Emulation(topo, datapath=self.option) as net, TemporaryDirectory(prefix="railyard-") as data:
-            files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, Path(data))
+        with Emulation(topo, datapath=self.option) as net, temporary_folder() as data:
+            files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
             exact = net.datapath != "ovs"
             with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
                 controller.wait_ready()
@@ -106,8 +106,8 @@ class Bed:
 
 def rows_of(experiment: Experiment[Any]) -> list[Row]:
     """Run ``experiment`` without leaving a results folder, and return its rows; needs root."""
-    with TemporaryDirectory(prefix="railyard-") as folder:
-        with Runner(experiment, Path(folder) / "results") as runner:
+    with temporary_folder() as folder:
+        with Runner(experiment, folder / "results") as runner:
             experiment.check()
             experiment.run(runner)
         return runner.rows

@@ -9,13 +9,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from experiments.bench import Measurement, NotMeasured, QuickRun, not_measured
 from experiments.bench.bed import Bed
 from measure.results.row import Row
 from railyard.child import child_environment, python_command
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+from railyard.ownership import temporary_folder
 
 _RUN = ("run", "rails", "--quick")
 _LONGEST_S = 1800.0
@@ -39,8 +39,8 @@ def quick_runs(bed: Bed) -> list[Measurement]:
 
 def quick_run(number: int, datapath: str) -> QuickRun:
     """One run of the command; ``NotMeasured`` with its last message if it ends with an error."""
-    with TemporaryDirectory(prefix="railyard-") as folder:
-        out = Path(folder) / "results"
+    with temporary_folder() as folder:
+        out = folder / "results"
         began, before = time.monotonic(), used_by_others_s()
         try:
             status, said = _run([*_RUN, "--datapath", datapath, "--out", str(out)])

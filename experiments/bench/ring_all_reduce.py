@@ -9,7 +9,6 @@ end of the one before on the last rank (result complete, all of its data acknowl
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from experiments.bench import Measurement, NotMeasured
 from experiments.bench.bed import Bed
+from railyard.ownership import temporary_folder
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event, read_events
 from topos.rails import RailTopo
@@ -97,9 +97,9 @@ def run(bed: Bed, size: Size) -> tuple[list[float], float]:
     patience = 60 + _SLACK * size.steps * ideal_s(hosts, size.rate_mbps, size.bytes)
     with ExitStack() as stack:
         launcher = stack.enter_context(AgentLauncher.start())
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="railyard-bench-"))
+        folder = stack.enter_context(temporary_folder())
         net = stack.enter_context(bed.make(topo))
-        files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(hosts)]
+        files = [folder / f"agent{rank}.jsonl" for rank in range(hosts)]
         configs = [
             AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=size.steps)
             for rank, file in enumerate(files)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
@@ -18,6 +17,7 @@ from experiments.controller_process import ControllerFiles, ControllerProcess
 from measure.live.calibration import ControlCost
 from measure.live.machine_benchmark import sample_of
 from measure.metrics.checks import Limits
+from railyard.ownership import temporary_folder
 from railyard.timeline import read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
@@ -49,7 +49,7 @@ def control_cost(net: Emulation, count: int) -> ControlCost:
     dark: dict[float, list[float]] = {}
     exact = net.datapath != "ovs"
     with ExitStack() as stack:
-        data = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-")))
+        data = stack.enter_context(temporary_folder())
         files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
         controller = stack.enter_context(ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact))
         controller.wait_ready()

@@ -7,16 +7,15 @@ collective, messages between its rounds.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
 from measure.live.calibration import TransferCost
 from railyard.errors import MachineError
+from railyard.ownership import temporary_folder
 from railyard.scale import ROCE_MTU_BYTES, Scale, goodput_share
 from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
@@ -89,8 +88,8 @@ def rail(hosts: int, aggregate_mbps: float) -> RailTopo:
 
 def _play(net: Emulation, launcher: AgentLauncher, program: Program) -> list[Event]:
     """Run ``program`` once with an agent on every host, and return the events of the agents."""
-    with tempfile.TemporaryDirectory(prefix="railyard-calibrate-") as folder:
-        files = [Path(folder) / f"agent{rank}.jsonl" for rank in range(program.ranks)]
+    with temporary_folder() as folder:
+        files = [folder / f"agent{rank}.jsonl" for rank in range(program.ranks)]
         configs = [
             AgentConfig(rank, "calibrate", "native", program, Scale(1.0), net.plan, str(file), steps=1)
             for rank, file in enumerate(files)

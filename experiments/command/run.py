@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from experiments.experiment import Experiment
@@ -231,13 +230,14 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from experiments.progress import RunProgress
     from experiments.runner import Runner
     from measure.results.folder import new_folder
+    from railyard.ownership import temporary_folder
 
     with ExitStack() as stack:
         out = getattr(options, "out", None)
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)
             stack.callback(_remove_empty, out)
-        folder = out or Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))) / "results"
+        folder = out or stack.enter_context(temporary_folder()) / "results"
         runner = Runner(experiment, folder, RunProgress(Console(stderr=True)))
         try:
             with runner:
@@ -273,7 +273,7 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
             print(f"No row was measured; what was recorded is in {out}")
         return False
     drawn = out if not options.no_figures else None
-    recorded = read_folder(runner.record.results, events=drawn is not None)
+    recorded = read_folder(runner.record.results, runner.record.cuts if drawn is None else None)
     if drawn is not None:
         redraw(drawn, type(experiment), recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)

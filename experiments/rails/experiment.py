@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
@@ -23,7 +21,7 @@ from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
-from railyard.ownership import hand_over
+from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
 from workloads.catalog import Workload
 
@@ -159,7 +157,7 @@ def open_cli(rails: Rails, console: Console) -> int:
     settings, mode = rails.settings, rails.settings.points()[0][0]
     with ExitStack() as stack:
         held = stack.enter_context(reserved_address(settings))
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="railyard-"))).resolve()
+        folder = stack.enter_context(temporary_folder())
         hand_over(folder)  # the caller of sudo is to read the token in it
         rest = rest_access(settings, held, folder)
         session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))

@@ -20,6 +20,7 @@ from experiments.server_fabric.settings import Epoch, ServerFabricSettings
 from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
 from measure.results.row import ResultRow
 from railyard.errors import AgentError
+from railyard.ownership import remove_file
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from railyard.timeline import Event, read_events
@@ -159,7 +160,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
             result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
         session.call("finish", job=spec.name)
         events = sorted([*read_events(log), *counters.events], key=lambda event: event.t)
-        log.unlink()
+        remove_file(log)
         return result, events
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from measure.results.manifest import MARK
 from railyard.errors import ConfigError
-from railyard.ownership import hand_over, invoker, make_folder
+from railyard.ownership import invoker, make_folder, make_new_folder, naming, reached
 
 MANIFEST = "manifest.json"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
@@ -29,7 +30,10 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 class FolderLock:
-    """The lock of a run on its results folder; the kernel frees it when the process ends."""
+    """The lock of a run on its results folder; the kernel frees it when the process ends.
+
+    What is removed by it is in the folder that was locked, also if another one has its path by now.
+    """
 
     def __init__(self, fd: int, made: list[Path]) -> None:
         self._fd = fd
@@ -60,12 +64,32 @@ class FolderLock:
             raise
         return lock
 
+    def names(self) -> list[str]:
+        """The names in the folder."""
+        return os.listdir(self._fd)
+
+    def move_up(self, path: Path) -> None:
+        """Move a file of a folder in the folder, by its path from here, into the folder itself."""
+        with reached(path.parent, self._fd) as parent:
+            os.replace(path.name, path.name, src_dir_fd=parent, dst_dir_fd=self._fd)
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file of the folder if it exists."""
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder in the folder, by its path from here, with all that is in it, as far as possible."""
+        with suppress(OSError), reached(path.parent, self._fd) as parent:
+            # by the descriptor's name: rmtree has no dir_fd before Python 3.11
+            shutil.rmtree(f"/proc/self/fd/{parent}/{path.name}", ignore_errors=True)
+
     def abandon(self) -> None:
         """Free the folder, and remove the folders that ``claim`` made if they are empty."""
         self.free()
         for each in reversed(self._made):
-            with suppress(OSError):  # another run may have taken it meanwhile
-                each.rmdir()
+            with suppress(OSError), reached(each.parent) as parent:  # another run may have taken it meanwhile
+                os.rmdir(each.name, dir_fd=parent)
 
     def free(self) -> None:
         """Free the folder; a second call does nothing."""
@@ -122,16 +146,18 @@ def new_folder(parent: Path, name: str) -> Path:
     stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     number, path = 1, parent / stem
     try:
-        make_folder(parent.resolve())
-        while True:
-            try:
-                path.mkdir()
-            except FileExistsError:
-                number += 1
-                path = parent / f"{stem}-{number}"
-                continue
-            hand_over(path)
-            return path
+        place = parent.resolve()
+        make_folder(place)
+        with reached(place) as at:
+            while True:
+                try:
+                    with naming(path):
+                        make_new_folder(path.name, at)
+                except FileExistsError:
+                    number += 1
+                    path = parent / f"{stem}-{number}"
+                    continue
+                return path
     except OSError as error:
         raise not_writable(path, error) from None
 

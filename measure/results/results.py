@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -137,22 +136,30 @@ class Results:
 
     def has_only(self, *names: str) -> bool:
         """Whether the folder holds nothing but files of these names."""
-        return all(path.name in names for path in self.folder.iterdir())
+        return set(self._locked.names()) <= set(names)
 
     def remove(self, *names: str) -> None:
         """Remove these files, and the folder if ``create`` made it; it is then free."""
         for name in names:
-            (self.folder / name).unlink(missing_ok=True)
-        if self._lock is not None:
-            self._lock.abandon()
+            self._locked.remove_file(name)
+        self._locked.abandon()
+
+    def remove_running(self, name: str) -> None:
+        """Remove a folder in ``running/``."""
+        self._locked.remove_folder(Path(RUNNING, name))
 
     def end_running(self, *, log: bool) -> None:
         """Remove ``running/``, whose events have been added; ``log``: keep the controller's log in the folder."""
-        running = self.folder / RUNNING
         if log:
             with suppress(OSError):
-                (running / CONTROLLER_LOG).replace(self.folder / CONTROLLER_LOG)
-        shutil.rmtree(running, ignore_errors=True)
+                self._locked.move_up(Path(RUNNING, CONTROLLER_LOG))
+        self._locked.remove_folder(Path(RUNNING))
+
+    @property
+    def _locked(self) -> FolderLock:
+        """The lock of a folder that ``create`` made, until ``free``."""
+        assert self._lock is not None
+        return self._lock
 
     # ---- reading -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 
 from railyard.errors import AgentError, ConfigError
-from railyard.ownership import open_binary
+from railyard.ownership import make_folder, open_binary, reached, remove_file
 from railyard.protocol import to_json
 from railyard.validation import from_plain
 from workloads.agent.state import Words
@@ -70,7 +70,7 @@ class Store:
     def make(self) -> None:
         """Make the folder where it is missing; raises ``AgentError`` where that fails."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
         except OSError as error:
             raise AgentError(f"checkpoints cannot be kept in {self._folder}: {error.strerror}") from None
 
@@ -107,7 +107,7 @@ class Store:
         step = checkpoint.step
         try:
             for old in [old for old in self.steps() if old < step][:-KEPT]:
-                self.path(old).unlink(missing_ok=True)
+                remove_file(self.path(old))
             with open_binary(self.incoming(step), "wb") as file:
                 file.write(_head_of(checkpoint))
                 file.write(_bytes_of(checkpoint.words))
@@ -120,7 +120,8 @@ class Store:
     def _keep(self, step: int) -> None:
         """Force the complete ``incoming`` file to disk and give it its final name."""
         _force(self.incoming(step))
-        os.replace(self.incoming(step), self.path(step))
+        with reached(self._folder) as folder:
+            os.replace(self.incoming(step).name, self.path(step).name, src_dir_fd=folder, dst_dir_fd=folder)
         _force(self._folder)
 
     def load(self, step: int) -> Checkpoint:

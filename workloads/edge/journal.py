@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
-from railyard.ownership import make_folder, open_binary
+from railyard.ownership import make_folder, open_binary, remove_file
 from railyard.protocol import from_json, to_json
 from workloads.edge.data_requests import Stage, SumId, UpdateId
 from workloads.edge.server_actions import Added, Closed, Record, Sealed, Started
@@ -26,7 +26,7 @@ class Journal:
         self._folder = folder
         make_folder(self._folder)
         self._path = folder / "records.jsonl"
-        with open_binary(self._path, "ab") as file:
+        with open_binary(self._path, "ab", permissions=0o600) as file:
             self._fd = os.dup(file.fileno())
         self._count = 0
         self._open: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ class Journal:
         kept = {number for numbers in (*self._open.values(), *self._sealed.values()) for number in numbers}
         for file in self._folder.glob("*.update"):
             if int(file.stem) not in kept:  # written when the process died, before its record, or closed
-                file.unlink()
+                remove_file(file)
         return records
 
     def write(self, record: Record) -> None:
@@ -73,7 +73,7 @@ class Journal:
                 "make room there and start it again"
             ) from None
         for number in self._follow(record):
-            self._file(number).unlink(missing_ok=True)
+            remove_file(self._file(number))
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number}.update"

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Literal
 
 import numpy as np
@@ -20,9 +18,9 @@ from controllers.edge.run import CONTROL_PORT, EdgeRun
 from measure.live.counters import Counters
 from measure.live.edge.control_load import LoadClient, LoadSettings
 from measure.live.processor import Processor
+from measure.results.folder import new_folder
 from railyard.child import Child
 from railyard.errors import MachineError
-from railyard.ownership import hand_over
 from topos.edge_plan import CONTROL, ROOT
 from workloads.edge.attributes import Attributes
 from workloads.edge.control_client import JobClient
@@ -157,9 +155,7 @@ def _bytes(counters: Counters) -> int:
 @contextmanager
 def _control_plane(run: EdgeRun) -> Iterator[EdgeProcesses]:
     """The control plane of ``run`` without servers, clients and jobs, in a new folder inside the run's."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    run = replace(run, folder=Path(mkdtemp(prefix="control-", dir=run.folder)))
-    hand_over(run.folder)
+    run = replace(run, folder=new_folder(run.folder, "control"))
     names = [name for name in run.names if name.startswith(("control", "manager"))]
     with EdgeProcesses(run, names) as processes:
         yield processes

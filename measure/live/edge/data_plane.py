@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from railyard.child import Child
+from railyard.ownership import make_folder
 from railyard.timeline import Event, read_events
 from topos.edge_plan import ROOT, EdgePlan
 from workloads.edge import leaf_actor, root_actor
@@ -103,7 +104,7 @@ class DataPlane:
         return Child(leaf_actor.MODULE, settings, fds, f"leaf server {region}", patience_s=5)
 
     def __enter__(self) -> DataPlane:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         with ExitStack() as undo:
             undo.callback(self.close)
             for child in (self._root, *self._leaves):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,30 @@ def test_an_error_names_the_whole_path(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as other:
         ownership.open_text(tmp_path / "folder", "a")
     assert other.value.filename == str(tmp_path / "folder")
+
+
+def test_an_error_about_a_name_in_a_folder_names_the_whole_path(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    with pytest.raises(FileNotFoundError) as caught, ownership.naming(path), ownership.reached(tmp_path) as folder:
+        os.unlink(".summary.json.415", dir_fd=folder)
+    assert caught.value.filename == str(path)
+
+
+def test_a_temporary_folder_below_a_link_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    with ownership.temporary_folder() as folder, ownership.open_binary(folder / "events.jsonl", "ab"):
+        assert list((tmp_path / "real").glob("railyard-*/events.jsonl"))
+    assert not list((tmp_path / "real").iterdir())
+
+
+def test_a_file_is_not_removed_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").touch()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(NotADirectoryError):
+        ownership.remove_file(tmp_path / "link" / "file")
+    ownership.remove_file(tmp_path / "real" / "other")
+    ownership.remove_file(tmp_path / "real" / "file")
+    assert not (tmp_path / "real" / "file").exists()

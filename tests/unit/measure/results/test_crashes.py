@@ -170,3 +170,27 @@ def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> 
         record.add([ResultRow()])
     record.close(KeyboardInterrupt())
     assert record.exists and Results.open(folder).manifest()["ended"] == "stopped: by a signal"
+
+
+@pytest.mark.parametrize("by", ["link", "folder"])
+def test_nothing_is_removed_from_what_was_put_in_the_place_of_the_folder(tmp_path: Path, by: str) -> None:
+    victim, out = tmp_path / "victim", tmp_path / "out"
+    kept = {victim / MANIFEST, victim / TOKEN_FILE, victim / "running" / "point0" / "data"}
+    record = Record(out, Study(), Scale(1.0))
+    record.open()
+    spool = record.point_folder(0)
+    (spool / "g0.jsonl").touch()
+    out.rename(tmp_path / "moved")
+    for file in kept:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    if by == "link":
+        out.symlink_to(victim)
+    else:
+        victim.rename(out)
+        kept = {out / file.relative_to(victim) for file in kept}
+    record.remove(spool)
+    assert not (tmp_path / "moved" / "running" / "point0").exists()
+    record.close(KeyboardInterrupt())
+    assert {path for path in kept if path.exists()} == kept
+    assert not list((tmp_path / "moved").iterdir())

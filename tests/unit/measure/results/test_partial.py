@@ -76,9 +76,18 @@ def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_co
     assert main([*words, str(tmp_path / "whole")]) == 0
     whole = Results.open(tmp_path / "whole")
     assert whole.manifest()["planned"] == len(whole.rows()) == 4
-    monkeypatch.setattr(find("allocation"), "points", lambda self: 5)
+    kind = find("allocation")
+    run = kind.run
+
+    def run_with_a_cut_log(self: Any, runner: Any) -> None:
+        runner.record.add_events([Event(0.0, "run", "cut", None, {"lines": 2})])
+        run(self, runner)
+
+    monkeypatch.setattr(kind, "points", lambda self: 5)
+    monkeypatch.setattr(kind, "run", run_with_a_cut_log)
     assert main([*words, str(tmp_path / "short")]) == 9
-    assert "PARTIAL 4 of 5 points" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "PARTIAL 4 of 5 points" in said and "2 lines of the logs were cut short and left out" in said
 
 
 @pytest.mark.parametrize(

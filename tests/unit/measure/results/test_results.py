@@ -196,3 +196,12 @@ def test_nothing_is_written_through_links_that_the_owner_of_the_folder_put_there
     with pytest.raises(NotADirectoryError):
         results.write(MANIFEST, "{}")
     assert not any(outside.iterdir())
+
+
+def test_an_error_about_the_draft_of_a_file_names_the_file(make_point: Any, tmp_path: Path) -> None:
+    results = Results.create(tmp_path / "out", _manifest(make_point()))
+    (tmp_path / "out" / f".{SUMMARY}.{os.getpid()}").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        results.write(SUMMARY, "[]")
+    assert caught.value.filename == str(tmp_path / "out" / SUMMARY)
+    results.free()

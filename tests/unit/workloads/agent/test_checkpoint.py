@@ -121,3 +121,11 @@ def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="Too many levels of symbolic links"):
         store.write(Checkpoint("a", 4, 0, np.zeros(4, dtype=np.uint32)))
     assert not target.exists()
+
+
+def test_the_folder_of_checkpoints_is_not_made_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(AgentError, match="cannot be kept"):
+        Store(tmp_path / "link" / "checkpoints", "job").make()
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -87,3 +87,8 @@ def test_a_first_record_that_was_cut_short_leaves_nothing(tmp_path: Path) -> Non
     assert read(tmp_path) == []
     write(tmp_path, Started(0))
     assert read(tmp_path) == [Started(0)]
+
+
+def test_only_the_owner_reads_the_records(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal")
+    assert (tmp_path / "journal" / "records.jsonl").stat().st_mode & 0o777 == 0o600
