@@ -20,6 +20,12 @@ def stop_on_signals() -> None:
         signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
+def ignore_stops() -> None:
+    """Ignore further signals of a run that was stopped: Python's own end would not be in order after one."""
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class _Ended(BaseException):
     """SIGTERM or SIGHUP came in a block in which ``KeyboardInterrupt`` means Ctrl-C alone."""
 

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from railyard import __version__
 from railyard.errors import ConfigError, RailyardError, from_os_error, nearest
-from railyard.signals import stop_on_signals
+from railyard.signals import ignore_stops, stop_on_signals
 from railyard.tools import safe_path
 
 STOPPED_EXIT_STATUS = 130
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return error.exit_status
     except KeyboardInterrupt:
+        ignore_stops()
         _say("stopped")
         return STOPPED_EXIT_STATUS
     except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit

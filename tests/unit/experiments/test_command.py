@@ -208,6 +208,15 @@ def test_a_terminal_that_is_gone_stops_a_command_unless_under_nohup(ignored: boo
     assert (done.returncode, done.stderr) == (status, "" if ignored else "railyard: stopped\n")
 
 
+def test_a_further_ctrl_c_does_not_disturb_the_end_of_a_stopped_command() -> None:
+    said = "import atexit, os, signal, sys; from experiments.command import main as m\n"
+    said += "def stop(rest=()):\n os.kill(os.getpid(), signal.SIGINT)\n"
+    said += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    said += "atexit.register(stop); m._command = lambda name: stop; sys.exit(m.main(['x']))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "railyard: stopped\n")
+
+
 @pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --out x", False)])
 def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
     with pytest.raises(ConfigError) as refused:
