@@ -43,7 +43,7 @@ class RestAccess:
         The token stays off the command line of curl, which every user of the machine can read.
         """
         token = f"sed 's/^/Authorization: Bearer /' {shlex.quote(str(self.file))}"
-        call = f"curl -sS -H @- http://{address}/switches"
+        call = f"curl -sS -H @- {shlex.quote(f'http://{address}/switches')}"
         return f"REST on http://{address} with the token in {self.file}:\n  {token} |\n    {call}"
 
 

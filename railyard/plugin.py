@@ -50,13 +50,14 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
     return found
 
 
-def code_failed(name: str, error: Exception, key: str) -> ConfigError:
+def code_failed(name: str, error: BaseException, key: str) -> ConfigError:
     """The error about ``name``, whose own code raised ``error``: one sentence with the line of that code."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     line = f" in line {last.tb_lineno} of {Path(last.tb_frame.f_code.co_filename).name}" if last is not None else ""
-    return ConfigError(f"{name} failed{line}: {type(error).__name__}: {' '.join(str(error).split())}", key=key)
+    said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return ConfigError(f"{name} failed{line}: {said}", key=key)
 
 
 def absolute_name(name: str) -> str:

@@ -58,7 +58,7 @@ def rehearse(name: str, plan: FabricPlan, groups: Sequence[Group]) -> None:
         raise ConfigError(error.message if isinstance(error, ConfigError) else str(error), key="policy") from None
     except RailyardError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise code_failed(name, error, "policy") from error
 
 

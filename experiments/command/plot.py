@@ -41,7 +41,6 @@ def main(arguments: Sequence[str]) -> int:
 def _plot(results: Results, options: argparse.Namespace) -> int:
     kind = find(options.experiment) if options.experiment else kind_of(results)
     recorded = read_folder(results)
-    written = redraw(results.folder, kind, recorded)
     settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))
@@ -49,6 +48,7 @@ def _plot(results: Results, options: argparse.Namespace) -> int:
         show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide, notes=recorded.notes)
     for note in recorded.notes if options.json or options.quiet else ():
         print(f"railyard: {note}", file=sys.stderr)
+    written = redraw(results.folder, kind, recorded)
     for path in () if options.json else written:
         print(path)
     if recorded.partial is not None:

@@ -32,6 +32,16 @@ class Wants(OpusPolicy):
         return current[group.nonsense]
 
 
+class Exits(OpusPolicy):
+    def start(self, groups):
+        raise SystemExit(4)
+
+
+class Lacks(OpusPolicy):
+    def start(self, groups):
+        raise NotImplementedError
+
+
 class StartsNothing(OpusPolicy):
     def start(self, groups):
         return None
@@ -90,6 +100,9 @@ def test_a_policy_whose_code_fails_is_refused_with_the_line(words: tuple[str, ..
     file.write_text(OWN)
     for name, line, error in (("Made", 7, "ValueError: no plan"), ("Starts", 12, "ZeroDivisionError: division by")):
         with pytest.raises(ConfigError, match=rf"^--policy: .*:{name} failed in line {line} of own\.py: {error}"):
+            check(*words, f"{file}:{name}")
+    for name, line, error in (("Exits", 22, "SystemExit: 4"), ("Lacks", 27, "NotImplementedError")):
+        with pytest.raises(ConfigError, match=rf"^--policy: .*:{name} failed in line {line} of own\.py: {error}$"):
             check(*words, f"{file}:{name}")
     if words == RAILS:
         with pytest.raises(ConfigError, match=r":Wants failed in line 17 of own\.py: AttributeError: "):

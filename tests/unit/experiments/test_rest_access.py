@@ -207,6 +207,7 @@ def test_the_variable_of_former_versions_is_said_to_be_without_effect(
 def test_the_line_of_a_run_is_a_command_that_works(token_file: Path) -> None:
     line = RestAccess(ADDRESS, "s3cret", token_file).line("127.0.0.1:9")
     assert line.startswith(f"REST on http://127.0.0.1:9 with the token in {token_file}:\n  sed ")
+    assert RestAccess(ADDRESS, "s3cret", token_file).line("[::1]:9").endswith("'http://[::1]:9/switches'")
     command = line.partition("\n")[2].replace("curl -sS", "cat; echo")
     found = subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
     assert found.splitlines()[0] == "Authorization: Bearer s3cret" and "s3cret" not in command

@@ -67,6 +67,18 @@ def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys
     assert "PARTIAL 0 of 4 points: the run ended by itself" in capsys.readouterr().out
 
 
+def test_the_tables_of_a_folder_on_a_full_disk_are_shown_before_the_figures_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "trace.json"))
+
+    monkeypatch.setattr("experiments.command.plot.redraw", full)
+    assert main(["plot", str(stopped(tmp_path / "a", ended="stopped: by a signal"))]) == 3
+    said = capsys.readouterr()
+    assert "PARTIAL 0 of 4 points" in said.out and "trace.json cannot be written: No space left" in said.err
+
+
 def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_counts_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
