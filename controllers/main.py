@@ -82,8 +82,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
-    from controllers.event_log import EventLog
     from controllers.northbound import channel, rest, rest_server
+    from controllers.numbered_events import NumberedEvents
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
-    events = EventLog(options.events.parent.resolve() / options.events.name)
+    events = NumberedEvents(options.events.parent.resolve() / options.events.name)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest, options.rest_fd)
     listener = channel.listen(options.channel, options.channel_owner)

@@ -15,7 +15,7 @@ from railyard.ownership import naming, open_text
 from railyard.timeline import Event
 
 
-class EventLog:
+class NumberedEvents:
     """The events file ``path``, which an earlier controller of the same run may have begun; any thread may add to it.
 
     ``ConfigError`` if it cannot be written.
