@@ -13,7 +13,7 @@ WARM_UP = 100
 """Points after which a run must use no more of the machine."""
 FLAT_SHARE = 0.05
 FEW = 2
-"""So many open files, or processes, more or less are those of a point under way: what is kept by each point is more."""
+"""So many more open files, or processes, are those of a point under way: what is kept by each point is more."""
 LEAST_POINTS = 4
 """Points of the shortest run that can be judged: two rows are after the warm-up, which is at most half of the run."""
 WATCHED = ("main", "controller", "agent launcher", "ovs-vswitchd", "fast path")
@@ -54,9 +54,9 @@ class Growth:
 
     @property
     def flat(self) -> bool:
-        """Whether the use has not changed by more than ``FLAT_SHARE``, or a number by more than ``FEW``."""
-        few = self.what in ("descriptors", "processes") and abs(self.last - self.first) <= FEW
-        return few or abs(self.share) <= FLAT_SHARE
+        """Whether the use has not grown by more than ``FLAT_SHARE``, or a number by more than ``FEW``."""
+        few = self.what in ("descriptors", "processes") and self.last - self.first <= FEW
+        return few or self.share <= FLAT_SHARE
 
 
 def growths(rows: Sequence[Row]) -> list[Growth]:
