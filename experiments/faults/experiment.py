@@ -42,8 +42,6 @@ class FaultsSettings(Settings):
         for key in ("count", "only", "parallel") if self.soak is not None else ():
             if key in given:
                 raise ConfigError("is for faults, and a soak makes none; leave one of the two out", key=key)
-        if "only" in given and not self.only:
-            raise ConfigError("names no fault; name one or leave it out", key="only")
         if self.only and "count" in given:
             raise ConfigError(
                 "is not used where faults are named by their numbers; leave one of the two out", key="count"

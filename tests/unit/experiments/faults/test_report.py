@@ -116,7 +116,6 @@ def test_the_most_of_some_points_is_compared_since_shared_memory_is_low_for_one(
         (["--soak", "0"], "--soak: must be at least 4, not '0'"),
         (["--soak", "3"], "--soak: must be at least 4, not '3'"),
         (["--soak", "4", "--only", "1"], "--only: is for faults, and a soak makes none; leave one of the two out"),
-        (["--only", ""], "--only: names no fault; name one or leave it out"),
         (
             ["--only", "1", "--count", "9"],
             "--count: is not used where faults are named by their numbers; leave one of the two out",
