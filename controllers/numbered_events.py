@@ -12,6 +12,7 @@ from pathlib import Path
 
 from railyard.errors import ConfigError, from_os_error
 from railyard.ownership import naming, open_text
+from railyard.reading import line_count
 from railyard.timeline import Event
 
 
@@ -28,7 +29,7 @@ class NumberedEvents:
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}", key="events") from error
         self._writing = threading.Lock()
-        self._numbers = itertools.count(_lines(path))
+        self._numbers = itertools.count(line_count(path))
 
     def add(self, event: Event) -> None:
         """Append an event with the next number ``n``: a number that is missing shows that an event was lost.
@@ -44,11 +45,3 @@ class NumberedEvents:
             with suppress(OSError):
                 print(f"controller: {fault}", file=sys.stderr, flush=True)
             os._exit(fault.exit_status)
-
-
-def _lines(path: Path) -> int:
-    """Number of lines in a file; 0 for a terminal or a pipe."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        return sum(1 for _ in file)

@@ -37,13 +37,22 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
     return bytes(data)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path, suffix: str = "") -> Iterator[Path]:
     """The files in a folder and in its subfolders, some of which may be removed meanwhile; none if there is no folder.
 
-    ``Path.rglob`` raises an error when a subfolder is removed while it looks.
+    Only those whose names end with ``suffix``. ``Path.rglob`` raises an error when a subfolder is removed while it
+    looks.
     """
     for parent, _, names in os.walk(folder):
-        yield from (Path(parent, name) for name in names)
+        yield from (Path(parent, name) for name in names if name.endswith(suffix))
+
+
+def line_count(path: Path) -> int:
+    """Number of lines in a file, which another process may have begun; 0 for a terminal or a pipe."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 def read_text(path: Path, most: int, what: str) -> str:

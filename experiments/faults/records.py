@@ -31,8 +31,8 @@ class Records:
     def of(out: Path) -> Records:
         """The complete records in a folder now; events are read before the file into which they are merged."""
         lines: list[bytes] = []
-        of_points = (path for path in files_below(out / RUNNING) if path.parent != out / RUNNING)
-        for path in [*(path for path in of_points if path.suffix == ".jsonl"), out / EVENTS]:
+        of_points = (path for path in files_below(out / RUNNING, ".jsonl") if path.parent != out / RUNNING)
+        for path in [*of_points, out / EVENTS]:
             lines += [line for line in read(path).splitlines(keepends=True) if line.endswith(b"\n")]
         try:
             rows = json.loads(read(out / SUMMARY) or "[]")

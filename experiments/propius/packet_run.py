@@ -115,7 +115,7 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
     In order of time, with an event ``run lost`` where numbers are missing.
     """
     noted: list[Event] = []
-    for path in sorted(path for path in files_below(folder) if path.suffix == ".jsonl"):
+    for path in sorted(files_below(folder, ".jsonl")):
         with path.open(encoding="utf-8", errors="replace") as lines:
             noted += with_gaps(events_in(lines))
     return sorted([*noted, *counters.events], key=lambda event: event.t)

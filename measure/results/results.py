@@ -180,10 +180,7 @@ class Results:
 
         An event ``run cut`` tells of lines that were cut short (``railyard.timeline.events_in``).
         """
-        files = [
-            self.folder / EVENTS,
-            *sorted(path for path in files_below(self.folder / RUNNING) if path.suffix == ".jsonl"),
-        ]
+        files = [self.folder / EVENTS, *sorted(files_below(self.folder / RUNNING, ".jsonl"))]
         return sorted(events_in(_once(files)), key=lambda event: event.t)
 
     def rows(self) -> list[Row]:

@@ -15,6 +15,7 @@ from typing import Any
 from railyard.child import read_settings
 from railyard.errors import MachineError, RailyardError
 from railyard.ownership import open_text
+from railyard.reading import line_count
 from railyard.timeline import Event
 from workloads.edge.endpoint import PATIENCE_S, Address, Client
 from workloads.edge.wire import EdgeError
@@ -34,7 +35,7 @@ class EventFile:
 
     def __init__(self, path: str | Path) -> None:
         self._file = open_text(path, "a", buffering=1)
-        self._numbers = itertools.count(_lines(path))
+        self._numbers = itertools.count(line_count(Path(path)))
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
@@ -52,12 +53,6 @@ class EventFile:
         """Close the file."""
         with suppress(OSError):  # a line that could not be written, as ``note`` has said
             self._file.close()
-
-
-def _lines(path: str | Path) -> int:
-    """Number of lines in a file, which an earlier incarnation of the process may have written."""
-    with open(path, "rb") as file:
-        return sum(1 for _ in file)
 
 
 class Orders:
