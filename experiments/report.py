@@ -16,10 +16,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from measure.metrics.checks import NOT_FAITHFUL
+from measure.published import calibrations
 from measure.results.manifest import scale_of
 from measure.results.partial import cut_lines
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+from railyard.scale import Scale, scale_in_words
 from railyard.timeline import Event
 
 if TYPE_CHECKING:
@@ -116,7 +118,8 @@ class Report:
 
     ``tables`` makes the tables from all rows, measured or predicted; ``findings`` sentences from measured rows and the
     experiment's settings as in the manifest; ``point`` names the point of a row in the verdict; ``figures`` draws.
-    ``text`` replaces the tables by lines of text, for other programs.
+    ``text`` replaces the tables by lines of text, for other programs. ``calibrated`` gives the keys of the calibrations
+    to numbers from elsewhere (``measure.published``) that hold for these rows and settings; None if nobody said.
     """
 
     tables: Callable[[Sequence[Row]], Iterable[Table]]
@@ -124,6 +127,12 @@ class Report:
     findings: Callable[[Sequence[Row], Mapping[str, Any]], Iterable[Cell]] = lambda rows, settings: ()
     figures: Callable[[Recorded], Iterable[Drawn]] = field(default=lambda recorded: ())
     text: Callable[[Sequence[Row], Mapping[str, Any]], Iterable[str]] | None = None
+    calibrated: Callable[[Sequence[Row], Mapping[str, Any]], Iterable[str]] | None = None
+
+
+def to_nothing(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterable[str]:
+    """The calibrations of an experiment of which no parameter is set to a number from elsewhere."""
+    return ()
 
 
 # ---- on the terminal -----------------------------------------------------------------------------------------------
@@ -147,7 +156,10 @@ def show(
     console: Console | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the tables of ``rows``, the findings, the verdict and ``notes``; for predictions the tables only."""
+    """Print the tables of ``rows``, the findings, what was calibrated and scaled, the verdict and ``notes``.
+
+    Of predictions only the tables are printed, and what was calibrated and scaled.
+    """
     console = console or console_for_tables(wide=wide)
     missing = [Text(note, "bold red") for note in notes]
     if not rows:
@@ -165,12 +177,29 @@ def show(
             console.print(as_rich(table, console.width))
             if not packets:
                 console.print()
+    inputs = [*calibration_lines(report, rows, settings), *scale_lines(rows)]
     if predicted:
         rows = [row for row in rows if row.get("computed")]
     measured = judged(rows)
     verdict = verdict_lines(measured, report.point) if packets and measured else ()
-    for finding in (*(report.findings(rows, settings) if rows else ()), *verdict, *missing):
+    for finding in (*(report.findings(rows, settings) if rows else ()), *inputs, *verdict, *missing):
         console.print(finding, highlight=False, markup=False)
+
+
+def calibration_lines(report: Report, rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
+    """What was calibrated to numbers from elsewhere, a line for each parameter."""
+    if report.calibrated is None:
+        return ["Calibrated to: not said by this experiment."]
+    found = calibrations(*report.calibrated(rows, settings))
+    return [f"Calibrated: {each}." for each in found] or ["Calibrated to numbers from elsewhere: nothing."]
+
+
+def scale_lines(rows: Sequence[Row]) -> list[str]:
+    """By what rates and times were scaled; nothing for rows without packets."""
+    sent = [row for row in judged(rows) if "rate_scale" in row]
+    scales = dict.fromkeys(Scale(row["rate_scale"], row["time_scale"]) for row in sent)
+    words = [scale_in_words(each) if each != Scale(1.0, 1.0) else "nothing" for each in scales]
+    return [f"Scaled by: {each}; all numbers are those of the real system." for each in words]
 
 
 def as_rich(table: Table, width: int = WIDTH) -> RichTable:

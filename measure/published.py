@@ -82,6 +82,10 @@ class Published:
         """The label in two lines, for the head of a column."""
         return self.label.replace(", ", ",\n").replace(" by us", "\nby us")
 
+    def brief(self) -> str:
+        """The values with the unit; where there are several, what they depend on."""
+        return f"by {self.by}" if self.by else f"{self.shown()} {self.unit}"
+
     def shown(self) -> str:
         """The values in words, without the unit."""
         if set(self.values) == {"least", "most"}:
@@ -104,8 +108,8 @@ class Calibration:
     def __str__(self) -> str:
         """The calibration as a phrase: the parameter, to whose numbers it was set, and how."""
         targets = (published(key) for key in self.to)
-        aims = "; ".join(f"{each.quantity} ({each.source.system}: {each.label})" for each in targets)
-        return f"{self.parameter} ({self.value:g} {self.unit}) to {aims}: {self.how}"
+        aims = "; ".join(f"{each.quantity}, {each.brief()} ({each.source.system}: {each.label})" for each in targets)
+        return f"{self.parameter} = {self.value:g} {self.unit} to {aims}: {self.how}"
 
 
 def _plain(value: float) -> str:

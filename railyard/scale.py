@@ -60,6 +60,14 @@ class Scale:
         return real_gbps * 1000 * self.rate
 
 
+def scale_in_words(scale: Scale) -> str:
+    """Both numbers of a scale as text: ``link rate 1/4000, time x1``."""
+    inverse = 1 / scale.rate
+    whole = abs(inverse - round(inverse)) < 1e-6 * inverse
+    rate = f"1/{inverse:.0f}" if whole else f"1/{inverse:.4g}"
+    return f"link rate {rate}, time x{scale.time:g}"
+
+
 def goodput_share(mtu_bytes: int = MTU_BYTES) -> float:
     """TCP payload per byte that the token bucket of a link counts (full packets, no retransmission)."""
     return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES)

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
-from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent
+from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent, to_nothing
 from experiments.runner import Runner
 from experiments.settings import Iterations, Option, PacketSettings, PortGbps, UnscaledSection
 from measure.figures.style import BLUE, new_figure, style_axes
@@ -118,6 +118,7 @@ class Incast(Experiment[IncastSettings]):
         return Report(
             tables=lambda rows: [Table("incast", COLUMNS, rows)],
             point=lambda row: f"{row['senders']} senders",
+            calibrated=to_nothing,
             findings=lambda rows, settings: [f"The slowest step took {max(r['time_s'] for r in rows):.3f} s."],
             figures=lambda recorded: [Drawn("incast", figure(recorded), recorded.rows)],
         )

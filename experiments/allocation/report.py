@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.allocation.row import SYSTEMS
-from experiments.report import Column, Drawn, Recorded, Report, Table
+from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.results.row import Row
 
 
@@ -116,4 +116,4 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
         yield Drawn(name, figure, recorded.rows, note)
 
 
-REPORT = Report(tables=_tables, figures=_figures)
+REPORT = Report(tables=_tables, figures=_figures, calibrated=to_nothing)

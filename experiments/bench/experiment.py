@@ -127,7 +127,7 @@ class Bench(Experiment[BenchSettings]):
     @classmethod
     def report(cls) -> Report:
         """A table of the measurements."""
-        return Report(tables=_tables, findings=_findings)
+        return Report(tables=_tables, findings=_findings, calibrated=_calibrated)
 
 
 _COLUMNS = (
@@ -158,6 +158,16 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     if runs:
         yield Table("runs of run.sh --quick", _RUN_COLUMNS, runs)
     yield Table("benchmarks", _COLUMNS, [row for row in rows if row.get("run") is None])
+
+
+_CALIBRATED = {"llama_": "llama-forward", "pp_only_": "deepseek-forward"}
+"""First words of measurements of workloads whose compute time is fitted, and the calibration."""
+
+
+def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    for words, key in _CALIBRATED.items():
+        if any(row["name"].startswith(words) for row in rows):
+            yield key
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from experiments.calibrate.machine import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
 from experiments.experiment import Experiment
-from experiments.report import Report
+from experiments.report import Report, to_nothing
 from experiments.runner import Runner
 from experiments.settings import Option, Settings
 from measure.live.calibration import (
@@ -110,7 +110,7 @@ class Calibrate(Experiment[CalibrateSettings]):
     @classmethod
     def report(cls) -> Report:
         """A table of what the machine carries, with an example scale."""
-        return Report(tables=lambda rows: (), findings=_findings)
+        return Report(tables=lambda rows: (), findings=_findings, calibrated=to_nothing)
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
-from experiments.report import FAITHFUL, Column, Report, Table
+from experiments.report import FAITHFUL, Column, Report, Table, to_nothing
 from experiments.settings import PacketSettings, UnscaledSection
 from experiments.trials.trial import Trial, TrialFabric
 from measure.live.packets import Tap
@@ -85,7 +85,9 @@ class ProbedLink(Experiment[ProbedLinkSettings]):
         """One table of one row."""
         columns = (Column("steps", "steps", "d"), Column("probes", "probes", "d"),
                    Column("arrived", "probes_arrived", "d"), FAITHFUL)  # fmt: skip
-        return Report(tables=lambda rows: [Table(_TITLE, columns, rows)], point=lambda row: _TITLE)
+        return Report(
+            tables=lambda rows: [Table(_TITLE, columns, rows)], point=lambda row: _TITLE, calibrated=to_nothing
+        )
 
 
 def _with_probes(verdict: Verdict, sent: int, arrived: int) -> Verdict:

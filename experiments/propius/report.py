@@ -10,6 +10,7 @@ from rich.text import Text
 from experiments.propius.row import real_mb
 from experiments.propius.seeds import merged, ratios
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
+from measure.model.edge.authors import ONLINE_SHARE
 from measure.results.row import Row
 
 _LAYERS = {"packets": "on packets", "virtual": "the authors' sizes, virtual time"}
@@ -221,4 +222,12 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     yield from propius_figures(recorded.rows)
 
 
-REPORT = Report(tables=_tables, point=_point, findings=_findings, figures=_figures)
+def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    yield "propius-population"
+    if any(row["layer"] == "virtual" for row in rows):
+        yield "propius-speed-by-rank"
+        if settings["virtual_online"] == ONLINE_SHARE:
+            yield "propius-online"
+
+
+REPORT = Report(tables=_tables, point=_point, findings=_findings, figures=_figures, calibrated=_calibrated)

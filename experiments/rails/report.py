@@ -42,12 +42,13 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield Table(f"{rows[0]['workload']}, seed {rows[0]['seed']}", _columns(rows), rows)
 
 
-def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
-    from measure.figures.style import scale_in_words
-    from railyard.scale import Scale
+_CALIBRATED = {"llama3-8b-16": "llama-forward", "pp-only": "deepseek-forward"}
+"""Workloads whose compute time is fitted, and the calibration (``measure.published``)."""
 
-    scale = Scale(rows[0]["rate_scale"], rows[0]["time_scale"])
-    yield f"Scale: {scale_in_words(scale)}; all numbers are those of the real system."
+
+def calibrated(rows: Sequence[Row], settings: Any) -> Iterator[str]:
+    """The calibrations of the workloads of ``rows``."""
+    yield from (_CALIBRATED[name] for name in dict.fromkeys(row["workload"] for row in rows) if name in _CALIBRATED)
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
@@ -68,7 +69,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 REPORT = Report(
     tables=_tables,
     point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms",
-    findings=_findings,
+    calibrated=calibrated,
     figures=_figures,
 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table
@@ -63,9 +64,17 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     yield Drawn("server-fabric", shapes(shown), shown)
 
 
+def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    if set(settings["studies"]) != {"iperf3"}:
+        yield "epoch-compute"
+    if "recovery" in settings["studies"]:
+        yield "rack-stages"
+
+
 REPORT = Report(
     tables=_tables,
     point=lambda row: f"{row['measure']}, {row['shape']}, {row['fabric']}" if row.get("measure") else point_name(row),
     findings=lambda rows, settings: recovery_findings(rows),
     figures=_figures,
+    calibrated=_calibrated,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.report import Drawn, Recorded, Report
+from experiments.report import Drawn, Recorded, Report, to_nothing
 from experiments.settings import validated
 from experiments.straggler.findings import findings
 from experiments.straggler.law import StragglerLaw
@@ -36,4 +36,4 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
         yield Drawn(name, figure, recorded.rows)
 
 
-REPORT = Report(tables=trial_tables, point=trial_point, findings=_findings, figures=_figures)
+REPORT = Report(tables=trial_tables, point=trial_point, findings=_findings, figures=_figures, calibrated=to_nothing)

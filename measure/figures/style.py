@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from measure.metrics.checks import NOT_FAITHFUL
-from railyard.scale import Scale
+from railyard.scale import Scale, scale_in_words
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -112,14 +112,6 @@ def render(figure: Figure, form: str = "png") -> bytes:
     with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
         figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
     return out.getvalue()
-
-
-def scale_in_words(scale: Scale) -> str:
-    """Both numbers of a scale as text: ``link rate 1/4000, time x1``."""
-    inverse = 1 / scale.rate
-    whole = abs(inverse - round(inverse)) < 1e-6 * inverse
-    rate = f"1/{inverse:.0f}" if whole else f"1/{inverse:.4g}"
-    return f"link rate {rate}, time x{scale.time:g}"
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:

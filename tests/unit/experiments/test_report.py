@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
@@ -11,8 +11,21 @@ from checkout import ROOT
 from rich.console import Console
 
 from experiments.registry import ENTRIES, find
-from experiments.report import FAITHFUL, Column, Report, Table, as_rich, exit_status, show, verdict_lines
+from experiments.report import (
+    FAITHFUL,
+    Column,
+    Report,
+    Table,
+    as_rich,
+    calibration_lines,
+    exit_status,
+    scale_lines,
+    show,
+    to_nothing,
+    verdict_lines,
+)
 from experiments.schema import markdown
+from experiments.settings import validated
 from measure.results.row import MeasuredRow, columns, described
 
 
@@ -51,7 +64,12 @@ def test_wide_and_empty_columns_are_left_out_where_there_is_no_room() -> None:
     text = printed([row])
     assert "xxx" not in text
     assert "none" not in text
-    assert text.splitlines()[-2:] == ["1 rows of seed 3", "Faithful: every point keeps every limit."]
+    assert text.splitlines()[-4:] == [
+        "1 rows of seed 3",
+        "Calibrated to: not said by this experiment.",
+        "Scaled by: nothing; all numbers are those of the real system.",
+        "Faithful: every point keeps every limit.",
+    ]
     assert "x" * 70 in printed([row], width=200)
 
 
@@ -60,6 +78,47 @@ def test_a_prediction_is_marked_and_has_no_verdict() -> None:
     assert text.startswith("a title (MODEL ONLY, nothing was measured)")
     assert "aithful" not in text
     assert "rows of seed" not in text
+
+
+def test_a_summary_says_what_was_calibrated_to_what_and_by_what_it_was_scaled() -> None:
+    fitted = replace(REPORT, calibrated=lambda rows, settings: ["llama-forward"])
+    (line,) = calibration_lines(fitted, [], {})
+    assert line.startswith("Calibrated: forward time of a layer of llama3-8b-16 = 0.0426 s to step of Llama-3 8B")
+    assert "10.178 s (Opus: authors' files, measured)" in line
+    assert calibration_lines(replace(REPORT, calibrated=to_nothing), [], {}) == [
+        "Calibrated to numbers from elsewhere: nothing."
+    ]
+    scaled = [Row(rate_scale=1 / 800).to_json(), Row(rate_scale=1 / 800).to_json(), Row(computed=True).to_json()]
+    assert scale_lines(scaled) == ["Scaled by: link rate 1/800, time x1; all numbers are those of the real system."]
+    assert "Calibrated" in printed([Row(step_s=1.5)]), "a prediction rests on the same parameters"
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
+def test_every_experiment_says_what_was_calibrated(name: str) -> None:
+    assert find(name).report().calibrated is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "changes", "keys"),
+    [
+        ("rails", [{"workload": "llama3-8b-16"}, {"workload": "llama3-8b-16"}], {}, ["llama-forward"]),
+        ("rails", [{"workload": "smoke"}], {}, []),
+        ("failover", [], {}, ["rack-compute", "rack-migration"]),
+        ("failover", [], {"stages": "paper", "fabrics": "photonic"}, ["rack-compute", "rack-stages"]),
+        ("failover", [], {"job": {"compute_s": 1.5}, "fabrics": "e1"}, []),
+        ("server-fabric", [], {}, ["epoch-compute", "rack-stages"]),
+        ("server-fabric", [], {"studies": ["iperf3"]}, []),
+        ("propius", [{"layer": "packets"}], {}, ["propius-population"]),
+        ("propius", [{"layer": "virtual"}], {}, ["propius-population", "propius-speed-by-rank", "propius-online"]),
+        ("bench", [{"name": "llama_on_demand_slope"}], {}, ["llama-forward"]),
+    ],
+)
+def test_the_calibrations_are_those_of_the_settings(
+    name: str, rows: list[dict[str, Any]], changes: dict[str, Any], keys: list[str]
+) -> None:
+    settings = validated(find(name).Settings, changes).model_dump(mode="json")
+    calibrated = find(name).report().calibrated
+    assert calibrated is not None and list(calibrated(rows, settings)) == keys
 
 
 def test_a_failed_check_is_named_once_with_its_first_point() -> None:

@@ -21,7 +21,7 @@ from experiments.report import exit_status
 from experiments.runner import Measured
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput
-from measure.figures.style import png, scale_in_words, time_unit
+from measure.figures.style import png, time_unit
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.model.prediction import Prediction
@@ -30,7 +30,7 @@ from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
-from railyard.scale import Scale
+from railyard.scale import Scale, scale_in_words
 
 REQUIRED = [
     "experiment",
