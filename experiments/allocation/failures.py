@@ -24,13 +24,14 @@ from controllers.circuits.fibres import FibrePlant, Route
 from experiments.allocation.cluster import fill
 from experiments.allocation.row import AllocationRow
 from experiments.allocation.settings import AllocationSettings, read_mix
+from measure.published import published
 from railyard.errors import CircuitError
 from topos.plan import RackPlan
 from topos.torus import Torus
 
 SYSTEMS = ("migration", "block", "kubernetes", "morphlux", "ideal")
-PAPER_RATIO = {"migration": 10.0, "kubernetes": 3.0, "morphlux": 1.0, "ideal": 1.0}
-"""Approximate over-provisioning relative to MORPHLUX (arXiv 2508.03674)."""
+OVERPROVISION = published("morphlux-overprovision")
+"""Approximate ratios to MORPHLUX; its TPU baseline loses the slice, as ``block`` here."""
 
 
 class Splicer:
@@ -93,7 +94,7 @@ def overprovision_rows(experiment: AllocationSettings) -> Iterator[AllocationRow
                 racks=len(lost[system]),
                 chips_mean=fmean(lost[system]),
                 ratio_to_morphlux=fmean(lost[system]) / base,
-                paper_ratio=PAPER_RATIO.get(system),
+                paper_ratio=OVERPROVISION.values.get(system),
                 spliced_share=spliced / died if system == "morphlux" else None,
             )
 

@@ -7,21 +7,31 @@ study.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
+from experiments.allocation.failures import OVERPROVISION
 from experiments.allocation.row import SYSTEMS
+from experiments.allocation.studies import FAILED, FAILED_AT, INDEX, INDEX_FREED, published_failed
 from measure.figures import panels, style
 from measure.figures.curves import Look, Rows, curves, series_of
-from measure.results.row import Row
 
 _COLOUR_OF = {"contiguous": style.VERMILION, "morphlux": style.BLUE}
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 _COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.SKY, style.BLACK)
 _RULES = {"ring": (style.BLUE, "closed rings"), "link": (style.ORANGE, "all links")}
+_OPEN: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 8,
+    "markerfacecolor": "white",
+    "linestyle": "",
+    "color": style.TEXT,
+}
+"""Look of a published value."""
 _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FAILURES = {
     "migration": Look("TPU migration: whole rack", style.VERMILION, "s"),
@@ -58,8 +68,8 @@ def fragmentation(rows: Rows) -> Figure:
         label += f" (median {row['index_median']:.2f}, most {row['index_max']:.2f})"
         dashes = _DASHES[shares.index(row["freed"]) % len(_DASHES)]
         panels.cumulative(axes, row["per_rack"], 1.0, color=_COLOUR_OF[row["system"]], linestyle=dashes, label=label)
-    paper = max(row["paper_index_max"] for row in rows)
-    panels.mark_vertical(axes, paper, f"paper: up to {paper:g}", "center")
+    index = INDEX.values["contiguous"]
+    panels.mark_vertical(axes, index, f"{INDEX.label}, {INDEX_FREED:.0%} freed: up to {index:g}", "center")
     axes.set_xlim(-0.02, 1.0)
     title = f"Fragmentation of {len(rows[0]['per_rack'])} racks, mix “{rows[0]['mix']}”"
     _dress(axes, title, "index I = 1 − S/T (S largest slice, T free chips)")
@@ -79,17 +89,17 @@ def failed_requests(rows: Rows) -> Figure:
             share = row["failed_share"]
             axes.bar(x, share, 0.36, color=_COLOUR_OF[row["system"]])
             axes.text(x, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=style.TEXT)
+            given = published_failed(row["system"], mix, freed, row["chips"])
+            if given is not None:
+                axes.plot(x, given, **_OPEN)
         names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']} requests")
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Requests for {rows[0]['chips']} chips in racks with as many free"
     style.style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
-    paper = max(row["paper_failed_share"] for row in rows)
-    axes.axhline(paper, color=style.TEXT, linewidth=0.9, linestyle=style.DASHED, zorder=0)
     bars = [Patch(color=colour, label=SYSTEMS[system]) for system, colour in _COLOUR_OF.items()]
-    words = f"paper, contiguous only: about {paper:.0%} (MORPHLUX: none)"
-    style.legend(figure, [*bars, style.entry(words, linewidth=0.9, linestyle=style.DASHED)])
+    style.legend(figure, [*bars, style.entry(f"{FAILED.label}, its mix {FAILED_AT[0]}", **_OPEN)])
     return figure
 
 
@@ -107,7 +117,6 @@ def bandwidth(rows: Rows) -> Figure:
     for row, colour in zip(rings, _COLOURS, strict=False):
         panels.cumulative(right, row["per_rack"], 1.0, color=colour, label=row["mix"])
     for axes, title in ((left, f"Mix “{first['mix']}”, {first['racks']} full racks"), (right, "By mix, closed rings")):
-        _paper_gain(axes, first)
         axes.set_xlim(-0.02, 0.75)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         _dress(axes, title, "gain (of a chip's egress, mean over a rack)")
@@ -116,37 +125,28 @@ def bandwidth(rows: Rows) -> Figure:
     return figure
 
 
-def _paper_gain(axes: Axes, row: Row) -> None:
-    """Mark the paper's largest and median gain."""
-    half, most = row["paper_gain_median"], row["paper_gain_max"]
-    panels.mark_vertical(axes, most, f"paper: at most {most:.0%}", "center")
-    axes.plot(half, 0.5, "o", markersize=9, markerfacecolor="none", color=style.TEXT, zorder=5)
-    text = f"paper: half of the\nracks above {half:.0%}"
-    style.note(axes, text, (half, 0.5), (-8, -10), ha="right", va="top", bbox=style.ON_WHITE)
-
-
 def overprovision(rows: Rows) -> Figure:
-    """Figure of chips out of use against failures per rack; open markers are the paper's ratios x our MORPHLUX."""
+    """Figure of chips out of use against failures per rack; open markers are published ratios x our MORPHLUX."""
     figure = style.new_figure(8.5, 4.8)
     axes = figure.add_subplot()
     base = {row["failures"]: row["chips_mean"] for row in rows if row["system"] == "morphlux"}
     series = series_of(rows, lambda row: row["system"], _FAILURES)
     ours = curves(series, "failures", "chips_mean")
-    papers = curves(series, "failures", lambda row: row["paper_ratio"] and base[row["failures"]] * row["paper_ratio"])
     handles = []
     for system, (look, here) in series.items():
         shape = {"color": look.colour, "marker": look.marker}
         panels.line(axes, ours[system].measured, markersize=6, linestyle=look.dashes, **shape)
         ratios = _range([row["ratio_to_morphlux"] for row in here])
         handles.append(style.entry(f"{look.name} ({ratios})", markersize=6, linestyle=look.dashes, **shape))
-        if papers[system].measured and system not in ("morphlux", "ideal"):
-            panels.line(axes, papers[system].measured, markersize=10, markerfacecolor="none", linestyle="", **shape)
+        if system in OVERPROVISION.values and system != "ideal":
+            given = [(failures, chips * OVERPROVISION.values[system]) for failures, chips in base.items()]
+            panels.line(axes, given, markersize=10, markerfacecolor="none", linestyle="", **shape)
     axes.set_yscale("log")
     panels.name_ticks(axes.yaxis, [tick for tick in _CHIPS if tick <= 1.5 * max(row["chips_mean"] for row in rows)])
     panels.name_ticks(axes.xaxis, base)
     title = "Chips out of use after failures"
     style.style_axes(axes, title, "failed chips in a rack", "chips out of use (mean over racks)", grid="both")
-    words = "open: paper's ratio (about 10 and 3) × our MORPHLUX"
+    words = f"open: ratio ({OVERPROVISION.label}; about) × our MORPHLUX"
     handles.append(style.entry(words, marker="o", markerfacecolor="none", markersize=8, linestyle=""))
     style.legend(figure, handles, 2)
     return figure

@@ -14,7 +14,9 @@ SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):
-    """One result of one study; fields of other studies are empty. Columns ``paper_..`` are those of MORPHLUX."""
+    """One result of one study; fields of other studies are empty. Columns ``paper_..`` are those of
+    MORPHLUX (kinds: docs/published.md).
+    """
 
     study: Annotated[str, "study of the row"] = ""
     seed: Annotated[int, "seed of all draws"] = 1
@@ -26,7 +28,7 @@ class AllocationRow(ResultRow):
     index_median: Annotated[float | None, "fragmentation index of the racks, median"] = None
     index_mean: Annotated[float | None, "the same, mean"] = None
     index_max: Annotated[float | None, "the same, largest"] = None
-    paper_index_max: Annotated[float | None, "largest index of the paper"] = None
+    paper_index_max: Annotated[float | None, "largest index of the paper, simulated, 20 % freed"] = None
     chips: Annotated[int | None, "size of a requested slice, in chips"] = None
     racks_with_room: Annotated[int | None, "racks with enough free chips for a request"] = None
     requests: Annotated[int | None, "requests"] = None
@@ -35,7 +37,7 @@ class AllocationRow(ResultRow):
     failed_for_time: Annotated[int | None, "requests whose search reached its time limit"] = None
     fragmented: Annotated[int | None, "requests met from fragments"] = None
     thin: Annotated[int | None, "of these, those with fewer circuits than fibres"] = None
-    paper_failed_share: Annotated[float | None, "share of failed requests of the paper"] = None
+    paper_failed_share: Annotated[float | None, "share of failed requests of the paper, simulated, for its mix"] = None
     contiguous_index_max: Annotated[float | None, "largest index before the requests, contiguous slices"] = None
     rule: Annotated[str | None, "when a slice can use a dimension: ring or link"] = None
     fibres_counted: Annotated[bool | None, "whether fibres between servers limit the steering"] = None
@@ -43,12 +45,10 @@ class AllocationRow(ResultRow):
     gain_median: Annotated[float | None, "share of egress that steering regains, median of racks"] = None
     gain_max: Annotated[float | None, "the same, largest"] = None
     above_30_percent: Annotated[float | None, "share of the racks that regain more than 30 %"] = None
-    paper_gain_median: Annotated[float | None, "gain that half of the paper's racks exceed"] = None
-    paper_gain_max: Annotated[float | None, "largest gain of the paper"] = None
     failures: Annotated[int | None, "dead chips in a rack"] = None
     chips_mean: Annotated[float | None, "chips out of use, mean of racks"] = None
     ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
-    paper_ratio: Annotated[float | None, "approximate ratio of the paper"] = None
+    paper_ratio: Annotated[float | None, "approximate ratio of the paper, simulated"] = None
     spliced_share: Annotated[float | None, "share of dead chips that a spare replaced"] = None
     groups: Annotated[int | None, "groups that fail independently"] = None
     of: Annotated[str | None, "what a group is: chips or servers"] = None
@@ -60,10 +60,10 @@ class AllocationRow(ResultRow):
     spares_most: Annotated[int | None, "the same, most"] = None
     reserve_chips: Annotated[int | None, "chips in reserve"] = None
     rack_to_reserve: Annotated[float | None, "chips of a rack over chips in reserve"] = None
-    paper_spares: Annotated[int | None, "spares of the paper"] = None
+    derived_spares: Annotated[int | None, "spares that we derived from the paper's rule"] = None
     outcome: Annotated[str | None, "outcome of a request: fragmented or refused"] = None
     count: Annotated[int | None, "number of requests with this outcome"] = None
     median_s: Annotated[float | None, "wall-clock time of a request, median"] = None
     worst_s: Annotated[float | None, "the same, longest"] = None
-    paper_s: Annotated[float | None, "upper bound of the paper's solver"] = None
+    paper_s: Annotated[float | None, "upper bound of the paper's solver, measured"] = None
     per_rack: Annotated[Sequence[float], "index or gain of every rack"] = ()

@@ -29,10 +29,11 @@ MIXES: dict[str, dict[int, float]] = {
     "half-rack": {size: 32 / size for size in (4, 8, 16, 32)},
     "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), 1.0),
 }
-"""Mixes of slices: sizes in chips and their weights; the paper does not give its mix. In ``servers``, the default,
-tenants rent whole servers, less than half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the
-same share of the chips. ``small`` includes single chips, ``small-even`` has the same number of requests of each size;
-``half-rack`` and ``rack-even`` include the size of the later request (32)."""
+"""Mixes of slices: sizes in chips and their weights. In ``servers``, the default, tenants rent whole servers, less than
+half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the same share of the chips. ``half-rack``
+is the mix of the authors (``morphlux-mix`` of measure/published.yaml), the same with slices of 32 chips. ``small``
+includes single chips, ``small-even`` has the same number of requests of each size, ``rack-even`` slices of up to a
+whole rack."""
 
 
 def read_extents(value: Any) -> Any:

@@ -13,20 +13,22 @@ from controllers.policies.spares import draw_probabilities, spares_needed
 from experiments.allocation.cluster import Cluster, filled, freed
 from experiments.allocation.egress import UsableRule, static_share, steered_shares
 from experiments.allocation.failures import overprovision_rows
-from experiments.allocation.row import AllocationRow
+from experiments.allocation.row import SYSTEMS, AllocationRow
 from experiments.allocation.settings import MIXES, STUDIES, AllocationSettings
+from measure.published import published
 from topos.slices import Slice
 
-PAPER_INDEX_MAX = 0.7
-PAPER_INDEX_MORPHLUX = 0.0
-PAPER_FAILED = 0.75
-PAPER_FAILED_MORPHLUX = 0.0
-PAPER_GAIN_MEDIAN = 0.3
-"""Gain that half of all racks exceed, as a share of a chip's egress."""
-PAPER_GAIN_MAX = 0.6
-PAPER_SOLVER_S = 0.6
-PAPER_SPARES = {(64, 0.01): 2, (64, 0.03): 4, (64, 0.05): 6, (16, 0.01): 2, (16, 0.03): 2, (16, 0.05): 3}
-"""K by number of groups and upper end of p_fail. All numbers: MORPHLUX, arXiv 2508.03674."""
+INDEX, FAILED = published("morphlux-index"), published("morphlux-failed")
+INDEX_FREED = 0.2
+"""Share of freed chips of the published index."""
+FAILED_AT = ("half-rack", 0.3, 32)
+"""Mix, share of freed chips and size of a request of the published share of failed requests."""
+GAIN_HALF = published("morphlux-gain-half")
+"""The gain that half of the racks exceed, in training throughput; another quantity than the egress of a chip."""
+SOLVER = published("morphlux-solver")
+SPARES = {64: published("spares-of-chips"), 16: published("spares-of-servers")}
+"""Spares K by number of groups."""
+SPARES_SLO = 0.95
 FAILURE_RANGES = ((0.0, 0.01), (0.01, 0.03), (0.03, 0.05))
 SPARE_DRAWS = 201
 
@@ -65,7 +67,7 @@ class Studies:
         """Fragmentation index of every rack, with contiguous slices only and with the photonic fabric."""
         for share in self.experiment.freed:
             racks = [rack for cluster in self.left(self.experiment.mix, share) for rack in cluster]
-            for system, paper in (("contiguous", PAPER_INDEX_MAX), ("morphlux", PAPER_INDEX_MORPHLUX)):
+            for system in SYSTEMS:
                 index = [rack.copy(photonic=system == "morphlux").fragmentation() for rack in racks]
                 yield AllocationRow(
                     mix=self.experiment.mix,
@@ -75,7 +77,7 @@ class Studies:
                     index_max=max(index),
                     index_median=median(index),
                     index_mean=fmean(index),
-                    paper_index_max=paper,
+                    paper_index_max=published_index(system, share),
                     per_rack=index,
                 )
 
@@ -93,7 +95,7 @@ class Studies:
         racks = [rack for cluster in self.left(mix, share) for rack in cluster]
         requests = sum(rack.free.bit_count() // self.experiment.request for rack in racks)
         index = [rack.fragmentation() for rack in racks]
-        for system, paper in (("contiguous", PAPER_FAILED), ("morphlux", PAPER_FAILED_MORPHLUX)):
+        for system in SYSTEMS:
             outcomes = self._request_slices(racks, photonic=system == "morphlux")
             failed = sum(outcomes[reason] for reason in ("shape", "fibres", "time"))
             yield AllocationRow(
@@ -109,7 +111,7 @@ class Studies:
                 failed_for_time=outcomes["time"],
                 fragmented=outcomes["fragmented"],
                 thin=outcomes["thin"],
-                paper_failed_share=paper,
+                paper_failed_share=published_failed(system, mix, share, self.experiment.request),
                 contiguous_index_max=max(index),
             )
 
@@ -135,7 +137,7 @@ class Studies:
     def bandwidth(self) -> Iterator[AllocationRow]:
         """Gain of every rack as a share of its chips' egress, without and with the limit of fibres.
 
-        Without the limit is the paper's count.
+        Without the limit is MORPHLUX's count.
         """
         rules: tuple[UsableRule, ...] = ("ring", "link")
         for mix in (self.experiment.mix, *(other for other in self._mixes() if other != self.experiment.mix)):
@@ -168,9 +170,7 @@ class Studies:
             static_share_mean=fmean(before),
             gain_median=median(gains),
             gain_max=max(gains),
-            above_30_percent=fmean(gain > PAPER_GAIN_MEDIAN for gain in gains),
-            paper_gain_median=PAPER_GAIN_MEDIAN,
-            paper_gain_max=PAPER_GAIN_MAX,
+            above_30_percent=fmean(gain > GAIN_HALF.value for gain in gains),
             per_rack=gains,
         )
 
@@ -206,7 +206,7 @@ class Studies:
                     rack_to_reserve=torus.chips / max(1, int(median(drawn)) * size),
                     spares_least=min(drawn),
                     spares_most=max(drawn),
-                    paper_spares=PAPER_SPARES.get((groups, high)),
+                    derived_spares=_derived_spares(groups, high, self.experiment.slo),
                 )
 
     def solver(self) -> Iterator[AllocationRow]:
@@ -224,8 +224,24 @@ class Studies:
                     count=len(times),
                     median_s=median(times),
                     worst_s=max(times),
-                    paper_s=PAPER_SOLVER_S,
+                    paper_s=SOLVER.value,
                 )
+
+
+def published_index(system: str, freed_share: float) -> float | None:
+    """The published largest index of ``system``; None for another share of freed chips."""
+    return INDEX.values[system] if freed_share == INDEX_FREED else None
+
+
+def published_failed(system: str, mix: str, freed_share: float, request: int) -> float | None:
+    """The published share of failed requests of ``system``; None for another case than the published one."""
+    return FAILED.values[system] if (mix, freed_share, request) == FAILED_AT else None
+
+
+def _derived_spares(groups: int, most: float, slo: float) -> int | None:
+    """The spares of the table for ``groups`` groups and a largest probability of failure; None for another case."""
+    found = SPARES[groups].values.get(most) if groups in SPARES and slo == SPARES_SLO else None
+    return None if found is None else int(found)
 
 
 def _slices(rack: Allocator) -> list[Slice]:
