@@ -16,13 +16,15 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+PAPER: Literal["paper"] = "paper"
+"""The word for what a paper gives; ``--stages paper`` of earlier versions is ``--stages morphlux``."""
 TABLE = Path(__file__).with_suffix(".yaml")
 Kind = Literal["measured", "simulated", "computed", "derived", "input"]
 """Measured on hardware, simulated or computed by the authors, derived by us, or an input of their setup or of ours."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GivenBy = Literal["paper", "results", "code", "Railyard"]
 _WHOSE: Mapping[GivenBy, str] = {
-    "paper": "paper",
+    PAPER: PAPER,
     "results": "authors' files",
     "code": "public code",
     "Railyard": "ours",

@@ -29,7 +29,7 @@ class Failover(Experiment[FailoverSettings]):
         "                                                # four fabrics, with a second tenant",
         "--quick                                         # photonic and E1, fewer steps",
         "--fabrics photonic --kill 1@4.5,16@+0.5         # the spare, too",
-        "--fabrics photonic --stages paper               # as MORPHLUX",
+        "--fabrics photonic --stages morphlux            # start-up stages with MORPHLUX's times",
         "--fabrics photonic --random-kills 20 --time 0.2",
         "--fabrics photonic --controller-dies-after 300",
         "--predict                                       # the model alone; no root",

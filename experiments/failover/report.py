@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.racks.report import point_name, recovery_figures, recovery_findings, recovery_tables
+from experiments.racks.row import MIGRATE
 from experiments.racks.setting import COMPUTE_S
 from experiments.report import Report
 from measure.results.row import Row
 
 
 def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    if settings["job"]["compute_s"] == COMPUTE_S:
+    if settings.get("job", {}).get("compute_s") == COMPUTE_S:
         yield "rack-compute"
-    if settings["stages"]:
+    if settings.get("stages"):
         yield "rack-stages"
-    if "migrate" in settings["fabrics"]:
+    if any(row["fabric"] == MIGRATE for row in rows):
         yield "rack-migration"
 
 

@@ -6,7 +6,7 @@ The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
 - ``e1``: an electrical torus whose spare is reached over links of other chips, which a second tenant uses.
 - ``e2``: an electrical torus whose spare is next to the dead chip, over unused links. The slice uses one of the two
   dimensions of the torus, before and after the fault.
-- ``migrate``: E0. The job moves to an idle rack; the OCS between racks needs ten seconds.
+- ``migrate``: E0. The job moves to an idle rack; how long the OCS between racks needs is an input of ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from controllers.engine.jobs import Detection
 from experiments.racks.kill import Kill, check_kills, parse_kills, random_kill
 from experiments.racks.setting import (
     GRADIENT_BYTES,
-    PAPER_STAGES,
+    MORPHLUX_STAGES,
     PORT_GBPS,
     JobSection,
     JobSpec,
@@ -30,6 +30,7 @@ from experiments.racks.setting import (
     specs_of,
 )
 from experiments.settings import Delay, Option, PortGbps, ScaleSection
+from measure.published import PAPER, published
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import Section
@@ -39,8 +40,8 @@ from workloads.agent.incarnation import STAGES
 FabricName = Literal["photonic", "e1", "e2", "migrate"]
 FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
 SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
-MIGRATION_S = 10.0
-"""Rewiring of the OCS between the racks of a TPU pod (MORPHLUX, baselines)."""
+MIGRATION_S = float(published("migration-rewiring").value)
+"""Rewiring of the OCS between two racks, an input of ours."""
 LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
 """A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
 
@@ -135,7 +136,7 @@ class FailoverSettings(RackSettings):
         description="runs with the kill of a random member at a random moment each, not --kill",
     )
     detection: DetectionSection = DetectionSection()
-    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="real|paper")] = Field(
+    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="real|morphlux")] = Field(
         default_factory=dict, description="start-up stages as measured here, or with MORPHLUX's times (default real)"
     )
     controller_dies_after_ms: float | None = Field(
@@ -157,9 +158,9 @@ class FailoverSettings(RackSettings):
     @classmethod
     def _stages(cls, value: Any) -> Any:
         if isinstance(value, str):
-            if value not in ("real", "paper"):
-                raise ValueError(f"must be real, paper or seconds by stage, not {value!r}")
-            return dict(PAPER_STAGES) if value == "paper" else {}
+            if value not in ("real", "morphlux", PAPER):
+                raise ValueError(f"must be real, morphlux or seconds by stage, not {value!r}")
+            return {} if value == "real" else dict(MORPHLUX_STAGES)
         return value
 
     @field_validator("slice", "neighbour_slice", "neighbour_beside_adjacent")

@@ -1,4 +1,4 @@
-"""Figures of recoveries: the parts of each, measured above predicted, and the timeline of one beside the paper's."""
+"""Figures of recoveries: their parts, measured above predicted, and the timeline of one beside a published one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.racks.row import PAPER_TIMELINE
+from experiments.racks.row import CIRCUITS
+from experiments.racks.setting import TIMELINE
 from measure.figures.style import (
     BLACK,
     BLUE,
@@ -41,12 +42,20 @@ PART_COLOURS = {
     "first step": GREEN,
 }
 """Colour of each part of a recovery, by its name in ``FailoverRow.breakdown``."""
+_ENDS_WITH = {
+    "rewire": "circuits up, job launched",
+    "library": "collective library synchronised",
+    "data": "data tokenised",
+    "load": "model loaded",
+    "first step": "first iteration",
+}
+"""What is done at the end of each part of MORPHLUX's timeline."""
 
 
 def recovery_breakdown(rows: Rows) -> Figure | None:
     """Figure of each recovery in its parts, measured above predicted, on every fabric; None without a fault.
 
-    Diamonds mark the times that the papers give.
+    Diamonds mark the times that MORPHLUX gives.
     """
     if not rows:
         return None
@@ -73,7 +82,7 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
         Patch(color=look, label=name) for name, look in PART_COLOURS.items() if name in used
     ]
     if any(row["paper_circuits_s"] for row in rows):
-        handles.append(paper_mark("paper (MORPHLUX)"))
+        handles.append(published_mark(f"MORPHLUX ({CIRCUITS.label})"))
     figure.legend(handles=handles, loc="outside upper center", ncols=6, frameon=False, fontsize=8.5)
     return figure
 
@@ -97,20 +106,20 @@ def _total(row: Mapping[str, Any], key: str, total: float) -> str:
     return f"{total:.2f} s" + ("" if row["faithful"] else " (not faithful)")
 
 
-def paper_mark(label: str) -> Line2D:
-    """The legend entry of a point from a paper: a diamond."""
+def published_mark(label: str) -> Line2D:
+    """The legend entry of a published point: a diamond."""
     return Line2D([], [], marker="D", markersize=6, color="white", markeredgecolor=BLACK, linestyle="", label=label)
 
 
 def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
-    """Figure of one recovery: its parts as bars on successive lines, with the paper's part below each bar.
+    """Figure of one recovery: its parts as bars on successive lines, with MORPHLUX's part below each bar.
 
     None for a row without a recovery.
     """
     parts = dict(row["breakdown"])
     if not parts:
         return None
-    ends = {name: seconds for name, (seconds, _) in PAPER_TIMELINE.items()}
+    ends = TIMELINE.values
     starts = dict(zip(ends, (0.0, *ends.values()), strict=False))
     tail = [name for name in parts if name in ("start", "first step")]
     head = [name for name in parts if name not in tail]
@@ -130,7 +139,7 @@ def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
         if name in ends:
             white: Any = {"facecolor": "white", "edgecolor": TEXT, "hatch": "////", "linewidth": 0.8}
             axes.barh(place + 0.2, ends[name] - starts[name], 0.26, left=starts[name], **white)
-            said = f"paper {ends[name]:g} s: {PAPER_TIMELINE[name][1]}"
+            said = f"{TIMELINE.label}: {ends[name]:g} s, {_ENDS_WITH[name]}"
             _beside(axes, ends[name], place + 0.2, said, longest)
     _style(axes, names, longest * 1.45, f"Recovery, {row['fabric']}: kill of chip {row['rank']}")
     return figure

@@ -1,35 +1,25 @@
 """Rows of tenants of a rack around the death of a chip: recovery and step times beside the model and the papers.
 
-Sources of the ``paper_`` fields: LUMION (arXiv 2505.23105) for the effect (job restarted within about 1 s, fine-tuning
-nearly twice as fast); MORPHLUX (arXiv 2508.03674) for all parts of the recovery, of which LUMION gives none.
+The ``paper_`` fields are MORPHLUX's (arXiv 2508.03674), measured on its testbed; LUMION (arXiv 2505.23105) gives no
+parts of a recovery. The ``derived_`` fields are derived by us from both (``measure.published``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Annotated, Literal
 
 from experiments.racks.predicted_recovery import Bounds
-from experiments.racks.setting import Setting
+from experiments.racks.setting import TIMELINE, Setting
 from measure.metrics.checks import Check, Verdict
+from measure.published import published
 from measure.results.row import MeasuredRow
 
-PAPER_CIRCUITS_S = 1.2
-"""Seconds from the failure to the circuits of the replacement (MORPHLUX, recovery on the testbed)."""
-PAPER_TIMELINE: Mapping[str, tuple[float, str]] = {
-    "rewire": (1.1, "circuits up, job launched"),
-    "library": (4.5, "collective library synchronised"),
-    "data": (14.5, "data tokenised"),
-    "load": (16.6, "model loaded"),
-    "first step": (25.6, "first iteration"),
-}
-"""Part of a recovery -> seconds after the failure at its end, and its text (MORPHLUX, recovery timeline, testbed)."""
-PAPER_SLOWDOWN = (1.6, 2.0)
-"""Range of step time on the electrical racks E1 and E2 relative to the photonic one."""
-PAPER_MIGRATION_S = 10.0
-"""Seconds to rewire the OCS of a TPU torus when a job moves to another rack (MORPHLUX, baselines)."""
+CIRCUITS = published("morphlux-circuits")
+"""Time from the failure to the circuits of the replacement on MORPHLUX's testbed."""
+SLOWDOWN = published("after-splice")
+"""Range of step time on the electrical racks E1 and E2 relative to the photonic one, a bracket of ours."""
 PHOTONIC, MIGRATE = "photonic", "migrate"
 NEIGHBOUR = "neighbour"
 
@@ -106,12 +96,10 @@ class FailoverRow(MeasuredRow):
     predicted_outage_high_s: Annotated[float | None, "the longest"] = None
     predicted_step_time_before_s: Annotated[float | None, "step_time_before_s of the model"] = None
     predicted_step_time_after_s: Annotated[float | None, "step_time_after_s of the model"] = None
-    paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX"] = None
-    paper_rewire_s: Annotated[float | None, "rewiring of the OCS of a TPU torus"] = None
-    paper_outage_s: Annotated[float | None, "outage_s of MORPHLUX, if its slow stages are given"] = None
-    paper_after_to_photonic_low: Annotated[float | None, "after_to_photonic of the papers, least"] = None
-    paper_after_to_photonic_high: Annotated[float | None, "the most"] = None
-    paper_after_to_photonic: Annotated[float | None, "the mean"] = None
+    paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX, measured on its testbed"] = None
+    paper_outage_s: Annotated[float | None, "outage_s of MORPHLUX, measured, if its slow stages are given"] = None
+    derived_after_to_photonic_low: Annotated[float | None, "after_to_photonic that we derived, least"] = None
+    derived_after_to_photonic_high: Annotated[float | None, "the most"] = None
     before_to_photonic: Annotated[float | None, "step_time_before_s relative to the photonic rack"] = None
     after_to_photonic: Annotated[float | None, "step_time_after_s relative to the photonic rack"] = None
     predicted_after_to_photonic: Annotated[float | None, "the same of the model"] = None
@@ -137,7 +125,7 @@ class FailoverRow(MeasuredRow):
         return (self.fault_t or 0.0) + reached_s * self.time_scale
 
     def on(self, setting: Setting, seed: int) -> None:
-        """Set the fields of the fabric and the papers; their outage counts if the slow stages are given."""
+        """Set the fields of the fabric and of published values; an outage counts if the slow stages are given."""
         assert setting.plan.rack is not None
         self.at(setting.scale, seed)
         self.system, self.fabric = setting.system, setting.name
@@ -146,13 +134,10 @@ class FailoverRow(MeasuredRow):
             return
         given = {stage.name for stage in self.stages if stage.given} or set(dict(self.predicted_breakdown))
         if setting.name == PHOTONIC:
-            self.paper_circuits_s = PAPER_CIRCUITS_S
-            self.paper_outage_s = PAPER_TIMELINE["first step"][0] if {"library", "data"} <= given else None
-        elif setting.name == MIGRATE:
-            self.paper_rewire_s = PAPER_MIGRATION_S
-        else:
-            self.paper_after_to_photonic_low, self.paper_after_to_photonic_high = PAPER_SLOWDOWN
-            self.paper_after_to_photonic = fmean(PAPER_SLOWDOWN)
+            self.paper_circuits_s = CIRCUITS.value
+            self.paper_outage_s = TIMELINE.values["first step"] if {"library", "data"} <= given else None
+        elif setting.name != MIGRATE:
+            self.derived_after_to_photonic_low, self.derived_after_to_photonic_high = SLOWDOWN.bounds
 
     def predict(self, detect: Bounds, parts: Mapping[str, float]) -> None:
         """Set the fields of the model's recovery, from the bounds of its detection and the parts after that."""

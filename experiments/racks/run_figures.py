@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.racks.row import NEIGHBOUR, PAPER_SLOWDOWN, PHOTONIC
+from experiments.racks.row import NEIGHBOUR, PHOTONIC, SLOWDOWN
 from experiments.racks.throughput import FabricRun
 from measure.figures.style import BLACK, BLUE, GREEN, LIGHT, ORANGE, PURPLE, TEXT, VERMILION, new_figure, style_axes
 
@@ -76,7 +76,7 @@ def _mark(panel: Axes, run: FabricRun) -> None:
 def step_times(rows: Rows) -> Figure | None:
     """Figure of step times of job and neighbour before and after the fault on each fabric; None without step times.
 
-    The band over electrical fabrics is the range of the papers: 1.6 to 2 times the step on the photonic fabric.
+    The band over electrical fabrics is a range of ratios to the step on the photonic fabric, derived by us.
     """
     first_of_each = {(row["fabric"], row["tenant"]): row for row in reversed(rows) if row["step_time_before_s"]}
     rows = [row for row in rows if row is first_of_each.get((row["fabric"], row["tenant"]))]
@@ -90,8 +90,8 @@ def step_times(rows: Rows) -> Figure | None:
     for place, fabric in enumerate(fabrics):
         mine = [row for row in rows if row["fabric"] == fabric]
         tallest = max(tallest, _fabric_bars(axes, mine, place))
-        if base and any(row["paper_after_to_photonic"] for row in mine):
-            low, high = (base * ratio for ratio in PAPER_SLOWDOWN)
+        if base and any(row["derived_after_to_photonic_low"] for row in mine):
+            low, high = (base * ratio for ratio in SLOWDOWN.bounds)
             axes.fill_between((place - 0.44, place + 0.02), low, high, color=GREEN, alpha=0.22, linewidth=0, zorder=1)
             tallest = max(tallest, high)
     axes.set_xticks(range(len(fabrics)), fabrics)
@@ -128,7 +128,7 @@ def _step_legend(figure: Figure, rows: Rows, *, banded: bool) -> None:
         handles.append(Patch(facecolor="white", edgecolor=_NEIGHBOUR, label="second tenant before"))
         handles.append(Patch(color=_NEIGHBOUR, label="after"))
     handles.append(Line2D([], [], color=BLACK, linewidth=1.6, label="model"))
-    if banded and any(row["paper_after_to_photonic"] for row in rows):
-        low, high = PAPER_SLOWDOWN
-        handles.append(Patch(facecolor=GREEN, alpha=0.22, label=f"paper: {low:g} to {high:g} x photonic"))
+    if banded and any(row["derived_after_to_photonic_low"] for row in rows):
+        words = f"{SLOWDOWN.label}: {SLOWDOWN.shown()} x photonic"
+        handles.append(Patch(facecolor=GREEN, alpha=0.22, label=words))
     figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)

@@ -13,6 +13,7 @@ from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from experiments.job_point import Fabric
 from experiments.settings import Option, PacketSettings
+from measure.published import published
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from railyard.scale import MTU_BYTES, Scale
@@ -24,15 +25,19 @@ from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
 from workloads.training.training_job import training_job
 
-PORT_GBPS = 10.0
-GRADIENT_BYTES = 39.55e9 / 8
-"""fp32 gradients of Llama-3.2-1B (MORPHLUX, arXiv 2508.03674, section on the testbed: 39.55 Gbit a step). A
-checkpoint holds its fp32 parameters, which take as many bytes."""
+PORT_GBPS = float(published("morphlux-port").value)
+GRADIENT_BYTES = published("llama-1b-gradients").value * 1e9 / 8
+"""fp32 gradients of a step of Llama-3.2-1B. A checkpoint holds its fp32 parameters, which take as many bytes."""
 COMPUTE_S = 0.6
-"""Compute of one step at batch 2: about the paper's 144.18 s for 32 steps less 39.55 Gbit over one 10 Gb/s port."""
-PAPER_STAGES: Mapping[str, float] = {"library": 3.4, "data": 10.0, "load": 2.1}
-"""Start-up stages in real seconds, read off MORPHLUX's recovery timeline: 1.1 s circuits up and job launched, 4.5 s
-collective library synchronised, 14.5 s data tokenised, 16.6 s model loaded."""
+"""Compute of one step at batch 2: about MORPHLUX's electrical step less its gradients (``rack-compute``)."""
+TIMELINE = published("morphlux-timeline")
+"""Part of a recovery -> seconds after the failure at its end."""
+_ENDS = TIMELINE.values
+MORPHLUX_STAGES: Mapping[str, float] = {
+    after: round(_ENDS[after] - _ENDS[before], 3)
+    for before, after in (("rewire", "library"), ("library", "data"), ("data", "load"))
+}
+"""Start-up stages in real seconds: the differences of MORPHLUX's recovery timeline."""
 ENDLESS = 10_000
 """Steps of a neighbour: more than it can finish, since it is stopped when the job ends."""
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.racks.recovery_figures import paper_mark
-from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain
+from experiments.racks.recovery_figures import published_mark
+from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain, ratio_kind
 from measure.figures.style import BLACK, BLUE, GREEN, GREY, LIGHT, TEXT, new_figure, style_axes
 
 Rows = Sequence[Mapping[str, Any]]
@@ -22,7 +22,7 @@ _TITLES = {"iperf3": "iperf3", "all-reduce": "all-reduce, busbw", "epoch": "epoc
 def shapes(rows: Rows) -> Figure | None:
     """Figure of electrical and photonic bars for each measurement and slice shape; None without values.
 
-    A diamond marks the measured electrical value times the paper's ratio.
+    A diamond marks the measured electrical value times the published ratio.
     """
     rows = [row for row in rows if row.get("measure") and row.get("value")]
     measures = [measure for measure in MEASURES if any(row["measure"] == measure for row in rows)]
@@ -35,7 +35,7 @@ def shapes(rows: Rows) -> Figure | None:
         _panel(panel, [row for row in rows if row["measure"] == measure], measure)
     handles: list[Patch | Line2D] = [Patch(facecolor=colour, label=name) for name, colour in _COLOURS.items()]
     handles.append(Line2D([], [], color=BLACK, linewidth=1.6, label="model"))
-    handles.append(paper_mark("our electrical x the paper's ratio"))
+    handles.append(published_mark("our electrical x MORPHLUX's ratio"))
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     return figure
 
@@ -50,17 +50,20 @@ def _panel(axes: Axes, rows: Rows, measure: str) -> None:
         for fabric, offset in ((ELECTRICAL, -0.2), (PHOTONIC, 0.2)):
             if fabric in of_fabric:
                 _bar(axes, of_fabric[fabric], place + offset)
-        ours, paper = gain(rows, measure, shape), next(iter(of_fabric.values())).get("paper_ratio")
-        if ELECTRICAL in of_fabric and paper:
+        ours, first = gain(rows, measure, shape), next(iter(of_fabric.values()))
+        published = first.get("paper_ratio")
+        if ELECTRICAL in of_fabric and published:
             base = of_fabric[ELECTRICAL]["value"]
-            there = base / paper if measure == "epoch" else base * paper
+            there = base / published if measure == "epoch" else base * published
             axes.plot(place + 0.2, there, marker="D", markersize=7, color="white", markeredgecolor=BLACK, zorder=5)
             tallest = max(tallest, there)
-        texts[place] = (f"{ours:.2f}x" if ours else "-") + (f"\npaper {paper:.2f}x" if paper else "")
+        texts[place] = (f"{ours:.2f}x" if ours else "-") + (
+            f"\nMORPHLUX {published:.2f}x\n({ratio_kind(first)})" if published else ""
+        )
     for place, text in texts.items():
         axes.text(place, tallest * 1.06, text, ha="center", va="bottom", fontsize=9, color=TEXT)
     axes.set_xticks(range(len(ordered)), [shape.replace(", ", "\n") for shape in ordered])
-    axes.set_ylim(0, tallest * 1.28)
+    axes.set_ylim(0, tallest * 1.36)
     axes.grid(axis="y", color=LIGHT, linewidth=0.7)
     axes.set_axisbelow(True)
     style_axes(axes, _TITLES.get(measure, measure), "slice", rows[0]["unit"])

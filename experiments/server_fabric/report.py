@@ -7,8 +7,14 @@ from typing import Any
 
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table
-from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, gain
+from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain, ratio_kind
 from measure.results.row import Row
+
+
+def _published_ratio(row: Row) -> str | None:
+    ratio = row.get("paper_ratio")
+    return None if ratio is None else f"{ratio:.2f}{'*' if ratio_kind(row) == 'derived' else ''}"
+
 
 _COLUMNS = (
     Column("measured", "measure", left=True),
@@ -20,7 +26,7 @@ _COLUMNS = (
     Column("photo.\nmodel", f"{PHOTONIC} predicted", ".4g", wide=True),
     Column("ratio", "ratio", ".2f"),
     Column("model\nratio", "predicted ratio", ".2f"),
-    Column("paper", "paper_ratio", ".2f"),
+    Column("MORPH-\nLUX", _published_ratio),
     FAITHFUL,
 )
 
@@ -53,6 +59,9 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     lines = list(_lines(shape_rows(rows)))
     if lines:
         title = "Ports fixed to a dimension (electrical) and steered to the slice's peers (photonic)"
+        title += f"; MORPHLUX's ratio: {RATIOS['epoch'].label}"
+        if any(ratio_kind(line) == "derived" for line in lines):
+            title += "; *: derived by us from two of its epochs"
         yield Table(title, _COLUMNS, lines)
 
 
@@ -65,9 +74,9 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 
 
 def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    if set(settings["studies"]) != {"iperf3"}:
+    if any(row.get("measure") != "iperf3" for row in rows):
         yield "epoch-compute"
-    if "recovery" in settings["studies"]:
+    if any("tenant" in row for row in rows):
         yield "rack-stages"
 
 

@@ -1,6 +1,6 @@
 """Rows of the server-fabric experiment: performance of a slice on fixed and on steered ports, by its shape.
 
-Source of the paper's ratios: MORPHLUX (arXiv 2508.03674), testbed of 4 hosts with 2 ports of 10 Gb/s on a 2 x 2 torus.
+Published ratios are MORPHLUX's (arXiv 2508.03674), testbed of 4 hosts with 2 ports of 10 Gb/s on a 2 x 2 torus.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from measure.published import Published, published
 from measure.results.row import MeasuredRow
 
 Measure = Literal["iperf3", "all-reduce", "epoch"]
 MEASURES: tuple[Measure, ...] = ("iperf3", "all-reduce", "epoch")
 Shape = Literal["2x1x1", "1x2x1", "fragmented"]
 SHAPES: tuple[Shape, ...] = ("2x1x1", "1x2x1", "fragmented")
-PAPER_RATIO: Mapping[str, Mapping[str, float]] = {
-    "iperf3": dict.fromkeys(SHAPES, 2.0),
-    "all-reduce": {"2x1x1": 1.79, "1x2x1": 1.79, "fragmented": 1.82},
-    "epoch": {"2x1x1": 1.72, "1x2x1": 1.60, "fragmented": 1.57},
-}
-"""Gain of the photonic fabric: photonic / electrical bandwidth, electrical / photonic epoch time."""
+RATIOS: Mapping[str, Published] = {measure: published(f"morphlux-{measure}") for measure in MEASURES}
+"""Gain of the photonic fabric by shape: photonic / electrical bandwidth, electrical / photonic epoch time."""
 UNITS: Mapping[str, str] = {"iperf3": "Gb/s", "all-reduce": "Gb/s", "epoch": "s"}
 ELECTRICAL, PHOTONIC = "electrical", "photonic"
 
@@ -35,23 +32,30 @@ class ServerFabricRow(MeasuredRow):
     value: Annotated[float | None, "the measured value"] = None
     unit: Annotated[str, "unit of value and predicted"] = ""
     predicted: Annotated[float | None, "the value of the model"] = None
-    paper_ratio: Annotated[float | None, "gain of the photonic fabric in the paper"] = None
+    paper_ratio: Annotated[float | None, "gain of the photonic fabric in the paper, measured"] = None
     system: Annotated[str, "system that the fabric stands for"] = ""
     lanes: Annotated[int | None, "lanes that iperf3 used"] = None
     retransmits: Annotated[int | None, "TCP segments that iperf3 sent again"] = None
     batch: Annotated[int | None, "batch size"] = None
-    paper_s: Annotated[float | None, "epoch of the paper"] = None
+    paper_s: Annotated[float | None, "epoch of the paper, measured"] = None
     steps: Annotated[int | None, "steps of the epoch"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
 
     def __post_init__(self) -> None:
         self.unit = UNITS[self.measure]
         if self.paper_ratio is None:
-            self.paper_ratio = PAPER_RATIO[self.measure].get(self.shape)
+            self.paper_ratio = RATIOS[self.measure].values.get(self.shape)
+
+
+def ratio_kind(row: Mapping[str, Any]) -> str | None:
+    """Kind of the published gain of a row: as the paper gives it for the shape, or derived from two of its epochs."""
+    if row.get("paper_ratio") is None:
+        return None
+    return RATIOS[row["measure"]].kind if row["shape"] in SHAPES else "derived"
 
 
 def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: str = "value") -> float | None:
-    """Gain of the photonic fabric as in ``PAPER_RATIO``; None if the value of a fabric is missing.
+    """Gain of the photonic fabric as in ``RATIOS``; None if the value of a fabric is missing.
 
     ``column`` ``predicted`` gives the gain of the model.
     """

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from controllers.engine.jobs import Detection
 from experiments.racks.setting import (
     GRADIENT_BYTES,
-    PAPER_STAGES,
+    MORPHLUX_STAGES,
     PORT_GBPS,
     JobSpec,
     RackSettings,
@@ -25,18 +25,22 @@ from experiments.racks.setting import (
 )
 from experiments.server_fabric.row import PHOTONIC, SHAPES, Measure, Shape
 from experiments.settings import Option, ScaleSection
+from measure.published import published
 from topos.racks import MorphluxTopo
 
 Study = Literal["iperf3", "epoch", "batch", "recovery"]
 STUDIES: tuple[Study, ...] = ("iperf3", "epoch", "batch", "recovery")
 TENANTS: Mapping[str, str] = {"2x1x1": "2x1@0,0", "1x2x1": "1x2@0,0", "fragmented": "1x1@0,0+1x1@1,1"}
 """The slice of each shape, in the notation of ``topos.racks``."""
-PAPER_EPOCH_S: Mapping[int, tuple[float, float]] = {2: (144.18, 89.74), 4: (75.22, 46.36), 8: (40.25, 23.37)}
-"""Batch size -> epoch in seconds on the electrical and on the photonic fabric, shape 2x1x1 (MORPHLUX, testbed)."""
-EPOCH_STEPS: Mapping[int, int] = {2: 32, 4: 16, 8: 8}
+ELECTRICAL_EPOCH_S = published("morphlux-epoch-electrical").values
+PHOTONIC_EPOCH_S = published("morphlux-epoch-photonic").values
+"""Batch size -> epoch of MORPHLUX's testbed in seconds, with slices of ``EPOCH_SHAPE``."""
+EPOCH_STEPS: Mapping[int, int] = {
+    batch: int(steps) for batch, steps in published("morphlux-epoch-steps").values.items()
+}
 """Batch size -> steps of an epoch."""
-PAPER_SHAPE: Shape = "2x1x1"
-"""The shape of the paper's epochs by batch size, and of its recovery."""
+EPOCH_SHAPE: Shape = "2x1x1"
+"""The shape of the published epochs by batch size, and of the recovery."""
 RECONFIGURATION_S = 0.010
 """Reconfiguration delay of the photonic fabric in real seconds, as in the failover experiment."""
 RECOVERY_STEPS = 6
@@ -46,11 +50,11 @@ _HEARTBEAT_S, _MISSES = 0.25, 3
 
 
 def compute_s(batch: int) -> float:
-    """Compute seconds of a step: the paper's electrical step less the gradients (39.55 Gbit) over a 10 Gb/s port.
+    """Compute seconds of a step: the published electrical step less its gradients over a port.
 
     0.55 s at batch 2, 0.75 s at 4 and 1.08 s at 8.
     """
-    return PAPER_EPOCH_S[batch][0] / EPOCH_STEPS[batch] - GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
+    return ELECTRICAL_EPOCH_S[batch] / EPOCH_STEPS[batch] - GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,14 @@ class Epoch:
     measures: tuple[Measure, ...]
 
     def paper_s(self, fabric: str) -> float | None:
-        """The paper's epoch time in seconds; None for a shape that the paper gives none for."""
-        return PAPER_EPOCH_S[self.batch][fabric == PHOTONIC] if self.shape == PAPER_SHAPE else None
+        """The published epoch time in seconds; None for a shape of which none is given."""
+        epochs = PHOTONIC_EPOCH_S if fabric == PHOTONIC else ELECTRICAL_EPOCH_S
+        return epochs[self.batch] if self.shape == EPOCH_SHAPE else None
 
     @property
     def paper_ratio(self) -> float | None:
-        """The paper's ratio of electrical to photonic epoch time for the batch size; None for that of the shape."""
-        electrical, photonic = PAPER_EPOCH_S[self.batch]
-        return None if self.name == self.shape else electrical / photonic
+        """The ratio of the two published epochs of the batch size, derived by us; None for that of the shape."""
+        return None if self.name == self.shape else ELECTRICAL_EPOCH_S[self.batch] / PHOTONIC_EPOCH_S[self.batch]
 
 
 class ServerFabricScale(ScaleSection):
@@ -113,8 +117,8 @@ class ServerFabricSettings(RackSettings):
         found = [Epoch(shape, shape, self.batch, wanted) for shape in dict.fromkeys(self.shapes) if wanted]
         done = [(epoch.shape, epoch.batch) for epoch in found if "epoch" in wanted]
         for batch in EPOCH_STEPS if "batch" in self.studies else ():
-            if (PAPER_SHAPE, batch) not in done:
-                found.append(Epoch(f"{PAPER_SHAPE}, batch {batch}", PAPER_SHAPE, batch, ("epoch",)))
+            if (EPOCH_SHAPE, batch) not in done:
+                found.append(Epoch(f"{EPOCH_SHAPE}, batch {batch}", EPOCH_SHAPE, batch, ("epoch",)))
         return found
 
     def setting(self, fabric: str, shape: Shape) -> Setting:
@@ -138,9 +142,9 @@ class ServerFabricSettings(RackSettings):
         return self._spec(self.setting(fabric, epoch.shape), epoch.batch, steps=steps, checkpoint_every=4)
 
     def recovery_spec(self) -> JobSpec:
-        """The job that loses a host; start-up stages have the paper's times."""
-        setting = self.setting(PHOTONIC, PAPER_SHAPE)
-        return self._spec(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=PAPER_STAGES)
+        """The job that loses a host; start-up stages have MORPHLUX's times."""
+        setting = self.setting(PHOTONIC, EPOCH_SHAPE)
+        return self._spec(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=MORPHLUX_STAGES)
 
     def _spec(self, setting: Setting, batch: int, *, checkpoint_every: int, **more: Any) -> JobSpec:
         tenant = TenantSection(compute_s=compute_s(batch), checkpoint_every=checkpoint_every)

@@ -159,11 +159,11 @@ def test_ratios_are_to_the_photonic_rack() -> None:
     assert rows_of("e1", SLOW_STEP)[0]["after_to_photonic"] is None
 
 
-def test_the_papers_values_stand_where_they_apply() -> None:
+def test_published_values_stand_where_they_apply() -> None:
     photonic, _, e1, _, migrate, _ = all_rows()
     assert photonic["paper_circuits_s"] == 1.2 and e1["paper_circuits_s"] is None
-    assert (e1["paper_after_to_photonic_low"], e1["paper_after_to_photonic_high"]) == (1.6, 2.0)
-    assert photonic["paper_after_to_photonic"] is None and migrate["paper_rewire_s"] == 10.0
+    assert (e1["derived_after_to_photonic_low"], e1["derived_after_to_photonic_high"]) == (1.6, 2.0)
+    assert photonic["derived_after_to_photonic_low"] is None and migrate["derived_after_to_photonic_low"] is None
     assert photonic["paper_outage_s"] is None, "the tokenising was not given, so 25.6 s are not to be compared"
 
 
@@ -178,7 +178,8 @@ def test_a_stranded_job_has_a_row() -> None:
 
 def test_the_tables_say_it_all() -> None:
     text = printed(REPORT, all_rows())
-    assert "detect 91%, decide 2%" in text and "paper 1.2 s" in text
+    assert "detect 91%, decide 2%" in text
+    assert "MORPHLUX: circuits up after 1.2 s (paper, measured)" in text.replace("\n", " ")
     assert "2.00" in text
     assert "step time of tenant B changed by +50.0%" in text and "Faithful" in text
     wide = printed(REPORT, all_rows(), wide=True)
@@ -235,7 +236,7 @@ def test_shapes_as_a_table_with_the_papers_ratio() -> None:
     assert gain(rows, "epoch", "fragmented") == pytest.approx(1.6), "less time is more"
     assert gain(rows[:1], "iperf3", "2x1x1") is None
     text = printed(server_fabric.REPORT, rows)
-    assert "1.79" in text and "1.57" in text and "1.60" in text and "fragmented" in text
+    assert "1.79" in text and "1.57" in text and "1.60" in text and "fragmented" in text and "measured" in text
 
 
 # ---- figures --------------------------------------------------------------------------------------------------------
@@ -262,31 +263,31 @@ def test_the_breakdown_puts_measured_above_predicted() -> None:
     figure = recovery_breakdown(all_rows())
     assert figure is not None
     said = words(figure)
-    assert "7.91 s" in said and "s model" in said and "paper (MORPHLUX)" in said and "library" in said
+    assert "7.91 s" in said and "s model" in said and "MORPHLUX (paper, measured)" in said and "library" in said
     bars = [patch for patch in figure.axes[0].patches if patch.get_width() == pytest.approx(DETECT)]  # type: ignore[attr-defined]
     assert len(bars) == 3
     assert recovery_breakdown([]) is None
 
 
-def test_step_times_have_the_band_of_the_paper() -> None:
+def test_step_times_have_the_band_that_we_derived() -> None:
     figure = step_times(all_rows())
     assert figure is not None
-    assert "paper: 1.6 to 2 x photonic" in words(figure) and "4.00" in words(figure)
-    assert len(figure.axes[0].collections) == 1, "one electrical fabric that the paper says something of"
+    assert "derived by us: 1.6 to 2 x photonic" in words(figure) and "4.00" in words(figure)
+    assert len(figure.axes[0].collections) == 1, "one electrical fabric that the range is of"
     alone = step_times(rows_of("e1", SLOW_STEP))
-    assert alone is not None and "paper" not in words(alone)
+    assert alone is not None and "derived" not in words(alone)
     assert step_times([]) is None
 
 
 def test_shapes_and_the_staircase() -> None:
     figure = shapes(shape_rows(BAD))
     assert figure is not None and len(figure.axes) == 3
-    assert "2.00x\npaper 2.00x" in words(figure) and "1.60x\npaper 1.72x" in words(figure)
+    assert "2.00x\nMORPHLUX 2.00x\n(measured)" in words(figure) and "1.60x\nMORPHLUX 1.72x" in words(figure)
     assert shapes([]) is None
     stairs = recovery_timeline(rows_of("photonic", STEP)[0])
     assert stairs is not None
-    assert "paper 4.5 s: collective library synchronised" in words(stairs)
-    assert "paper 14.5 s: data tokenised" in words(stairs), "also where we have no such part"
+    assert "paper, measured: 4.5 s, collective library synchronised" in words(stairs)
+    assert "paper, measured: 14.5 s, data tokenised" in words(stairs), "also where we have no such part"
     assert "given" in words(stairs)
     nothing: Mapping[str, Any] = {"breakdown": []}
     assert recovery_timeline(nothing) is None

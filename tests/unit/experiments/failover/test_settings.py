@@ -12,7 +12,7 @@ from experiments.command.run import experiment_of, file_values, parser_of
 from experiments.failover.experiment import Failover
 from experiments.failover.settings import FABRICS, LIGHT_NEIGHBOUR, FabricName, FailoverSettings
 from experiments.racks.kill import Kill
-from experiments.racks.setting import GRADIENT_BYTES, PAPER_STAGES
+from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -81,14 +81,14 @@ def test_who_rents_what_and_what_stands_idle(
 
 
 def test_jobs_as_they_are_rented() -> None:
-    made = experiment(stages="paper", scale={"time": 0.5}, detection={"misses": 4, "exit": True})
+    made = experiment(stages="morphlux", scale={"time": 0.5}, detection={"misses": 4, "exit": True})
     for name in made.fabrics:
         job, neighbour = made.specs(made.setting(name))
         assert (job.name, job.steps, neighbour.name) == ("A", made.steps, "B")
         assert neighbour.steps > 100 * job.steps  # it is ended when the job is over
         assert job.lanes == (4 if name == "photonic" else 2)  # every port is steered to the ring, or clockwise and back
         assert (job.detection.heartbeat_s, job.detection.misses, job.detection.exit) == (0.125, 4, True)
-        assert dict(job.stages) == dict(PAPER_STAGES)
+        assert dict(job.stages) == dict(MORPHLUX_STAGES)
         ring = job.program().groups["A"].members
         assert sorted(ring) == [0, 1, 2, 3]
 
@@ -139,7 +139,7 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
         ({"policy": "torus"}, "needs a rack of kind electrical"),
         ({"stages": {"warp": 1}}, "stages.warp: is no stage of a restart; those are checkpoint, library, data, load"),
         ({"stages": {"data": -1}}, "stages.data: must be at least 0"),
-        ({"stages": "quick"}, "stages: must be real, paper or seconds by stage"),
+        ({"stages": "quick"}, "stages: must be real, morphlux or seconds by stage"),
         ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: must be at least 0"),
         ({"migration_delay_ms": float("nan")}, "migration_delay_ms"),
         ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every: must be at least 1, not 0"),
@@ -201,7 +201,9 @@ def of_line(*words: str) -> FailoverSettings:
 def test_options_mean_what_they_always_meant(tmp_path: Path) -> None:
     assert of_line("--fabric", "e1,e2").fabrics == of_line("--fabrics", "e1,e2").fabrics == ("e1", "e2")
     assert of_line("--alone").neighbour is None
-    assert of_line("--stages", "paper").stages == PAPER_STAGES and of_line("--stages", "real").stages == {}
+    assert MORPHLUX_STAGES == {"library": 3.4, "data": 10.0, "load": 2.1}
+    assert of_line("--stages", "morphlux").stages == of_line("--stages", "paper").stages == MORPHLUX_STAGES
+    assert of_line("--stages", "real").stages == {}
     assert of_line("--checkpoint-every", "2").job.checkpoint_every == 2
     found = of_line("--heartbeat", "500", "--misses", "4").detection
     assert (found.heartbeat_ms, found.misses, found.detect) == (500, 4, ())
