@@ -13,8 +13,10 @@ from experiments.report import Drawn
 from measure.figures import style
 from measure.figures.curves import Rows
 from measure.figures.style import entry, legend, new_figure, note, style_axes
+from measure.published import published
 from measure.results.row import Row
 
+JCT = published("propius-jct-6000")
 _COLOURS = {
     "static": style.ORANGE,
     "random": style.VERMILION,
@@ -72,8 +74,8 @@ def job_completion(rows: Rows) -> Figure:
     policies = dict.fromkeys(row["policy"] for row in rows)
     handles = [entry(policy, _colour(policy), marker=_MARKERS.get(policy, "x"), linestyle="") for policy in policies]
     handles.append(entry("model"))
-    if any(row["paper_jct_s"] for row in rows):
-        handles.append(entry("authors", marker="_", markersize=14, linestyle=""))
+    if any(row["authors_jct_s"] for row in rows):
+        handles.append(entry(JCT.label, marker="_", markersize=14, linestyle=""))
     legend(figure, handles, 8)
     return figure
 
@@ -93,8 +95,8 @@ def _job_curve(axes: Axes, rows: Rows, policy: str) -> None:
         axes.plot([row["clients"]] * 2, [low, high], color=colour, linewidth=1, zorder=3)
         face = colour if complete else "white"
         axes.plot(row["clients"], row["jct_s"], _MARKERS.get(policy, "x"), color=colour, markerfacecolor=face, zorder=4)
-        if row["paper_jct_s"]:
-            axes.plot(row["clients"], row["paper_jct_s"], "_", color=colour, markersize=16, zorder=5)
+        if row["authors_jct_s"]:
+            axes.plot(row["clients"], row["authors_jct_s"], "_", color=colour, markersize=16, zorder=5)
 
 
 def _bars(axes: Axes, rows: Rows, parts: Mapping[str, float], *, name: str = "policy") -> None:

@@ -11,8 +11,10 @@ from experiments.propius.row import real_mb
 from experiments.propius.seeds import merged, ratios
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.model.edge.authors import ONLINE_SHARE
+from measure.published import published
 from measure.results.row import Row
 
+JCT, SCHEDULING, RESPONSE = (published(f"propius-{name}-6000") for name in ("jct", "scheduling", "response"))
 _LAYERS = {"packets": "on packets", "virtual": "the authors' sizes, virtual time"}
 
 
@@ -38,9 +40,9 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             Column("JCT\ns", "jct_s", ".0f"),
             Column("model\ns", "predicted_jct_s", ".0f"),
             Column("off\n%", lambda row: off_percent(row["jct_s"], row["predicted_jct_s"]), "+.0f"),
-            Column("authors\ns", "paper_jct_s", ".0f"),
-            Column("off\n%", lambda row: off_percent(row["jct_s"], row["paper_jct_s"]), "+.0f"),
-            Column("kind", "paper_kind", left=True, wide=True),
+            Column(f"authors,\n{JCT.kind}\ns", "authors_jct_s", ".0f"),
+            Column("off\n%", lambda row: off_percent(row["jct_s"], row["authors_jct_s"]), "+.0f"),
+            Column("of the authors", "authors_kind", left=True, wide=True),
             Column("finished", _finished),
             _STARVED,
             FAITHFUL,
@@ -72,10 +74,10 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             *_POLICY,
             Column("sched.\ns", "scheduling_delay_s", ".1f"),
             Column("sched.\nmodel", "predicted_scheduling_delay_s", ".1f"),
-            Column("sched.\nauthors", "paper_scheduling_delay_s", ".1f"),
+            Column(f"sched.\nauthors,\n{SCHEDULING.kind}", "authors_scheduling_delay_s", ".1f"),
             Column("resp.\ns", "response_time_s", ".1f"),
             Column("resp.\nmodel", "predicted_response_time_s", ".1f"),
-            Column("resp.\nauthors", "paper_response_time_s", ".1f"),
+            Column(f"resp.\nauthors,\n{RESPONSE.kind}", "authors_response_time_s", ".1f"),
             FAITHFUL,
         ),
     ),

@@ -11,7 +11,7 @@ from measure.results.row import MeasuredRow, Row
 
 @dataclass(kw_only=True)
 class PropiusRow(MeasuredRow):
-    """One run of one study; fields of other studies are empty. Columns ``paper_..`` are the authors' own figures.
+    """One run of one study; fields of other studies are empty. Columns ``authors_..`` are the authors' own figures.
 
     ``layer`` says how the row came about: ``packets`` (emulated) or ``virtual`` (the same policies, managers and
     clients in virtual time, no packets, no verdict).
@@ -32,8 +32,8 @@ class PropiusRow(MeasuredRow):
 
     jct_s: Annotated[float | None, "time from registration to the last round, mean; empty if a job starved"] = None
     predicted_jct_s: Annotated[float | None, "the same by the model in virtual time"] = None
-    paper_jct_s: Annotated[float | None, "the same of the authors' run, whose clients sleep"] = None
-    paper_kind: Annotated[str | None, "kind of the paper's figure: measured, simulated or derived by us"] = None
+    authors_jct_s: Annotated[float | None, "the same of the authors' run, whose clients sleep"] = None
+    authors_kind: Annotated[str | None, "whose figures they are, and their kind"] = None
     jct_by_job: Annotated[Mapping[str, float], "time of each finished job, by name"] = field(default_factory=dict)
     finished: Annotated[int | None, "jobs that finished"] = None
     starved: Annotated[str | None, "names of the jobs that did not finish"] = None
@@ -45,10 +45,10 @@ class PropiusRow(MeasuredRow):
     useful_per_s: Annotated[float | None, "clients of completed rounds per second"] = None
     scheduling_delay_s: Annotated[float | None, "request until enough clients are bound, mean of rounds"] = None
     predicted_scheduling_delay_s: Annotated[float | None, "the same by the model"] = None
-    paper_scheduling_delay_s: Annotated[float | None, "the same of the authors' run"] = None
+    authors_scheduling_delay_s: Annotated[float | None, "the same of the authors' run"] = None
     response_time_s: Annotated[float | None, "enough clients bound until the round is complete, mean of rounds"] = None
     predicted_response_time_s: Annotated[float | None, "the same by the model"] = None
-    paper_response_time_s: Annotated[float | None, "the same of the authors' run"] = None
+    authors_response_time_s: Annotated[float | None, "the same of the authors' run"] = None
     rounds_repeated: Annotated[int | None, "rounds that a time-out started again"] = None
 
     root_bytes: Annotated[int | None, "bytes that the root's port sent, without headers, in emulated bytes"] = None

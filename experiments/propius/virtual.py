@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings
 from measure.metrics.edge.meter import EdgeMetrics
-from measure.model.edge.authors import MANAGERS, PUBLISHED, authors_run
+from measure.model.edge.authors import AUTHORS, MANAGERS, authors_run
 from measure.model.edge.plane import Network
 from measure.model.edge.run import VirtualOutcome, VirtualRun
 from measure.model.edge.simulation import simulate
+from measure.published import published
 from workloads.edge.job import TEN_JOBS, EdgeJob, scaled_jobs
 from workloads.edge.population import stratified
 
-KIND = "measured by the authors; their clients sleep for compute and transfers"
+JCT = published("propius-jct-6000")
+KIND = f"{JCT.label}; {JCT.note}"
 ROUNDS = TEN_JOBS[0].rounds
-_PUBLISHED_AS = {"random-client": "random", "irs-strict": "irs"}
+_AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs"}
 """The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
 does (``measure.model.edge.authors``, ``controllers.edge.irs``); their figures stand beside both kinds."""
 
@@ -54,11 +56,11 @@ def authors_row(settings: PropiusSettings, policy: str, clients: int, seed: int)
     row.managers, row.computed, row.rate_scale, row.time_scale = MANAGERS, True, 1.0, 1.0
     fill(row, outcome.metrics, jobs)
     row.scheduling_delay_s = outcome.metrics.scheduling_attempt_s  # as the authors count it
-    published = PUBLISHED.get((clients, _PUBLISHED_AS.get(policy, policy)))
-    if published is not None and settings.virtual_rounds == ROUNDS:
-        row.paper_jct_s, row.paper_kind = published.jct_s, KIND
-        row.paper_scheduling_delay_s = published.scheduling_attempt_s
-        row.paper_response_time_s = published.response_s
+    means = AUTHORS.get((clients, _AUTHORS_NAME.get(policy, policy)))
+    if means is not None and settings.virtual_rounds == ROUNDS:
+        row.authors_jct_s, row.authors_kind = means.jct_s, KIND
+        row.authors_scheduling_delay_s = means.scheduling_attempt_s
+        row.authors_response_time_s = means.response_s
     return row
 
 

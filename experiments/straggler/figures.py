@@ -22,13 +22,15 @@ from matplotlib.figure import Figure
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing
 from measure.figures import panels, style
 from measure.figures.curves import Column, Curve, Look, Points, Rows, curves, panel_rows, series_of
+from measure.published import published
 from measure.results.row import Row
 from railyard.size import size_in_words
 
-PUBLISHED_SPEEDUPS = {4: 1.127, 8: 1.363, 16: 1.565, 32: 1.718, 64: 1.826, 128: 1.897, 256: 1.941}
-"""Ranks -> speed-up of StragglAR over Ring, simulated with 3 us, 450 GiB/s and 1 GiB (arXiv 2505.23523)."""
-SEEN_PERSISTENCE = (0.77, 0.98)
-"""Range of the share of steps in which the persistent straggler was the late rank, in the paper's measurements."""
+SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-measured")
+"""Ring / StragglAR by number of ranks, and the range that the authors measured on ``MEASURED_RANKS`` GPUs."""
+MEASURED_RANKS = 8
+PERSISTENCE = published("stragglar-persistence")
+"""Range of the share of steps in which the persistent straggler was the late rank."""
 WRONG = " (wrong rank)"
 LOOKS = {
     "ring": Look("Ring", style.BLUE, "o", size=9.5),
@@ -37,6 +39,9 @@ LOOKS = {
     "stragglar": Look("StragglAR", style.VERMILION, "^"),
     "stragglar" + WRONG: Look("wrong rank", style.ORANGE, "v", (0, (3, 1, 1, 1))),
 }
+_SIMULATED: Mapping[str, Any] = {"marker": "+", "markersize": 8, "linestyle": ""}
+_MEASURED: Mapping[str, Any] = {"marker": "D", "markersize": 6, "markerfacecolor": "white", "linewidth": 1.0}
+"""Looks of published values."""
 _SAME = ("fabric", "collective", "n", "bytes")
 _PREDICTED = style.entry("predicted", linewidth=0.9, linestyle=style.DASHED)
 
@@ -97,21 +102,22 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 def speedup_against_ranks(rows: Rows) -> Figure | None:
     """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
     grey = style.entry("StragglAR's law, no latency", style.GREY, linewidth=4)
-    cross = style.entry("published simulation", marker="+", markersize=8, linestyle="")
-    return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross)
+    cross = style.entry(f"StragglAR ({SPEEDUPS.label})", **_SIMULATED)
+    bar = style.entry(f"StragglAR, {MEASURED_RANKS} GPUs ({MEASURED.label})", **_MEASURED)
+    return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross, bar)
 
 
 def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
-    law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in PUBLISHED_SPEEDUPS]
+    law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in SPEEDUPS.values]
     panels.line(axes, law, color=style.GREY, linewidth=4, zorder=1, solid_capstyle="round")
-    published = zip(*PUBLISHED_SPEEDUPS.items(), strict=True)
-    axes.plot(*published, "+", color=style.TEXT, markersize=8, zorder=7)
+    axes.plot(*zip(*SPEEDUPS.values.items(), strict=True), color=style.TEXT, zorder=7, **_SIMULATED)
+    axes.plot([MEASURED_RANKS] * 2, MEASURED.bounds, color=style.TEXT, zorder=7, **_MEASURED)
     drawn = by_algorithm(ratios, "n", "ratio", "model_ratio")
     panels.draw(axes, drawn)
     axes.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 2.05)
-    panels.name_ticks(axes.xaxis, {*PUBLISHED_SPEEDUPS, *(row["n"] for row in ratios)})
+    panels.name_ticks(axes.xaxis, {*SPEEDUPS.values, *(row["n"] for row in ratios)})
     title = "Speed-up over Ring after the straggler's arrival"
     style.style_axes(axes, title, "ranks n", "Ring / algorithm", grid="both")
     for name, curve in drawn.items():
@@ -201,14 +207,14 @@ def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Ax
 def time_against_prediction(rows: Rows) -> Figure | None:
     """Figure of mean total time against the share of correct predictions; the range seen in practice is shaded."""
     rows = [r for r in _measured(rows, "prediction") if r.get("persistence") is not None]
-    shade = style.entry("seen in practice ({:g} to {:g})".format(*SEEN_PERSISTENCE), style.LIGHT, linewidth=8)
+    shade = style.entry(f"seen in practice: {PERSISTENCE.shown()} ({PERSISTENCE.label})", style.LIGHT, linewidth=8)
     return panels.figure_of(panel_rows(rows, "persistence", _SAME), _prediction_panel, _PREDICTED, shade)
 
 
 def _prediction_panel(axes: Axes, rows: Rows) -> Iterable[Curve]:
     factor, unit = style.time_unit(max(r["time_s"] for r in rows))
     drawn = by_algorithm(rows, "persistence", "time_s", "predicted_time_s", factor)
-    axes.axvspan(*SEEN_PERSISTENCE, color=style.LIGHT, zorder=0, linewidth=0)
+    axes.axvspan(*PERSISTENCE.bounds, color=style.LIGHT, zorder=0, linewidth=0)
     _dress(axes, rows[0], "steps with a correct prediction (share)", f"mean total time ({unit})")
     panels.draw_near(axes, drawn, unit)
     _mark_break_even(axes, drawn, ("ring", "stragglar"))

@@ -16,7 +16,7 @@ from railyard.errors import ConfigError
 LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
 """The algorithms with a closed form, by their names in the catalog."""
 _ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
-"""Rounds of the second phase if n is no power of two: even n as published, odd n as in our extension."""
+"""Rounds of the second phase if n is no power of two: even n as in StragglAR, odd n as in our extension."""
 
 
 def second_phase_rounds(n: int) -> int:
@@ -62,7 +62,7 @@ class StragglerLaw:
 
     @property
     def wire_s(self) -> float:
-        """Time of the whole buffer through one port (s b in the paper's notation)."""
+        """Time of the whole buffer through one port (s b in StragglAR's notation)."""
         return self.bytes / self.bytes_per_s
 
     @property

@@ -18,6 +18,7 @@ from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
 from experiments.trials.experiment import TrialSettings
 from experiments.trials.trial import FabricKind, Trial, TrialFabric
+from measure.published import published
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
@@ -34,7 +35,9 @@ LATE_ENOUGH = 1.25
 """Long delay as a multiple of the first phase: every algorithm has then finished all work before the arrival."""
 VARIED = 4
 """Factor on the number of iterations in studies in which the late rank varies."""
-PROBABILITIES = (0.0, 0.5, 0.77, 0.9, 1.0)
+PREDICTED_RIGHT = published("stragglar-predicted-right").value
+"""Share of steps in which the expected rank is late, in training steps."""
+PROBABILITIES = (0.0, 0.5, published("stragglar-persistence").bounds[0], PREDICTED_RIGHT, 1.0)
 SHARES = (0.2, 0.4, 0.6)
 DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
 SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22))
@@ -198,7 +201,7 @@ def _prediction_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Tria
 def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
     delay_s, ring_s = e.long_delay_s(n, size), e.law(n, size).ring_s
-    late = parse_injection(f"persistent:{delay_s:.9g}@0.9")
+    late = parse_injection(f"persistent:{delay_s:.9g}@{PREDICTED_RIGHT:g}")
     for share in SHARES:
         for algorithm in PAIR:
             yield e.trial(
@@ -208,7 +211,7 @@ def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
                 injection=late,
                 compute_s=max(0.0, ring_s / share - ring_s - delay_s),
                 steps=VARIED * e.iterations,
-                tags=(("persistence", 0.9), ("all_reduce_share", share)),
+                tags=(("persistence", PREDICTED_RIGHT), ("all_reduce_share", share)),
             )
 
 

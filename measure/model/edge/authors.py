@@ -8,10 +8,11 @@ the waits between two polls did not, so those are three times as long in reporte
 Not known: how many of the clients were switched on at a time (their clients follow a trace of availability that is not
 public as text), how speed and attributes of a device belong together, and how large the clients' private data are. The
 first two are fitted, each to one kind of number: ``ONLINE_SHARE`` to the job completion time of ``fifo`` with 6,000
-clients, ``SPEED_BY_RANK`` to the response times of jobs with 10,000 clients (149, 125 and 113 s for the bounds that 75,
-50 and 25 % of the clients meet). The third is an assumption of ``workloads.edge.population``. All other numbers follow
-from these. A random order behaves as their results show only if it is drawn anew for each client (``random-client``):
-with one draw for each job, a job at the front gets all its clients and no two jobs hold back each other.
+clients, ``SPEED_BY_RANK`` to the response times of jobs with 10,000 clients, by the share of the clients that fit
+(``propius-response-by-group`` of ``measure.published``). The third is an assumption of ``workloads.edge.population``.
+All other numbers follow from these. A random order behaves as their results show only if it is drawn anew for each
+client (``random-client``): with one draw for each job, a job at the front gets all its clients and no two jobs hold
+back each other.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from measure.model.edge.run import VirtualRun
+from measure.published import published
 from workloads.edge.device import DeviceTimers
 from workloads.edge.job import TEN_JOBS, EdgeJob
 from workloads.edge.population import ClientProfile, drawn
@@ -35,24 +37,23 @@ TIMERS = DeviceTimers(ask_again_s=2 * FAST_CLOCK, pause_s=20.0, refused_s=2 * FA
 MANAGERS = 2
 
 
-class Published(NamedTuple):
-    """Means over the authors' ten jobs, in seconds; scheduling delay over all attempts, None where not reported."""
+class Means(NamedTuple):
+    """Means over the authors' ten jobs, in seconds; scheduling delay over all attempts."""
 
     jct_s: float
-    scheduling_attempt_s: float | None
-    response_s: float | None
+    scheduling_attempt_s: float
+    response_s: float
 
 
-PUBLISHED = {
-    (6_000, "random"): Published(87_852, 163.9, 159.1),
-    (6_000, "fifo"): Published(34_974, 68.3, 143.9),
-    (6_000, "irs"): Published(34_623, 64.9, 138.8),
-    (10_000, "random"): Published(23_603, 25.1, 131.1),
-    (10_000, "fifo"): Published(22_866, 20.9, 129.8),
-    (10_000, "srsf"): Published(23_548, 23.8, 131.8),
-    (10_000, "irs"): Published(22_792, 19.6, 131.3),
-}
-"""What the authors measured, by clients and policy, from their result files ``*-6000-fixed`` and ``*-10000``."""
+def _means(clients: int) -> dict[tuple[int, str], Means]:
+    """The authors' means with ``clients`` clients, by clients and policy."""
+    jct, scheduling, response = (published(f"propius-{name}-{clients}").values for name in _NAMES)
+    return {(clients, policy): Means(jct[policy], scheduling[policy], response[policy]) for policy in jct}
+
+
+_NAMES = ("jct", "scheduling", "response")
+AUTHORS = {**_means(6000), **_means(10000)}
+"""What the authors measured, by clients and policy."""
 
 
 def authors_run(

@@ -134,7 +134,7 @@ def test_an_optical_trunk_beats_an_electrical_one_up_to_the_crossing() -> None:
 def test_rows_in_virtual_time_have_published_values_only_for_all_rounds() -> None:
     rows = [as_read(row) for row in Propius(settings(studies=["jct", "delays"]))._authors_runs()]
     assert [row["study"] for row in rows] == ["jct", "delays"]
-    assert rows[0]["layer"] == "virtual" and rows[0]["computed"] and rows[0]["paper_jct_s"] is None
+    assert rows[0]["layer"] == "virtual" and rows[0]["computed"] and rows[0]["authors_jct_s"] is None
     assert rows[0]["finished"] == 10 and rows[0]["jct_s"] > 0
 
 
