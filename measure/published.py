@@ -74,6 +74,10 @@ class Published:
         """The least and the most of a quantity that has a range."""
         return self.values["least"], self.values["most"]
 
+    def between(self, before: object, after: object) -> float:
+        """The difference of two of the values, without the error of binary fractions."""
+        return round(self.values[after] - self.values[before], 9)
+
     @property
     def label(self) -> str:
         """What stands beside the number: whose it is, and its kind; ``paper`` only for what a paper gives."""
@@ -167,7 +171,7 @@ _HEAD = """# Numbers from elsewhere
 
 Every number of this project that was not measured or computed here, with its source. The page is made from
 `measure/published.yaml` by `python -m measure.published > docs/published.md`. Tables, findings and figures take these
-numbers from there, and print beside each whose it is and its kind:
+numbers from there by their keys, and print beside each whose it is and its kind:
 
 - **measured** on hardware, **simulated** or **computed** (from a formula or a rule) by the authors;
 - **derived** by us from other numbers; no paper prints it;
@@ -203,9 +207,8 @@ def _in_words(each: Published) -> str:
     read = "" if each.kind == "derived" else "; first-hand" if each.first_hand else "; not read first-hand"
     note = f" ({each.note})" if each.note else ""
     unit = "" if each.unit == "-" else f" {each.unit}"
-    return (
-        f"{each.quantity}{by}: **{each.shown()}**{unit}. {each.kind}; `{each.source.name}`, {each.where}{read}{note}."
-    )
+    place = f"`{each.source.name}`, {each.where}{read}{note}"
+    return f"`{each.key}`: {each.quantity}{by}: **{each.shown()}**{unit}. {each.kind}; {place}."
 
 
 def _item(text: str) -> str:

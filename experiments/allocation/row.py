@@ -28,7 +28,7 @@ class AllocationRow(ResultRow):
     index_median: Annotated[float | None, "fragmentation index of the racks, median"] = None
     index_mean: Annotated[float | None, "the same, mean"] = None
     index_max: Annotated[float | None, "the same, largest"] = None
-    paper_index_max: Annotated[float | None, "largest index of the paper, simulated, 20 % freed"] = None
+    paper_index_max: Annotated[float | None, "index_max of MORPHLUX (morphlux-index)"] = None
     chips: Annotated[int | None, "size of a requested slice, in chips"] = None
     racks_with_room: Annotated[int | None, "racks with enough free chips for a request"] = None
     requests: Annotated[int | None, "requests"] = None
@@ -37,7 +37,7 @@ class AllocationRow(ResultRow):
     failed_for_time: Annotated[int | None, "requests whose search reached its time limit"] = None
     fragmented: Annotated[int | None, "requests met from fragments"] = None
     thin: Annotated[int | None, "of these, those with fewer circuits than fibres"] = None
-    paper_failed_share: Annotated[float | None, "share of failed requests of the paper, simulated, for its mix"] = None
+    paper_failed_share: Annotated[float | None, "failed_share of MORPHLUX, for its mix (morphlux-failed)"] = None
     contiguous_index_max: Annotated[float | None, "largest index before the requests, contiguous slices"] = None
     rule: Annotated[str | None, "when a slice can use a dimension: ring or link"] = None
     fibres_counted: Annotated[bool | None, "whether fibres between servers limit the steering"] = None
@@ -48,7 +48,7 @@ class AllocationRow(ResultRow):
     failures: Annotated[int | None, "dead chips in a rack"] = None
     chips_mean: Annotated[float | None, "chips out of use, mean of racks"] = None
     ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
-    paper_ratio: Annotated[float | None, "approximate ratio of the paper, simulated"] = None
+    paper_ratio: Annotated[float | None, "ratio_to_morphlux of MORPHLUX, about (morphlux-overprovision)"] = None
     spliced_share: Annotated[float | None, "share of dead chips that a spare replaced"] = None
     groups: Annotated[int | None, "groups that fail independently"] = None
     of: Annotated[str | None, "what a group is: chips or servers"] = None
@@ -60,10 +60,10 @@ class AllocationRow(ResultRow):
     spares_most: Annotated[int | None, "the same, most"] = None
     reserve_chips: Annotated[int | None, "chips in reserve"] = None
     rack_to_reserve: Annotated[float | None, "chips of a rack over chips in reserve"] = None
-    derived_spares: Annotated[int | None, "spares that we derived from the paper's rule"] = None
+    derived_spares: Annotated[int | None, "spares that we derived (spares-of-*)"] = None
     outcome: Annotated[str | None, "outcome of a request: fragmented or refused"] = None
     count: Annotated[int | None, "number of requests with this outcome"] = None
     median_s: Annotated[float | None, "wall-clock time of a request, median"] = None
     worst_s: Annotated[float | None, "the same, longest"] = None
-    paper_s: Annotated[float | None, "upper bound of the paper's solver, measured"] = None
+    paper_s: Annotated[float | None, "upper bound of MORPHLUX's solver (morphlux-solver)"] = None
     per_rack: Annotated[Sequence[float], "index or gain of every rack"] = ()

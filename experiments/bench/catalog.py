@@ -54,9 +54,7 @@ BENCHES: dict[str, Benchmark] = {
     "collectives": Benchmark(
         "every collective at 16 ranks and 4 MiB against its own alpha-beta bound", (against_bounds,)
     ),
-    "stragglar": Benchmark(
-        "Ring / StragglAR after arrival at 4, 8, 16 ranks, and their break-even delay", (stragglar,)
-    ),
+    "stragglar": Benchmark("Ring / StragglAR after arrival by ranks, and their break-even delay", (stragglar,)),
     "ceiling": Benchmark(
         "the highest aggregate rate of plain streams, beside TCLink, and of an all-reduce within 1.05",
         (plain_streams, highest_aggregate),

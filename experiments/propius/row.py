@@ -32,7 +32,7 @@ class PropiusRow(MeasuredRow):
 
     jct_s: Annotated[float | None, "time from registration to the last round, mean; empty if a job starved"] = None
     predicted_jct_s: Annotated[float | None, "the same by the model in virtual time"] = None
-    authors_jct_s: Annotated[float | None, "the same of the authors' run, whose clients sleep"] = None
+    authors_jct_s: Annotated[float | None, "the same of the authors' run (propius-jct-*)"] = None
     authors_kind: Annotated[str | None, "whose figures they are, and their kind"] = None
     jct_by_job: Annotated[Mapping[str, float], "time of each finished job, by name"] = field(default_factory=dict)
     finished: Annotated[int | None, "jobs that finished"] = None
@@ -45,10 +45,10 @@ class PropiusRow(MeasuredRow):
     useful_per_s: Annotated[float | None, "clients of completed rounds per second"] = None
     scheduling_delay_s: Annotated[float | None, "request until enough clients are bound, mean of rounds"] = None
     predicted_scheduling_delay_s: Annotated[float | None, "the same by the model"] = None
-    authors_scheduling_delay_s: Annotated[float | None, "the same of the authors' run"] = None
+    authors_scheduling_delay_s: Annotated[float | None, "the same (propius-scheduling-*)"] = None
     response_time_s: Annotated[float | None, "enough clients bound until the round is complete, mean of rounds"] = None
     predicted_response_time_s: Annotated[float | None, "the same by the model"] = None
-    authors_response_time_s: Annotated[float | None, "the same of the authors' run"] = None
+    authors_response_time_s: Annotated[float | None, "the same (propius-response-*)"] = None
     rounds_repeated: Annotated[int | None, "rounds that a time-out started again"] = None
 
     root_bytes: Annotated[int | None, "bytes that the root's port sent, without headers, in emulated bytes"] = None

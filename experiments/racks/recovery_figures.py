@@ -76,7 +76,7 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
         for at in filter(None, (row["paper_circuits_s"], row["paper_outage_s"])):
             axes.plot(at, place, marker="D", markersize=7, color="white", markeredgecolor=BLACK, zorder=5)
     labels = [f"{row['fabric']}\n{row['system']}" for row in rows]
-    _style(axes, labels, longest * 1.22, "From the chip's death to the first step done again")
+    _style(axes, labels, longest * 1.25, "From the chip's death to the first step done again")
     used = {name for _, row, key in shown for name, _ in row[key]}
     handles: list[Patch | Line2D] = [
         Patch(color=look, label=name) for name, look in PART_COLOURS.items() if name in used

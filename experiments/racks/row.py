@@ -1,4 +1,4 @@
-"""Rows of tenants of a rack around the death of a chip: recovery and step times beside the model and the papers.
+"""Rows of tenants of a rack around the death of a chip: recovery and step times beside the model and published values.
 
 The ``paper_`` fields are MORPHLUX's (arXiv 2508.03674), measured on its testbed; LUMION (arXiv 2505.23105) gives no
 parts of a recovery. The ``derived_`` fields are derived by us from both (``measure.published``).
@@ -96,10 +96,10 @@ class FailoverRow(MeasuredRow):
     predicted_outage_high_s: Annotated[float | None, "the longest"] = None
     predicted_step_time_before_s: Annotated[float | None, "step_time_before_s of the model"] = None
     predicted_step_time_after_s: Annotated[float | None, "step_time_after_s of the model"] = None
-    paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX, measured on its testbed"] = None
-    paper_outage_s: Annotated[float | None, "outage_s of MORPHLUX, measured, if its slow stages are given"] = None
-    derived_after_to_photonic_low: Annotated[float | None, "after_to_photonic that we derived, least"] = None
-    derived_after_to_photonic_high: Annotated[float | None, "the most"] = None
+    paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX (morphlux-circuits)"] = None
+    paper_outage_s: Annotated[float | None, "outage_s, if its slow stages are given (morphlux-timeline)"] = None
+    derived_after_to_photonic_low: Annotated[float | None, "after_to_photonic, derived, least (after-splice)"] = None
+    derived_after_to_photonic_high: Annotated[float | None, "the most (after-splice)"] = None
     before_to_photonic: Annotated[float | None, "step_time_before_s relative to the photonic rack"] = None
     after_to_photonic: Annotated[float | None, "step_time_after_s relative to the photonic rack"] = None
     predicted_after_to_photonic: Annotated[float | None, "the same of the model"] = None

@@ -32,9 +32,8 @@ COMPUTE_S = 0.6
 """Compute of one step at batch 2: about MORPHLUX's electrical step less its gradients (``rack-compute``)."""
 TIMELINE = published("morphlux-timeline")
 """Part of a recovery -> seconds after the failure at its end."""
-_ENDS = TIMELINE.values
 MORPHLUX_STAGES: Mapping[str, float] = {
-    after: round(_ENDS[after] - _ENDS[before], 3)
+    after: TIMELINE.between(before, after)
     for before, after in (("rewire", "library"), ("library", "data"), ("data", "load"))
 }
 """Start-up stages in real seconds: the differences of MORPHLUX's recovery timeline."""

@@ -112,7 +112,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
                 "batch": epoch.batch,
                 "steps": spec.steps,
                 "paper_s": epoch.paper_s(setting.name),
-                "paper_ratio": epoch.paper_ratio,
+                "published_ratio": epoch.published_ratio,
             },
         }
         rows = []

@@ -51,7 +51,7 @@ def _panel(axes: Axes, rows: Rows, measure: str) -> None:
             if fabric in of_fabric:
                 _bar(axes, of_fabric[fabric], place + offset)
         ours, first = gain(rows, measure, shape), next(iter(of_fabric.values()))
-        published = first.get("paper_ratio")
+        published = first.get("published_ratio")
         if ELECTRICAL in of_fabric and published:
             base = of_fabric[ELECTRICAL]["value"]
             there = base / published if measure == "epoch" else base * published

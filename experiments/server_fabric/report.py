@@ -12,7 +12,7 @@ from measure.results.row import Row
 
 
 def _published_ratio(row: Row) -> str | None:
-    ratio = row.get("paper_ratio")
+    ratio = row.get("published_ratio")
     return None if ratio is None else f"{ratio:.2f}{'*' if ratio_kind(row) == 'derived' else ''}"
 
 

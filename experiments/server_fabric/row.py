@@ -32,24 +32,24 @@ class ServerFabricRow(MeasuredRow):
     value: Annotated[float | None, "the measured value"] = None
     unit: Annotated[str, "unit of value and predicted"] = ""
     predicted: Annotated[float | None, "the value of the model"] = None
-    paper_ratio: Annotated[float | None, "gain of the photonic fabric in the paper, measured"] = None
+    published_ratio: Annotated[float | None, "gain of MORPHLUX for the measure (morphlux-*)"] = None
     system: Annotated[str, "system that the fabric stands for"] = ""
     lanes: Annotated[int | None, "lanes that iperf3 used"] = None
     retransmits: Annotated[int | None, "TCP segments that iperf3 sent again"] = None
     batch: Annotated[int | None, "batch size"] = None
-    paper_s: Annotated[float | None, "epoch of the paper, measured"] = None
+    paper_s: Annotated[float | None, "epoch of MORPHLUX (morphlux-epoch-*)"] = None
     steps: Annotated[int | None, "steps of the epoch"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
 
     def __post_init__(self) -> None:
         self.unit = UNITS[self.measure]
-        if self.paper_ratio is None:
-            self.paper_ratio = RATIOS[self.measure].values.get(self.shape)
+        if self.published_ratio is None:
+            self.published_ratio = RATIOS[self.measure].values.get(self.shape)
 
 
 def ratio_kind(row: Mapping[str, Any]) -> str | None:
-    """Kind of the published gain of a row: as the paper gives it for the shape, or derived from two of its epochs."""
-    if row.get("paper_ratio") is None:
+    """Kind of the published gain of a row: as MORPHLUX gives it for the shape, or derived from two of its epochs."""
+    if row.get("published_ratio") is None:
         return None
     return RATIOS[row["measure"]].kind if row["shape"] in SHAPES else "derived"
 

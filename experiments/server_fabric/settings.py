@@ -35,9 +35,7 @@ TENANTS: Mapping[str, str] = {"2x1x1": "2x1@0,0", "1x2x1": "1x2@0,0", "fragmente
 ELECTRICAL_EPOCH_S = published("morphlux-epoch-electrical").values
 PHOTONIC_EPOCH_S = published("morphlux-epoch-photonic").values
 """Batch size -> epoch of MORPHLUX's testbed in seconds, with slices of ``EPOCH_SHAPE``."""
-EPOCH_STEPS: Mapping[int, int] = {
-    batch: int(steps) for batch, steps in published("morphlux-epoch-steps").values.items()
-}
+EPOCH_STEPS: Mapping[int, int] = {batch: int(steps) for batch, steps in published("morphlux-steps").values.items()}
 """Batch size -> steps of an epoch."""
 EPOCH_SHAPE: Shape = "2x1x1"
 """The shape of the published epochs by batch size, and of the recovery."""
@@ -72,7 +70,7 @@ class Epoch:
         return epochs[self.batch] if self.shape == EPOCH_SHAPE else None
 
     @property
-    def paper_ratio(self) -> float | None:
+    def published_ratio(self) -> float | None:
         """The ratio of the two published epochs of the batch size, derived by us; None for that of the shape."""
         return None if self.name == self.shape else ELECTRICAL_EPOCH_S[self.batch] / PHOTONIC_EPOCH_S[self.batch]
 

@@ -52,7 +52,8 @@ def _means(clients: int) -> dict[tuple[int, str], Means]:
 
 
 _NAMES = ("jct", "scheduling", "response")
-AUTHORS = {**_means(6000), **_means(10000)}
+_CLIENTS = (6_000, 10_000)
+AUTHORS = dict(each for clients in _CLIENTS for each in _means(clients).items())
 """What the authors measured, by clients and policy."""
 
 

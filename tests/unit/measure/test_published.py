@@ -69,7 +69,7 @@ def test_derived_numbers_follow_from_others() -> None:
     assert least == pytest.approx(min(published("morphlux-epoch").values.values()), abs=0.05)
     assert most == published("lumion-throughput").value
     gbit, electrical = published("llama-1b-gradients").value, published("morphlux-epoch-electrical").values
-    for batch, count in published("morphlux-epoch-steps").values.items():
+    for batch, count in published("morphlux-steps").values.items():
         assert 0.5 < electrical[batch] / count - gbit / published("morphlux-port").value < 1.1
     all_reduce = published("stragglar-log-all-reduce").value
     law = StragglerLaw(4, 1, 0.0, 1.0)

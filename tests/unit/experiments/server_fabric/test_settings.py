@@ -68,8 +68,8 @@ def test_every_batch_size_is_measured_where_the_epochs_leave_the_papers_shape_ou
 def test_the_papers_epochs_are_those_of_its_shape() -> None:
     shape, _, fragmented, small, *_ = experiment().epochs()
     assert (shape.paper_s("electrical"), shape.paper_s("photonic")) == (40.25, 23.37)
-    assert fragmented.paper_s("photonic") is None and fragmented.paper_ratio is None
-    assert small.name == "2x1x1, batch 2" and small.paper_ratio == pytest.approx(1.607, abs=0.001)
+    assert fragmented.paper_s("photonic") is None and fragmented.published_ratio is None
+    assert small.name == "2x1x1, batch 2" and small.published_ratio == pytest.approx(1.607, abs=0.001)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

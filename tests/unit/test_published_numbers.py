@@ -1,0 +1,233 @@
+"""No code has a number of a paper of its own: what is printed, drawn or compared comes from ``measure/published.yaml``.
+
+There is no list of exceptions: a number from elsewhere is taken from the table, or an offence. Four kinds are found:
+
+- words: text for people (no docstring) that says *paper* or *published*, words that only ``measure.published`` makes;
+- names: what is named after a paper, its authors or a system of the table, and bound to a number written in the code;
+- values: a number that only the table can be the origin of, in code or in text for people;
+- systems: text for people that names a system of the table beside a number.
+
+Rooms below ``measure`` cannot import the table. A constant there that is named after a publication must be the
+``constant`` of an entry, and another test compares the two.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+
+from experiments.registry import ENTRIES, find
+from measure.published import all_published
+from measure.results.row import described
+
+ABOVE = ("measure", "experiments", "scripts")
+BELOW = ("railyard", "topos", "workloads", "controllers")
+TABLE = ROOT / "measure" / "published.py"
+"""The module that makes the words."""
+
+WORDS = re.compile(r"\b(papers?|published|publication)\b", re.IGNORECASE)
+SYSTEMS = sorted({each.source.system for each in all_published()} - {"Railyard"})
+OF_A_PAPER = re.compile(r"(?:^|_)(papers?|published|authors)(?:_|$)", re.IGNORECASE)
+NAMED_AFTER = re.compile(rf"(?:^|_)(papers?|published|authors|{'|'.join(SYSTEMS)})(?:_|$)", re.IGNORECASE)
+OF_A_COLUMN = re.compile(r"(paper|published|authors|derived)_(?!kind$)")
+BESIDE_A_SYSTEM = re.compile(rf"\b({'|'.join(map(re.escape, SYSTEMS))})\b")
+NUMBER = re.compile(r"(?<![\w.,/-])\d[\d,]*(?:\.\d+)?(?![\w/-])")
+
+
+def distinctive(value: float) -> bool:
+    """Whether nobody writes this number by chance: a fraction of three digits or a whole number of four, not round.
+
+    Multiples of a quarter and powers of two count as round.
+    """
+    if float(value).is_integer():
+        return len(str(int(value)).rstrip("0")) >= 4 and int(value).bit_count() > 1
+    return len(f"{value:.10g}".replace(".", "").strip("0")) >= 3 and not (value * 4).is_integer()
+
+
+DISTINCTIVE = {float(value) for each in all_published() for value in each.values.values() if distinctive(value)}
+
+
+def offences(tree: ast.Module) -> Iterator[str]:
+    """The offences in a module, each with its line."""
+    docstrings = set(_docstrings(tree))
+    for node in ast.walk(tree):
+        found: list[str] = []
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value for part in node.values if isinstance(part, ast.Constant))
+            found += _in_text(" \0 ".join(part for part in parts if isinstance(part, str)))
+        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
+            found += _in_text(node.value) if isinstance(node.value, str) else _in_number(node)
+        yield from (f"{node.lineno}: {each}" for each in found)  # type: ignore[attr-defined]
+        for name, value in _bound(node):
+            if NAMED_AFTER.search(name) and any(_is_number(each) for each in ast.walk(value)):
+                yield f"{value.lineno}: {name} is bound to a number of the code; take it from measure.published"
+
+
+def _docstrings(tree: ast.Module) -> Iterator[int]:
+    """Strings that are statements: docstrings of modules, classes, functions and of the constant before them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield id(node.value)
+        if isinstance(node, ast.JoinedStr):  # looked at as a whole
+            yield from (id(part) for part in node.values if isinstance(part, ast.Constant))
+
+
+def _in_number(node: ast.Constant) -> Iterator[str]:
+    if _is_number(node) and float(node.value) in DISTINCTIVE:  # type: ignore[arg-type]
+        yield f"{node.value!r} is a number of the table; take it from measure.published"
+
+
+def _in_text(text: str) -> Iterator[str]:
+    if found := WORDS.search(text):
+        yield f"text says {found[0]!r}; use the label of the number in measure.published"
+    numbers = [float(each.replace(",", "")) for each in NUMBER.findall(text)]
+    if any(number in DISTINCTIVE for number in numbers):
+        yield f"text has a number of the table: {text!r}"
+    if numbers and BESIDE_A_SYSTEM.search(text):
+        yield f"text has a number beside the name of a system: {text!r}"
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names and the expressions that are bound to them: assignments, attributes, keywords, defaults."""
+    if isinstance(node, ast.Assign):
+        yield from ((_name(target), node.value) for target in node.targets)
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
+        yield _name(node.target), node.value
+    elif isinstance(node, ast.keyword) and node.arg is not None:
+        yield node.arg, node.value
+
+
+def _name(target: ast.expr) -> str:
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    if isinstance(target, ast.Subscript):
+        key = target.slice.value if isinstance(target.slice, ast.Constant) else None
+        return key if isinstance(key, str) else ""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return next((name for each in target.elts if NAMED_AFTER.search(name := _name(each))), "")
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
+
+
+def files(*rooms: str) -> list[Path]:
+    return [file for room in rooms for file in sorted((ROOT / room).rglob("*.py")) if file != TABLE]
+
+
+@pytest.mark.parametrize("room", ABOVE)
+def test_numbers_from_elsewhere_come_from_the_table(room: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{offence}"
+        for file in files(room)
+        for offence in offences(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+COLUMNS = [
+    (kind.__name__, each.name, each.text)
+    for entry in ENTRIES
+    for kind in find(entry.name).rows
+    for each in described(kind)
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "text"), [each for each in COLUMNS if OF_A_COLUMN.match(each[1])])
+def test_a_column_of_a_number_from_elsewhere_names_its_key(kind: str, name: str, text: str) -> None:
+    found = re.search(r"\(([\w*-]+)\)$", text)
+    assert found, f"{kind}.{name}: end its text with a key of the table in brackets"
+    named = [each for each in all_published() if fnmatch(each.key, found[1])]
+    assert named, f"{found[1]} is no key of the table"
+    wanted = {"derived": {"derived"}, "paper": {"measured", "simulated", "computed"}}.get(name.partition("_")[0])
+    assert wanted is None or {each.kind for each in named} <= wanted
+    assert not name.startswith("paper") or {each.source.given_by for each in named} == {"paper"}
+
+
+def test_what_prints_a_number_of_the_table_prints_its_kind() -> None:
+    """In modules of reports, findings and figures every number of the table is used with its label or kind."""
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files(*ABOVE)}
+    names = {name for tree in trees.values() for node in tree.body for name in _taken(node)}
+    assert {"CIRCUITS", "SLOWDOWN", "SPEEDUPS", "END_TO_END", "JCT"} <= names
+    bare = []
+    for file, tree in trees.items():
+        if re.search(r"report|figure|finding", file.stem):
+            uses: dict[str, set[str]] = {}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+                    uses.setdefault(node.value.id, set()).add(node.attr)
+            bare += [
+                f"{file.relative_to(ROOT)}: {name}"
+                for name, used in uses.items()
+                if used & {"value", "values", "bounds", "shown"} and not used & {"label", "heading", "kind"}
+            ]
+    assert bare == []
+
+
+def _taken(node: ast.stmt) -> Iterator[str]:
+    """Names that a module binds to entries of the table."""
+    if isinstance(node, ast.Assign) and any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "published"
+        for each in ast.walk(node.value)
+    ):
+        yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_constants_below_that_are_named_after_a_publication_are_in_the_table(room: str) -> None:
+    known = {each.constant for each in all_published()}
+    found = []
+    for file in files(room):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for name, value in _bound(node):
+                if OF_A_PAPER.search(name) and any(_is_number(each) for each in ast.walk(value)):
+                    found.append(f"{module}.{name}")
+    assert set(found) <= known
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'Column("paper", "paper_s")',
+        'label = f"published: {value:g}"',
+        'axes.text(0, 0, f"MORPHLUX 1.9x at {n} ranks")',
+        'words = "LUMION restarts in 1 s"',
+        "PAPER_RATIO = 1.9",
+        "PUBLISHED: dict[int, float] = {4: 1.9, 8: 2.1}",
+        "LIMIT, OPUS_SLOPE = 3, 4",
+        "row.paper_s = 1.5",
+        'row["paper_s"] = 1.5',
+        "Row(paper_ratio=1.9)",
+        "SPEEDUPS = {4: 1.127}",
+        "ok = abs(step_s / 10.178 - 1) < limit",
+        'note = "the native step takes 10.178 s"',
+        'title = f"{name}: 87,852 s"',
+    ],
+)
+def test_the_check_finds(code: str) -> None:
+    assert list(offences(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""The paper has 10.178 s."""',
+        'LIMIT = 0.05\n"""As in the paper."""',
+        'Column(NATIVE.heading, "paper_s", ".3f")',
+        "row.paper_s = NATIVE.value",
+        'said = f"MORPHLUX: {CIRCUITS.value:g} s ({CIRCUITS.label})"',
+        'name = "morphlux-index"',
+        "LATE_ENOUGH = 1.25",
+        "size = 1 << 20",
+    ],
+)
+def test_the_check_lets_pass(code: str) -> None:
+    assert list(offences(ast.parse(code))) == []
