@@ -14,9 +14,7 @@ SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):
-    """One result of one study; fields of other studies are empty. Columns ``paper_..`` are those of
-    MORPHLUX (kinds: docs/published.md).
-    """
+    """One result of one study; fields of other studies are empty. Columns ``paper_..`` are MORPHLUX's."""
 
     study: Annotated[str, "study of the row"] = ""
     seed: Annotated[int, "seed of all draws"] = 1

@@ -10,8 +10,10 @@ from rich.text import Text
 from experiments.mesh.row import routable_in_words
 from experiments.mesh.study import some_pairs
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
+from measure.published import published
 from measure.results.row import Row
 
+GATES, PORTS = published("pip-gates"), published("pip-ports")
 _COLOURS = {True: "green", False: "red", None: "yellow"}
 
 
@@ -48,6 +50,13 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text
         f"{settings['cell_latency_ps']:g} ps a cell. Flips: cells that change their state from the matching before.",
         style="dim",
     )
+    cells, ports = rows[0]["mesh_cells"], rows[0]["mesh_ports"]
+    if (cells, ports) != (GATES.value, PORTS.value):
+        yield Text(
+            f"PIP's device has {GATES.value:g} cells ({GATES.label}) and {PORTS.value:g} ports ({PORTS.label}); this mesh "
+            f"is of our geometry and has {cells} and {ports}.",
+            style="dim",
+        )
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:

@@ -23,7 +23,7 @@ import pytest
 from checkout import ROOT
 
 from experiments.registry import ENTRIES, find
-from measure.published import all_published
+from measure.published import KINDS, all_published
 from measure.results.row import described
 
 ABOVE = ("measure", "experiments", "scripts")
@@ -231,3 +231,48 @@ def test_the_check_finds(code: str) -> None:
 )
 def test_the_check_lets_pass(code: str) -> None:
     assert list(offences(ast.parse(code))) == []
+
+
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.stem != "published"]
+EVERY_VALUE = {round(float(value), 9) for each in all_published() for value in each.values.values()}
+
+
+def cells_of_papers(text: str) -> Iterator[tuple[str, str]]:
+    """The cells of a page's tables in columns and lines whose head says *paper* or *published*, each with that head."""
+    head: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        if not cells or not head:
+            head = cells
+        elif not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+            for name, cell in zip(head, cells, strict=True):
+                yield from ((of, cell) for of in {name, head[0], cells[0]} if WORDS.search(of) and of != cell)
+
+
+def strange(text: str) -> list[str]:
+    """What is wrong in the cells of a page: heads without a kind, and numbers that the table does not have."""
+    found = []
+    for head, cell in cells_of_papers(text):
+        found += [] if any(kind in head for kind in KINDS) else [f"{head}: say which of {', '.join(KINDS)}"]
+        for number, percent in re.findall(r"(?<![\w.])(\d+(?:\.\d+)?)( ?%)?", cell):
+            values = {float(number), round(float(number) / 100, 9)} if percent else {float(number)}
+            found += [] if values & EVERY_VALUE else [f"{head}: {number} is not in measure/published.yaml"]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_of_pages_have_numbers_of_papers_from_the_table_with_their_kind(page: Path) -> None:
+    assert strange(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_check_of_pages_finds() -> None:
+    assert strange("| ranks | paper |\n|---|---|\n| 4 | 1.127 |\n")
+    assert strange("| ranks | paper, simulated |\n|---|---|\n| 4 | 1.9 |\n")
+    assert strange("| ms | 0 |\n|---|---|\n| published, measured | 1.9 |\n")
+    assert strange("| ranks | paper, simulated | here |\n|---|---|---|\n| 4 | 1.127 | 1.9 |\n") == []
+
+
+def test_every_page_that_speaks_of_papers_beside_numbers_leads_to_the_table() -> None:
+    speaking = [page for page in PAGES if next(cells_of_papers(page.read_text(encoding="utf-8")), None)]
+    assert {page.name for page in speaking} >= {"racks.md", "collectives.md"}
+    assert [page.name for page in speaking if "](published.md" not in page.read_text(encoding="utf-8")] == []
