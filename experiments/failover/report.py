@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.racks.report import point_name, recovery_figures, recovery_findings, recovery_tables
-from experiments.racks.row import MIGRATE
 from experiments.racks.setting import COMPUTE_S
 from experiments.report import Report
 from measure.results.row import Row
@@ -17,8 +16,6 @@ def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[st
         yield "rack-compute"
     if settings.get("stages"):
         yield "rack-stages"
-    if any(row["fabric"] == MIGRATE for row in rows):
-        yield "rack-migration"
 
 
 REPORT = Report(

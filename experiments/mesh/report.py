@@ -53,8 +53,8 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text
     cells, ports = rows[0]["mesh_cells"], rows[0]["mesh_ports"]
     if (cells, ports) != (GATES.value, PORTS.value):
         yield Text(
-            f"PIP's device has {GATES.value:g} cells ({GATES.label}) and {PORTS.value:g} ports ({PORTS.label}); this mesh "
-            f"is of our geometry and has {cells} and {ports}.",
+            f"PIP's device has {GATES.value:g} cells ({GATES.label}) and {PORTS.value:g} ports ({PORTS.label}); this "
+            f"mesh is of our geometry and has {cells} and {ports}.",
             style="dim",
         )
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from experiments.racks.row import CIRCUITS, NEIGHBOUR, PHOTONIC, SLOWDOWN, FailoverRow
+from experiments.racks.row import CIRCUITS, MIGRATE, NEIGHBOUR, PHOTONIC, SLOWDOWN, FailoverRow
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Table, yes_or_no
+from measure.published import published
 from measure.results.row import Row
 
+REWIRING = published("migration-rewiring")
 _BEFORE_CIRCUITS = ("detect", "decide", "rewire")
 _MOST_RECOVERIES = 24
 _CIRCUITS_TITLE = (
@@ -135,6 +137,8 @@ def recovery_findings(rows: Iterable[Row]) -> Iterator[Cell]:
         )
     if any(row["derived_after_to_photonic_low"] and row["after_to_photonic"] for row in rows):
         yield f"after / photonic: {SLOWDOWN.shown()} is {SLOWDOWN.label}, from LUMION and MORPHLUX; neither gives it."
+    if any(row["fabric"] == MIGRATE and row["circuits_s"] for row in rows):
+        yield f"{MIGRATE}: the time to rewire the OCS between racks is a setting ({REWIRING.label})."
     for row in rows:
         if row["change"] is not None:
             during = row["step_time_during_s"]
