@@ -8,9 +8,11 @@ from typing import Any
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
+from measure.published import published
 from measure.results.manifest import groups_of, plans_of, scale_of
 from measure.results.row import Row
 from railyard.timeline import Event
+from workloads.catalog import DEFAULT_PORT_GBPS
 
 
 def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
@@ -42,6 +44,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield Table(f"{rows[0]['workload']}, seed {rows[0]['seed']}", _columns(rows), rows)
 
 
+TESTBED = published("opus-testbed-port")
 _CALIBRATED = {"llama3-8b-16": "llama-forward", "pp-only": "deepseek-forward"}
 """Workloads whose compute time is fitted, and the calibration (``measure.published``)."""
 
@@ -49,6 +52,17 @@ _CALIBRATED = {"llama3-8b-16": "llama-forward", "pp-only": "deepseek-forward"}
 def calibrated(rows: Sequence[Row], settings: Any) -> Iterator[str]:
     """The calibrations of the workloads of ``rows``."""
     yield from (_CALIBRATED[name] for name in dict.fromkeys(row["workload"] for row in rows) if name in _CALIBRATED)
+
+
+def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
+    """How the ports differ from those of the testbed whose step time is fitted."""
+    fabric = settings.get("fabric", {})
+    if any(calibrated(rows, settings)) and fabric:
+        gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
+        yield (
+            f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s on the testbed of Opus ({TESTBED.label}), so the share of "
+            "communication and the windows are not those of its steps."
+        )
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
@@ -70,6 +84,7 @@ REPORT = Report(
     tables=_tables,
     point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms",
     calibrated=calibrated,
+    findings=_findings,
     figures=_figures,
 )
 

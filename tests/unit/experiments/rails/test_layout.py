@@ -83,7 +83,7 @@ def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
     assert slow.step_time_s - base == pytest.approx(6 * 0.2, rel=0.01)
 
 
-def test_the_published_native_step_is_met_within_a_percent() -> None:
+def test_the_native_step_is_that_which_it_was_fitted_to_within_a_percent() -> None:
     assert forecast(make_settings({}), LLAMA, "native", 0, RATE).step_time_s == pytest.approx(10.178, rel=0.01)
 
 

@@ -14,11 +14,13 @@ from reports import printed
 
 from experiments.rails.experiment import Rails
 from experiments.rails.figures import sweep, window_cdf
-from experiments.rails.report import measured_points
+from experiments.rails.report import REPORT, measured_points
 from experiments.rails.row import RailRow
+from experiments.rails.settings import RailSettings
 from experiments.redraw import redraw
 from experiments.report import exit_status
 from experiments.runner import Measured
+from experiments.settings import validated
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput
 from measure.figures.style import png, time_unit
@@ -168,6 +170,13 @@ def test_a_run_that_died_is_drawn_as_far_as_it_came(folder: Path) -> None:
 def test_redrawing_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a Railyard results folder"):
         redraw(tmp_path)
+
+
+def test_a_fitted_step_is_said_to_have_other_ports_than_the_testbed() -> None:
+    settings = validated(RailSettings, {"workload": "llama3-8b-16"}).model_dump(mode="json")
+    (said,) = REPORT.findings([{"workload": "llama3-8b-16"}], settings)
+    assert "25 Gb/s a GPU; 200 Gb/s on the testbed of Opus (authors' files, input)" in str(said)
+    assert list(REPORT.findings([{"workload": "smoke"}], settings)) == []
 
 
 def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:

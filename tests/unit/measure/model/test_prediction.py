@@ -1,4 +1,4 @@
-"""The model against the published numbers of Opus (arXiv 2602.12521 and its artifact) and against closed formulas."""
+"""The model against numbers of Opus (fitted ones: native steps; others: slopes) and against closed formulas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from controllers.policies.catalog import load_policy
 from measure.metrics.stall import stall_law
 from measure.model.prediction import Costs, Prediction, predict
 from measure.model.wires import wire_bytes
+from measure.published import published
 from railyard.errors import ConfigError, ControlError
 from railyard.scale import Scale
 from topos.describe import plan
@@ -55,9 +56,9 @@ def slope(name: str, mode: str, delay_s: float) -> float:
     return (step(name, mode, delay_s).step_time_s - step(name, "electrical").step_time_s) / delay_s
 
 
-def test_native_steps_are_the_published_ones() -> None:
-    assert step("llama3-8b-16", "native").step_time_s == pytest.approx(10.178, abs=0.005)
-    assert step("pp-only", "native").step_time_s == pytest.approx(7.279, abs=0.005)
+def test_native_steps_are_those_that_the_compute_time_was_fitted_to() -> None:
+    for name, key in (("llama3-8b-16", "opus-llama-native"), ("pp-only", "opus-deepseek-native")):
+        assert step(name, "native").step_time_s == pytest.approx(published(key).value, abs=0.005)
 
 
 @pytest.mark.parametrize("delay_s", [0.01, 0.05, 0.1, 0.2, 0.5])
