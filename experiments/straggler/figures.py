@@ -102,8 +102,8 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 def speedup_against_ranks(rows: Rows) -> Figure | None:
     """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
     grey = style.entry("StragglAR's law, no latency", style.GREY, linewidth=4)
-    cross = style.entry(f"StragglAR ({SPEEDUPS.label})", **_SIMULATED)
-    bar = style.entry(f"StragglAR, {MEASURED_RANKS} GPUs ({MEASURED.label})", **_MEASURED)
+    cross = style.entry(SPEEDUPS.label, **_SIMULATED)
+    bar = style.entry(MEASURED.label, **_MEASURED)
     return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross, bar)
 
 
