@@ -90,7 +90,7 @@ def failed_requests(rows: Rows) -> Figure:
             axes.bar(x, share, 0.36, color=_COLOUR_OF[row["system"]])
             axes.text(x, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=style.TEXT)
             given = published_failed(row["system"], mix, freed, row["chips"])
-            if given is not None:
+            if given:  # a mark of none would lie on the axis
                 axes.plot(x, given, **_OPEN)
         names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']} requests")
     axes.set_xticks(range(len(names)), names)
