@@ -177,7 +177,8 @@ numbers from there by their keys, and print beside each whose it is and its kind
 - **derived** by us from other numbers; no paper prints it;
 - **input** of the authors' setup, or of ours where the source is Railyard.
 
-*First-hand*: the number was read in the source itself, and not in another text about it."""
+*First-hand*: the number was read in the source itself, and not in another text about it. Where a place is no section,
+figure or table, our notes on the source do not have it more exactly."""
 
 
 def markdown() -> str:
