@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from checkout import ROOT
 
 from experiments.straggler.law import StragglerLaw
-from measure.published import KINDS, TABLE, all_calibrations, all_published, markdown, published
+from measure.published import KINDS, all_calibrations, all_published, markdown, published
 from workloads.catalog import CATALOG
 from workloads.edge.population import PRIVATE_SIZE, SPEED_MS_AT
 
@@ -85,9 +84,3 @@ def test_values_are_shown_with_all_digits() -> None:
 
 def test_the_page_is_that_of_the_table() -> None:
     assert (ROOT / "docs" / "published.md").read_text() == markdown(), "run: python -m measure.published"
-
-
-def test_an_installation_has_the_table() -> None:
-    parsed = configparser.ConfigParser()
-    parsed.read(ROOT / "setup.cfg")
-    assert parsed["options.package_data"]["measure"].split() == [TABLE.name]

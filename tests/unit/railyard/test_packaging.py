@@ -119,9 +119,10 @@ def test_every_folder_with_modules_is_a_package(room: str) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_package_holds_nothing_but_modules_so_that_an_installation_has_everything(room: str) -> None:
+def test_a_package_holds_nothing_but_modules_and_named_data_so_that_an_installation_has_everything(room: str) -> None:
     held = [file for file in (ROOT / room).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
-    assert [file for file in held if file.suffix != ".py"] == []
+    data = setup_cfg()["options.package_data"].get(room, "").split()
+    assert [str(file.relative_to(ROOT / room)) for file in held if file.suffix != ".py"] == data
 
 
 def test_the_licence_is_the_one_that_the_package_names() -> None:
