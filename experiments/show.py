@@ -168,10 +168,9 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
     large = sum(map(len, workload.program.operations)) > MOST_OPERATIONS or work_of(workload.program) > MOST_WORK
     if options.predict is None and large:
         return None, "the program is large: the time of a run is predicted only with --predict."
-    from experiments.rails.job import job_point, resolve_scale
+    from experiments.rails.job import job_point, model_scale, resolve_scale
     from experiments.rails.settings import make_settings
     from measure.live.this_machine import this_machine
-    from railyard.scale import Scale
 
     scale_keys = {key: getattr(options, key) for key in ("rate", "time") if getattr(options, key) is not None}
     fabric = {} if options.port_gbps is None else {"rate_gbps": options.port_gbps}
@@ -182,7 +181,7 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
         chosen = resolve_scale(settings, workload, this_machine())
     except ConfigError as error:
         note = f"a run would be refused: {error}."
-    scale = chosen or Scale(1.0)
+    scale = chosen or model_scale(settings, workload)
     job = job_point(settings, workload, "native", 0.0, scale)
     found = job.prediction(job.fabric.plan(), scale)
     return {

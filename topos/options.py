@@ -31,9 +31,13 @@ def number(key: str, value: object, least: float, most: float, unit: str, kind: 
     return found
 
 
+MOST_MBPS = 100_000.0
+"""Highest rate of a link."""
+
+
 def rate(key: str, value: object) -> float:
     """Parse ``value`` as a link rate in Mb/s; raises ConfigError naming ``key``."""
-    return number(key, value, 0.01, 100_000, "Mb/s", "a rate ")
+    return number(key, value, 0.01, MOST_MBPS, "Mb/s", "a rate ")
 
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -15,7 +15,16 @@ from controllers.engine.jobs import Job
 from controllers.policies.catalog import rehearse
 from experiments.experiment import Action, Experiment
 from experiments.job_point import Fabric, with_guard
-from experiments.rails.job import fabric_on, job_point, load_job, policy_name, program_on, resolve_scale, scale_needs
+from experiments.rails.job import (
+    fabric_on,
+    job_point,
+    load_job,
+    model_scale,
+    policy_name,
+    program_on,
+    resolve_scale,
+    scale_needs,
+)
 from experiments.rails.modes import OWN_POLICY, Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
@@ -62,12 +71,6 @@ class Rails(Experiment[RailSettings]):
         return resolve_scale(self.settings, self.workload, this_machine())
 
     @cached_property
-    def _any_scale(self) -> Scale:
-        """The scale of a prediction: delays and slots may be below the floors of this machine."""
-        any_delay = self.settings.model_copy(update={"delays_ms": (0.0,), "slot_ms": 0.0})
-        return resolve_scale(any_delay, self.workload, this_machine())
-
-    @cached_property
     def expected_error(self) -> float:
         """Share by which this machine is expected to lengthen a step, by the cost of its transfers."""
         needs, machine = scale_needs(self.settings, self.workload), this_machine()
@@ -78,12 +81,12 @@ class Rails(Experiment[RailSettings]):
         settings, workload = self.settings, self.workload
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
-            plan = fabric_on(settings, workload, mode, self._any_scale).plan()
+            plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()
             rehearse(settings.policy, plan, tuple(program_on(settings, workload, mode).groups.values()))
 
     def predict(self) -> Iterator[RailRow]:
-        """The model's step time of every point, for an ideal machine; delays and slots may be below the floors."""
-        scale = self._any_scale
+        """The model's step time of every point, for an ideal machine; rates, sizes and delays may be any."""
+        scale = model_scale(self.settings, self.workload)
         for mode, delay_ms in self.settings.points():
             job = job_point(self.settings, self.workload, mode, delay_ms, scale)
             row = self._row(mode, delay_ms, scale)

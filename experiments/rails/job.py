@@ -13,6 +13,7 @@ from measure.live.calibration import Calibration, default_calibration
 from measure.live.scale_choice import ScaleNeeds, pick_scale
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_bytes_per_s
+from topos.options import MOST_MBPS
 from topos.rails import RailTopo
 from workloads.catalog import Workload, load_workload
 from workloads.collectives.circuits import follow_circuits
@@ -51,8 +52,22 @@ def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:
     )
 
 
+def model_scale(settings: RailSettings, workload: Workload) -> Scale:
+    """The scale of a prediction alone, in which nothing is sent: no floor of the wire applies.
+
+    It is 1 (or that of ``settings``) unless a link would be faster than a topology may have; then it is the largest
+    that fits. Predicted times hardly depend on it: sizes are rounded to whole bytes of the emulated wire.
+    """
+    rates = [port_gbps(settings, workload) * settings.fabric.ports_per_gpu]  # a one-shot lane may have all of it
+    if workload.uses_scale_up:
+        rates.append(workload.scale_up_gbps)
+    given = settings.scale.rate
+    most = MOST_MBPS / 1000 / max(rates)
+    return Scale(min(1.0 if given == "auto" else given, most), settings.scale.time)
+
+
 def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calibration | None) -> Scale:
-    """The scale of a run: that of the settings, or with rate ``auto`` the best on this machine (``pick_scale``).
+    """The scale of a run with packets: that of the settings, or with rate ``auto`` the best here (``pick_scale``).
 
     ``ConfigError`` if a transfer, a delay or a slot is below its floor.
     """

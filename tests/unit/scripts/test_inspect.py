@@ -102,6 +102,12 @@ def test_a_file_with_everything_said(tmp_path: Path) -> None:
     assert slower["prediction"]["wall_clock_s"] == pytest.approx(100 * slower["prediction"]["step_s"])
 
 
+def test_a_step_at_a_rate_that_no_run_carries_is_predicted(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("DATA\n1\na -1 300 NONE 0 5 NONE 0 700 ALLREDUCE 1048576 0\n")
+    done = run(tmp_path / "x.txt", "--ranks", 4, "--compute-unit", "us", "--port-gbps", 1600)
+    assert "2 ports of 1600 Gb/s" in done.stdout and "note: a run would be refused: " in done.stdout
+
+
 def test_a_file_with_nothing_said_is_shown_with_notes(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("DATA\n1\na -1 300 NONE 0 5 NONE 0 700 ALLREDUCE 1048576 0\n")
     data = shown(tmp_path / "x.txt")

@@ -6,6 +6,7 @@ import pytest
 from reports import fabric_plan, forecast
 
 from controllers.policies.static import split_bandwidth
+from experiments.rails.experiment import Rails
 from experiments.rails.job import job_point, resolve_scale, scale_needs
 from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, step_pace, topology_options
 from experiments.rails.settings import make_settings
@@ -123,3 +124,28 @@ def test_slots_have_a_floor_too() -> None:
     check_floors(experiment, workload, scale, Floors())
     with pytest.raises(ConfigError, match=r"scale\.time: the slot of 2 ms"):
         check_floors(experiment, workload, scale, Floors(slot_s=0.003))
+
+
+@pytest.mark.parametrize("gbps", [200, 400, 800, 1600])
+def test_real_rates_and_microseconds_are_predicted_since_nothing_is_sent(gbps: float) -> None:
+    """Each of the two phase changes of the job exposes the delay, at the rates of real ports as well."""
+    values = {"workload": "smoke", "modes": ["electrical", "on-demand"], "delays_ms": [0.001, 0.05]}
+    electrical, short, long = Rails(make_settings({**values, "fabric": {"rate_gbps": gbps}})).predict()
+    assert long.predicted_step_time_s - electrical.predicted_step_time_s == pytest.approx(2 * 50e-6, rel=1e-3)
+    assert short.predicted_step_time_s - electrical.predicted_step_time_s == pytest.approx(2 * 1e-6, rel=0.01)
+
+
+def test_a_prediction_does_not_depend_on_the_scale() -> None:
+    """Also where a given rate would leave transfers of less than a packet, or make links too fast for a topology."""
+    values = {"workload": "smoke", "modes": ["one-shot"], "fabric": {"rate_gbps": 800}}
+    times = [
+        next(iter(Rails(make_settings({**values, "scale": scale})).predict())).predicted_step_time_s
+        for scale in ({"rate": "auto"}, {"rate": 1}, {"rate": "1/20000"}, {"rate": "1/250", "time": 3})
+    ]
+    assert times == pytest.approx([times[0]] * 4, rel=1e-4)
+
+
+def test_a_run_keeps_the_floors_that_a_prediction_does_not_have() -> None:
+    rails = Rails(make_settings({"workload": "smoke", "delays_ms": [0.001], "scale": {"rate": "1/100"}}))
+    with pytest.raises(ConfigError, match=r"the delay of 0\.001 ms is 0\.001 ms of wall-clock time, under the floor"):
+        _ = rails.scale
