@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.experiment import Experiment
 from experiments.registry import find
-from experiments.report import Recorded
+from experiments.report import MODEL_ONLY, Recorded
 from measure.results.folder import is_locked
 from measure.results.partial import partial
 from measure.results.results import FIGURES, TRACE, Results
@@ -52,13 +52,16 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Re
     results = Results.open(folder)
     kind = kind or kind_of(results)
     recorded = recorded or read_folder(results)
-    scale = recorded.scale if kind.packets else None
+    scale = recorded.scale if kind.packets and not recorded.predicted else None
+    model = f"{MODEL_ONLY}. " if recorded.predicted else ""
     try:
         written = [results.write(TRACE, trace_json(recorded.events, scale))] if scale is not None else []
         for drawn in kind.report().figures(recorded):
             if drawn.figure is not None:
                 faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-                image = png(drawn.figure, scale, faithful=faithful, note=drawn.note, partial=recorded.partial)
+                image = png(
+                    drawn.figure, scale, faithful=faithful, note=f"{model}{drawn.note}", partial=recorded.partial
+                )
                 written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
     except PermissionError:
         raise ConfigError(

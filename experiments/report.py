@@ -106,6 +106,11 @@ class Recorded:
         """Sentences about what is missing in the folder."""
         return [note for note in (cut_lines(self.events), self.partial) if note is not None]
 
+    @property
+    def predicted(self) -> bool:
+        """Whether the rows are those of the model alone (``railyard predict --out``)."""
+        return bool(self.manifest.get("predicted"))
+
     @cached_property
     def scale(self) -> Any:
         """Scale between the real system and the emulated one, from the manifest."""

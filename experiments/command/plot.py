@@ -53,4 +53,4 @@ def _plot(results: Results, options: argparse.Namespace) -> int:
         print(path)
     if recorded.partial is not None:
         return PARTIAL_EXIT_STATUS
-    return exit_status(rows) if kind.packets else 0
+    return exit_status(rows) if kind.packets and not recorded.predicted else 0

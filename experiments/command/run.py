@@ -23,7 +23,7 @@ from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
-    from measure.results.row import Row
+    from measure.results.row import ResultRow, Row
 
 DEFAULT = "rails"
 """The experiment of a file without the key ``experiment``: in 0.4.0 files of other experiments had to have it."""
@@ -33,7 +33,7 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
 _HELP_COLUMNS = 78
-_RUN_ONLY = ("out", "no_figures", "rest", "rest_token_file", "pcap")
+_RUN_ONLY = ("rest", "rest_token_file", "pcap")
 """Options that a prediction does not use."""
 
 
@@ -71,6 +71,8 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     check_json(options.json)
     if options.predict:
         refuse_unused(options, _RUN_ONLY, "in a prediction, which starts nothing")
+        if getattr(options, "out", None) is None:
+            refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
     experiment.check()
     if options.predict:
         return _predict(experiment, options)
@@ -140,7 +142,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     about = "the model's numbers only; needs no root" if has_model else argparse.SUPPRESS
     add("--predict", action="store_true", help=about)
     if "--out" not in parser.options:
-        default = f" (default results/{kind.name}-DATE-TIME)" if kind.keeps else ""
+        default = f" (default results/{kind.name}-DATE-TIME, and none for predictions)" if kind.keeps else ""
         add("--out", type=folder, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--no-figures", action="store_true", help="no figures and no trace.json; railyard plot draws them later")
@@ -217,11 +219,39 @@ def need_root() -> None:
 
 
 def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+    """Print the rows of the model; with ``--out`` also write them into a results folder, with its figures."""
+    from measure.results.folder import check_folder
     from measure.results.plain import plain
 
-    rows = plain([{**row.to_json(), "experiment": experiment.name} for row in experiment.predict()])
+    out = getattr(options, "out", None)
+    if out is not None:
+        check_folder(out)
+    found = list(experiment.predict())
+    rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
+    if out is not None:
+        _write_prediction(experiment, found, out.resolve(), options)
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
+    if out is not None and options.json != "-":
+        print(f"Results in {out}")
     return 0
+
+
+def _write_prediction(
+    experiment: Experiment[Any], rows: Sequence[ResultRow], out: Path, options: argparse.Namespace
+) -> None:
+    from experiments.record import Record
+    from experiments.redraw import redraw
+    from measure.results.row import MeasuredRow
+    from railyard.scale import Scale
+
+    scale = next((Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0))
+    record = Record(out, experiment, scale)
+    record.open()
+    record.describe(predicted=True, planned=len(rows))
+    record.add(rows)
+    record.close(None)
+    if not options.no_figures:
+        redraw(out, type(experiment))
 
 
 def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:

@@ -1,17 +1,20 @@
-"""Figures of the rail experiment: step time against reconfiguration delay, and windows between two phases.
+"""Figures of the rail experiment: step time and overhead against reconfiguration delay, and windows between phases.
 
-Step times are measured (markers) and predicted (lines). A window is a gap between two phases, which can hide a
-reconfiguration.
+Step times are measured (markers) and predicted (lines); published overheads are open markers. A window is a gap between
+two phases, which can hide a reconfiguration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.rails.modes import MODES
+from experiments.rails.overhead import electrical, published_overhead, published_steps
+from experiments.report import off_percent
 from measure.figures import panels
 from measure.figures.curves import Look, Rows, curves, series_of
 from measure.figures.style import DOTTED, GREY, TEXT, entry, legend, new_figure, style_axes, time_unit
@@ -79,6 +82,40 @@ def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:
     second.set_ylabel(f"over {base['mode']} (%)", color=TEXT)
     second.tick_params(colors=TEXT, labelsize=9)
     second.spines["right"].set_color(GREY)
+
+
+def overhead(rows: Rows) -> Figure | None:
+    """Figure of the overhead over packet switches against the delay, beside the published one; None without any.
+
+    Published overheads are over the published native step of the same job, whose ports have another rate by default.
+    """
+    measured, model = (electrical(rows, column) for column in ("step_time_s", "predicted_step_time_s"))
+    rows = [row for row in rows if MODES[row["mode"]].swept]
+    if model is None or not rows:
+        return None
+    figure = new_figure(9.5, 5.2)
+    axes = figure.add_subplot()
+    series = series_of(rows, lambda row: row["mode"], _LOOKS)
+    drawn = curves(
+        series,
+        "reconfiguration_delay_ms",
+        lambda row: off_percent(row.get("step_time_s"), measured),
+        lambda row: off_percent(row["predicted_step_time_s"], model),
+    )
+    panels.draw(axes, drawn)
+    labels = [steps.label for row in rows if (steps := published_steps(row)) and published_overhead(row) is not None]
+    for row in rows:
+        place, share, look = row["reconfiguration_delay_ms"], published_overhead(row), _LOOKS[row["mode"]]
+        if share is not None:
+            axes.plot([place], [share], look.marker, color=look.colour, markersize=8, markerfacecolor="none", zorder=4)
+    _scale_x(axes, sorted({row["reconfiguration_delay_ms"] for row in rows}))
+    title = f"{rows[0]['workload']}: overhead of reconfigurations"
+    style_axes(axes, title, "reconfiguration delay (ms)", "step time over packet switches (%)", grid="both")
+    modes = [entry(look.name, look.colour, marker=look.marker, linewidth=1.4) for look, _ in series.values()]
+    opened: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": "none", "markersize": 8}
+    theirs = [entry(f"from {label},\nover native", **opened) for label in dict.fromkeys(labels)]
+    legend(figure, [*modes, *panels.key(list(drawn.values()), *theirs)], 1, "right upper")
+    return figure
 
 
 def window_cdf(rows: Rows) -> Figure | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments.rails.overhead import HEADING, electrical, published_overhead
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
@@ -16,21 +17,23 @@ from workloads.catalog import DEFAULT_PORT_GBPS
 
 
 def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    base = next((r["step_time_s"] for name in ("electrical", "native") for r in rows if r["mode"] == name), None)
+    base, model = electrical(rows, "step_time_s"), electrical(rows, "predicted_step_time_s")
     return (
         Column("mode", "mode", left=True),
         Column("policy", "policy", left=True, wide=True),
         Column("delay\nms", "reconfiguration_delay_ms", "g"),
         Column("step\ns", "step_time_s", ".3f"),
-        Column("model\ns", "predicted_step_time_s", ".4f"),
+        Column("model\ns", "predicted_step_time_s", ".6g"),
         Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
         Column("over\nelec. %", lambda row: off_percent(row["step_time_s"], base), "+.1f"),
+        Column("model\nover %", lambda row: off_percent(row["predicted_step_time_s"], model), "+.3g", wide=True),
+        Column(HEADING, published_overhead, "+.3g", wide=True),
         Column("reconf.\n/ step", "reconfigurations_per_step", ".3g"),
         Column("model\n/ step", "predicted_reconfigurations_per_step", ".3g", wide=True),
         Column("exposed\ns / step", "exposed_stall_s", ".3f"),
-        Column("model\nexposed", "predicted_exposed_stall_s", ".4f", wide=True),
+        Column("model\nexposed", "predicted_exposed_stall_s", ".4g", wide=True),
         Column("hidden\ns / step", "hidden_stall_s", ".3f", wide=True),
-        Column("model\nhidden", "predicted_hidden_stall_s", ".4f", wide=True),
+        Column("model\nhidden", "predicted_hidden_stall_s", ".4g", wide=True),
         Column("stall law\ns", "stall_law_step_time_s", ".4f", wide=True),
         Column("window\nms", lambda row: row["window_median_s"] and row["window_median_s"] * 1e3, ".3g", wide=True),
         Column("lost\npackets", "packets_lost", "d", wide=True),
@@ -66,12 +69,13 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.rails.figures import sweep, window_cdf
+    from experiments.rails.figures import overhead, sweep, window_cdf
     from measure.figures.gantt import gantt
     from measure.figures.link_throughput import link_throughput
 
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)
+    yield Drawn("overhead", overhead(rows), rows)
     yield Drawn("windows", window_cdf(rows), rows)
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):

@@ -59,7 +59,11 @@ def test_a_wrong_experiment_file(
         ("run collective --list --json", "--json: is not used with --list; leave it out"),
         ("run collective --list --rest :0", "--rest: is not used with --list; leave it out"),
         ("run all-to-all --reach --json x", "--json: is not used with --reach; leave it out"),
-        ("predict rails --out x", "--out: is not used in a prediction, which starts nothing; leave it out"),
+        ("predict rails --pcap", "--pcap: is not used in a prediction, which starts nothing; leave it out"),
+        (
+            "predict rails --no-figures",
+            "--no-figures: is not used in a prediction without --out, which draws nothing; leave it out",
+        ),
         ("run rails --predict --rest :0", "--rest: is not used in a prediction, which starts nothing; leave it out"),
         (
             "predict straggler --rest-token-file x",
@@ -134,7 +138,7 @@ def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.Ca
         "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
     }
     (tmp_path / "c" / "summary.json").write_text("garbage")
-    other = "holds what Railyard .* does not write .KeyError: 'workload'.; use the version"
+    other = "holds what Railyard .* does not write .KeyError: 'mode'.; use the version"
     cases[other] = folder_of(tmp_path / "d", {"experiment": "rails"})
     (tmp_path / "d" / "summary.json").write_text('[{"checks": 1}]')
     for sentence, results in cases.items():

@@ -143,6 +143,7 @@ def test_everything_is_drawn_again_from_the_folder_alone(folder: Path) -> None:
         "figures/links-electrical-0ms.png",
         "figures/links-on-demand-200ms.png",
         "figures/links-provisioned-200ms.png",
+        "figures/overhead.png",
         "figures/step-time.png",
         "figures/windows.png",
         "trace.json",

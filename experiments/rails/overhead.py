@@ -1,0 +1,40 @@
+"""The overhead of a mode over packet switches: by how much its step is longer, beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.report import off_percent
+from measure.opus_published import Published, published
+from measure.results.row import Row
+
+_JOBS = {"llama3-8b-16": "opus-llama", "pp-only": "opus-deepseek"}
+"""The jobs of the catalog that have published steps, with the beginning of their keys."""
+HEADING = f"from {published('opus-llama-native').label}, %".replace(", ", ",\n", 1)
+"""The head of the column of these overheads: whose the steps are that they are derived from, and of which kind."""
+_MODES = ("on-demand", "provisioned")
+
+
+def electrical(rows: Sequence[Row], column: str) -> float | None:
+    """The step time in ``column`` of the electrical point, or else of the native one; None if there is neither."""
+    return next((row[column] for mode in ("electrical", "native") for row in rows if row["mode"] == mode), None)
+
+
+def published_steps(row: Row) -> Published | None:
+    """The published steps of the job and mode of a row, by delay in ms; None if there are none."""
+    job, mode = _JOBS.get(row["workload"]), row["mode"]
+    if job is None or mode not in _MODES or (job, mode) == ("opus-deepseek", "provisioned"):
+        return None
+    return published(f"{job}-{mode}")
+
+
+def published_overhead(row: Row) -> float | None:
+    """By how many percent the published step at the delay of a row is longer than without a control plane (native).
+
+    None where none is published. A run beside it may have ports of another rate and other compute times.
+    """
+    steps = published_steps(row)
+    if steps is None:
+        return None
+    native = published(f"{_JOBS[row['workload']]}-native").value
+    return off_percent(steps.values.get(row["reconfiguration_delay_ms"]), native)

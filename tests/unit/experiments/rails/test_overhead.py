@@ -1,0 +1,95 @@
+"""The overhead over packet switches: by the model beside the published one, in tables, figures and folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reports import printed
+
+from experiments.command.main import main
+from experiments.rails.experiment import Rails
+from experiments.rails.figures import overhead
+from experiments.rails.overhead import published_overhead
+from experiments.rails.row import RailRow
+from measure.opus_published import all_published, published
+
+
+def predicted(workload: str, mode: Any, delay_ms: float, step_s: float) -> dict[str, Any]:
+    row = RailRow(
+        workload=workload,
+        fabric="ocs",
+        mode=mode,
+        policy="opus",
+        reconfiguration_delay_ms=delay_ms,
+        link_recovery_ms=0.0,
+        predicted_step_time_s=step_s,
+    )
+    return row.to_json()
+
+
+LLAMA = [
+    predicted("llama3-8b-16", "electrical", 0.0, 10.0),
+    predicted("llama3-8b-16", "on-demand", 100.0, 10.6),
+    predicted("llama3-8b-16", "provisioned", 30.0, 10.1),
+]
+
+
+def test_the_published_overhead_is_over_the_published_native_step() -> None:
+    assert [published_overhead(row) for row in LLAMA] == [None, pytest.approx((10.904 / 10.178 - 1) * 100), None]
+    alone = predicted("pp-only", "on-demand", 100.0, 7.0)
+    assert published_overhead(alone) == pytest.approx((7.732 / 7.279 - 1) * 100)
+    assert published_overhead({**alone, "mode": "provisioned"}) is None
+    assert published_overhead({**alone, "workload": "smoke"}) is None
+
+
+def test_the_table_has_both_overheads_beside_each_other() -> None:
+    lines = [line.split() for line in printed(Rails, LLAMA).splitlines()]
+    assert ["on-demand", "opus", "100", "10.6", "+6", "+7.13"] in lines
+    assert ["provisioned", "opus", "30", "10.1", "+1", "-"] in lines
+
+
+def test_the_figure_has_lines_of_the_model_and_open_markers_of_what_was_published() -> None:
+    figure = overhead(LLAMA)
+    assert figure is not None
+    (axes,) = figure.axes
+    opened = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
+    (marker,) = [tuple(np.asarray(line.get_xydata()).ravel()) for line in opened]
+    assert marker == pytest.approx((100.0, 7.13), abs=0.01)
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "from authors' files, measured,\nover native" in entries and "measured" not in entries
+    assert overhead(LLAMA[:1]) is None
+    assert overhead(LLAMA[1:]) is None, "there is no point on packet switches"
+
+
+def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    line = ["rails", "--workload", "smoke", "--modes", "electrical,on-demand", "--delays", "0.001", "--out", str(out)]
+    assert main(["predict", *line]) == 0
+    said = capsys.readouterr().out
+    assert "MODEL ONLY" in said and said.endswith(f"Results in {out}\n")
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["predicted"], manifest["ended"], manifest["planned"]) == (True, "complete", 2)
+    assert [path.name for path in (out / "figures").iterdir()] == ["overhead.png"]
+    assert main(["plot", str(out)]) == 0
+    assert "MODEL ONLY" in capsys.readouterr().out
+    assert main(["predict", *line]) == 2
+    assert "holds the results of a run of " in capsys.readouterr().err
+
+
+def test_every_number_from_elsewhere_says_whose_and_of_which_kind() -> None:
+    for each in all_published():
+        assert each.kind in ("measured", "simulated", "computed", "input") and each.where
+        assert each.source.system == "Opus" and "2026" in each.source.reference
+        assert set(each.values) == {""} or each.by
+    assert published("opus-power").label == "paper, computed"
+
+
+def test_a_prediction_that_fails_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["predict", "mesh", "--out", str(out)]) == 2
+    assert "has no model that predicts it" in capsys.readouterr().err
+    assert not out.exists()
