@@ -1,0 +1,1 @@
+"""The fabric-cost experiment: cost and power of photonic rails and of packet switches, computed (Opus)."""

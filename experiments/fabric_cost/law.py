@@ -1,0 +1,94 @@
+"""The parts of a fabric, and from them its cost and power.
+
+Every GPU has one network port. All fabrics carry what all ports send at once.
+
+- **fat-tree**: one folded Clos network of switches with r ports joins all GPUs (Al-Fares et al., SIGCOMM'08). It has
+  the fewest tiers t with 2 (r/2)^t >= GPUs, so 1, 2 or 3 for up to 64, 2,048 or 65,536 GPUs with r = 64. A GPU takes
+  2 t - 1 ports of switches (two in every tier but the top one) and 2 t optics (one at each end of t links).
+- **rail-optimized**: the same network, but each first switch joins GPUs of one local rank of up to r/2 servers. It has
+  the parts of a fat tree, and more switches where the servers do not fill the first ones.
+- **photonic**: Opus. A rail is one optical circuit switch, or several where one has too few ports, and a GPU has p
+  ports of it. Light passes the switch, so that there are optics at the ends of the GPUs only.
+
+    cost = switch ports * C_s + circuit switch ports * C_o + optics * C_x,    power likewise
+
+Ports are counted by whole switches, or by the port alone (``whole`` False), as if unused ports cost nothing. With three
+tiers, 2 ports and one optic a GPU, and by the port, that is (5 C_s + 6 C_x) / (2 C_o + C_x). Cables, fibres, hosts and
+their network cards are left out; they are about the same in all fabrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+Fabric = Literal["fat-tree", "rail-optimized", "photonic"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster and the devices that its fabrics are made of.
+
+    ``radix`` is the number of ports of a packet switch, ``ocs_ports`` that of a circuit switch; a GPU of photonic rails
+    has ``ports_per_gpu`` ports of it and ``optics_per_gpu`` optics.
+    """
+
+    gpus: int
+    gpus_per_server: int = 8
+    radix: int = 64
+    ocs_ports: int = 576
+    ports_per_gpu: int = 2
+    optics_per_gpu: int = 1
+    whole: bool = True
+
+    @property
+    def servers(self) -> int:
+        """Number of servers, which is also that of the GPUs on a rail."""
+        return self.gpus // self.gpus_per_server
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a fabric: packet switches in ``tiers`` and their ports, circuit switches and theirs, and optics."""
+
+    tiers: int
+    switches: int
+    switch_ports: int
+    circuit_switches: int
+    ocs_ports: int
+    optics: int
+
+    def sum(self, each: Mapping[str, float]) -> float:
+        """Cost or power of all parts; ``each`` has that of an ``ocs port``, a ``switch port`` and an ``optic``."""
+        ports = self.switch_ports * each["switch port"] + self.ocs_ports * each["ocs port"]
+        return ports + self.optics * each["optic"]
+
+
+def parts(fabric: Fabric, cluster: Cluster) -> Parts:
+    """The parts of a fabric of ``cluster``."""
+    if fabric == "photonic":
+        return _photonic(cluster)
+    half = cluster.radix // 2
+    if fabric == "fat-tree":
+        return _clos(cluster, ceil(cluster.gpus / half))
+    return _clos(cluster, cluster.gpus_per_server * ceil(cluster.servers / half))
+
+
+def _photonic(cluster: Cluster) -> Parts:
+    used = cluster.servers * cluster.ports_per_gpu
+    switches = cluster.gpus_per_server * ceil(used / cluster.ocs_ports)
+    ports = switches * cluster.ocs_ports if cluster.whole else used * cluster.gpus_per_server
+    return Parts(0, 0, 0, switches, ports, cluster.gpus * cluster.optics_per_gpu)
+
+
+def _clos(cluster: Cluster, leaves: int) -> Parts:
+    """A folded Clos network with ``leaves`` first switches, half of whose ports go to GPUs; one switch if it fits."""
+    gpus, radix = cluster.gpus, cluster.radix
+    tiers = 1 if gpus <= radix else 2
+    while tiers > 1 and leaves > 2 * (radix // 2) ** (tiers - 1):
+        tiers += 1
+    switches = 1 if tiers == 1 else (tiers - 1) * leaves + ceil(leaves / 2)
+    ports = switches * radix if cluster.whole else (2 * tiers - 1) * gpus
+    return Parts(tiers, switches, ports, 0, 0, 2 * tiers * gpus)

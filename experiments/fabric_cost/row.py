@@ -1,0 +1,26 @@
+"""The row of the fabric-cost experiment: one fabric of one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from measure.results.row import ResultRow
+
+
+@dataclass(kw_only=True)
+class FabricCostRow(ResultRow):
+    """The parts of one fabric for one number of GPUs, and its cost and power beside those of photonic rails."""
+
+    fabric: Annotated[str, "fat-tree, rail-optimized or photonic"]
+    gpus: Annotated[int, "number of GPUs"]
+    tiers: Annotated[int, "tiers of packet switches"]
+    switches: Annotated[int, "packet switches"]
+    switch_ports: Annotated[int, "ports of packet switches that are paid for"]
+    circuit_switches: Annotated[int, "optical circuit switches"]
+    ocs_ports: Annotated[int, "ports of circuit switches that are paid for"]
+    optics: Annotated[int, "optical transceivers"]
+    cost_usd: Annotated[float, "cost of all parts, in US dollars"]
+    power_w: Annotated[float, "power of all parts, in watts"]
+    cost_ratio: Annotated[float, "cost over that of photonic rails"]
+    power_ratio: Annotated[float, "power over that of photonic rails"]
