@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any, Protocol
 
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
+from measure.live.machine_facts import StealMeter, machine_facts
 from measure.results.folder import MANIFEST, check_folder
-from measure.results.manifest import build_manifest
+from measure.results.manifest import TIME, build_manifest
 from measure.results.partial import COMPLETE, STOPPED
 from measure.results.results import RUNNING, Results
 from measure.results.row import ResultRow, Row, columns
@@ -56,13 +58,20 @@ class Recordable(Protocol):
 
 
 class Record:
-    """The results folder ``out`` of a run of ``experiment``, a path without links, which ``open`` makes."""
+    """The results folder ``out`` of a run of ``experiment``, a path without links, which ``open`` makes.
 
-    def __init__(self, out: Path, experiment: Recordable, scale: Scale) -> None:
+    ``origin`` are the keys of the manifest about the command line and its inputs (``experiments.command.origin``).
+    """
+
+    def __init__(
+        self, out: Path, experiment: Recordable, scale: Scale, origin: Mapping[str, Any] | None = None
+    ) -> None:
         check_folder(out)
         self._out = out
         self._experiment = experiment
         self._scale = scale
+        self._origin = {"command": None, "inputs": []} if origin is None else origin
+        self._steal = StealMeter()
         self._rows = Summary()
         self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
@@ -118,6 +127,8 @@ class Record:
             calibration=asdict(calibration) if calibration else None,
             planned=self._experiment.points(),
             process=os.getpid(),
+            machine={**machine_facts(), "steal": None},
+            **self._origin,
         )
         self._results = Results.create(self._out, self._manifest)
         make_folder(self.running)
@@ -186,6 +197,8 @@ class Record:
         if self._results is None:
             return
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
+        self._manifest["ended_at"] = time.strftime(TIME)
+        self._manifest["machine"]["steal"] = self._steal.share()
         if error is None and self._manifest["planned"] is None:
             self._manifest["planned"] = len(self._rows)
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,14 +67,21 @@ class Measured:
 class Runner:
     """Runs one experiment into the results folder ``out``, as a context manager; leaving it ends all that is up.
 
-    ``progress`` shows what is being done. ``extra`` are further keys of the manifest.
+    ``progress`` shows what is being done. ``extra`` are further keys of the manifest, as is ``origin``
+    (``experiments.command.origin``), which it has from the start.
     """
 
-    def __init__(self, experiment: Recordable, out: Path, progress: RunProgress | None = None) -> None:
+    def __init__(
+        self,
+        experiment: Recordable,
+        out: Path,
+        progress: RunProgress | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
         self.experiment = experiment
         self.scale: Scale = experiment.scale
         self.progress = progress or RunProgress()
-        self.record = Record(out.resolve(), experiment, self.scale)
+        self.record = Record(out.resolve(), experiment, self.scale, origin)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
         self._session: Session | None = None

@@ -4,3 +4,5 @@ This package imports none of the others (``topos``, ``workloads``, ``controllers
 """
 
 __version__ = "0.5.0"
+AUTHORS = "The Railyard authors"
+LICENSE = "Apache-2.0"

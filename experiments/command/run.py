@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
         return 0
     kind, rest = kind_of(arguments)
     options = parser_of(kind).read(rest, options_by_experiment)
-    options.predict = options.predict or predict
+    options.predict, options.arguments = options.predict or predict, arguments
     try:
         return _execute(kind, options)
     except ConfigError as error:
@@ -219,39 +220,50 @@ def need_root() -> None:
 
 
 def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
-    """Print the rows of the model; with ``--out`` also write them into a results folder, with its figures."""
-    from measure.results.folder import check_folder
+    """Print the rows of the model; with ``--out`` they are also kept in a results folder, with its figures."""
     from measure.results.plain import plain
 
     out = getattr(options, "out", None)
-    if out is not None:
-        check_folder(out)
-    found = list(experiment.predict())
+    found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
-    if out is not None:
-        _write_prediction(experiment, found, out.resolve(), options)
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
     if out is not None and options.json != "-":
         print(f"Results in {out}")
     return 0
 
 
-def _write_prediction(
-    experiment: Experiment[Any], rows: Sequence[ResultRow], out: Path, options: argparse.Namespace
-) -> None:
+def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.Namespace) -> list[ResultRow]:
     from experiments.record import Record
     from experiments.redraw import redraw
     from measure.results.row import MeasuredRow
     from railyard.scale import Scale
 
-    scale = next((Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0))
-    record = Record(out, experiment, scale)
+    record = Record(out, experiment, Scale(1.0), _origin(experiment, options))
     record.open()
-    record.describe(predicted=True, planned=len(rows))
-    record.add(rows)
+    try:
+        rows = list(experiment.predict())
+        scale = next(
+            (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
+        )
+        record.describe(predicted=True, planned=len(rows), scale=asdict(scale))
+        record.add(rows)
+    except BaseException as error:
+        record.close(error)
+        raise
     record.close(None)
     if not options.no_figures:
         redraw(out, type(experiment))
+    return rows
+
+
+def _origin(experiment: Experiment[Any], options: argparse.Namespace) -> Mapping[str, Any]:
+    """The command line of the results, and the files that they were made from."""
+    from experiments.command.origin import origin
+
+    path = getattr(options, "yaml file")
+    files = [experiment.identifier, *([] if path is None else [str(path)])]
+    verb = "predict" if options.predict else "run"
+    return origin(verb, options.arguments, experiment.settings.model_dump(), files)
 
 
 def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
@@ -268,7 +280,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
             out = new_folder(Path("results"), experiment.name)
             stack.callback(_remove_empty, out)
         folder = out or stack.enter_context(temporary_folder()) / "results"
-        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)))
+        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)), _origin(experiment, options))
         try:
             with runner:
                 experiment.run(runner)

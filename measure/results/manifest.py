@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from railyard import __version__
 from railyard.checkout import ROOT
 from railyard.scale import Scale
 from railyard.validation import from_plain
@@ -21,6 +22,8 @@ from workloads.program import Group
 FORMAT = 1
 MARK = "railyard_results"
 """Manifest key with the format of the folder, by which Railyard recognizes its own folders."""
+TIME = "%Y-%m-%dT%H:%M:%S%z"
+"""Form of the moments in a manifest: ``written``, when the run began, and ``ended_at``."""
 _PACKAGES = (
     "ryu",
     "os-ken",
@@ -57,7 +60,7 @@ def build_manifest(
     """
     return {
         MARK: FORMAT,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "written": time.strftime(TIME),
         "experiment": dict(experiment),
         "seed": seed,
         "scale": asdict(scale),
@@ -75,6 +78,7 @@ def build_manifest(
 def versions(openvswitch: str = "") -> dict[str, str]:
     """Versions of kernel, Open vSwitch, Python and the packages of a run, and the machine, where available."""
     found = {
+        "railyard": __version__,
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
