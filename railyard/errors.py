@@ -82,8 +82,8 @@ _LONGEST_NAME = 100
 
 
 PARTIAL_EXIT_STATUS = 9
-"""Exit status for results that lack points: of ``railyard plot`` if the run did not end or was stopped, and of both
-``railyard plot`` and ``railyard run`` if it ended without an error and without all of its points."""
+"""Exit status for results that lack points: of ``railyard plot`` and ``railyard export`` if the run did not end or was
+stopped, and of these and ``railyard run`` if it ended without an error and without all of its points."""
 
 
 def shortened(text: str) -> str:
