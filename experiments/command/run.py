@@ -62,7 +62,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         if getattr(options, f"action {name}"):
             if options.predict:
                 raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
-            unused = [key for key in (*_RUN_ONLY, "json") if key not in action.uses]
+            unused = [key for key in (*_RUN_ONLY, "out", "no_figures", "json") if key not in action.uses]
             refuse_unused(options, unused, f"with --{name}")
             if action.root:
                 need_root()

@@ -9,7 +9,7 @@ from experiments.experiment import Experiment
 from experiments.fabric_cost.law import Cluster, Fabric, parts
 from experiments.fabric_cost.row import FabricCostRow
 from experiments.fabric_cost.settings import FabricCostSettings
-from measure.opus_published import published
+from measure.published import published
 
 if TYPE_CHECKING:
     from experiments.runner import Runner

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from measure.figures import panels
 from measure.figures.curves import Look, Rows, curves, series_of
 from measure.figures.style import BLUE, DASHED, ORANGE, TEXT, entry, legend, new_figure, style_axes
-from measure.opus_published import published
+from measure.published import published
 
 _LOOKS = {
     "fat-tree": Look("fat tree", BLUE, "o"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.report import off_percent
-from measure.opus_published import Published, published
+from measure.published import Published, published
 from measure.results.row import Row
 
 _JOBS = {"llama3-8b-16": "opus-llama", "pp-only": "opus-deepseek"}

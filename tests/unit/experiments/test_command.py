@@ -138,7 +138,7 @@ def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.Ca
         "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
     }
     (tmp_path / "c" / "summary.json").write_text("garbage")
-    other = "holds what Railyard .* does not write .KeyError: 'mode'.; use the version"
+    other = "holds what Railyard .* does not write .KeyError: 'workload'.; use the version"
     cases[other] = folder_of(tmp_path / "d", {"experiment": "rails"})
     (tmp_path / "d" / "summary.json").write_text('[{"checks": 1}]')
     for sentence, results in cases.items():
@@ -221,7 +221,7 @@ def test_a_further_ctrl_c_does_not_disturb_the_end_of_a_stopped_command() -> Non
     assert (done.returncode, done.stderr) == (130, "railyard: stopped\n")
 
 
-@pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --out x", False)])
+@pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --pcap", False)])
 def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
     with pytest.raises(ConfigError) as refused:
         run_main(line.split()[1:], predict=True)

@@ -13,7 +13,7 @@ from experiments.command.main import main
 from experiments.fabric_cost.experiment import FabricCost, fabric_rows
 from experiments.fabric_cost.figures import ratios
 from experiments.fabric_cost.law import Cluster, Parts, parts
-from measure.opus_published import published
+from measure.published import published
 
 SMALL = Cluster(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)
 

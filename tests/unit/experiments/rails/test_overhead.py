@@ -15,7 +15,6 @@ from experiments.rails.experiment import Rails
 from experiments.rails.figures import overhead
 from experiments.rails.overhead import published_overhead
 from experiments.rails.row import RailRow
-from measure.opus_published import all_published, published
 
 
 def predicted(workload: str, mode: Any, delay_ms: float, step_s: float) -> dict[str, Any]:
@@ -78,14 +77,6 @@ def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest
     assert "MODEL ONLY" in capsys.readouterr().out
     assert main(["predict", *line]) == 2
     assert "holds the results of a run of " in capsys.readouterr().err
-
-
-def test_every_number_from_elsewhere_says_whose_and_of_which_kind() -> None:
-    for each in all_published():
-        assert each.kind in ("measured", "simulated", "computed", "input") and each.where
-        assert each.source.system == "Opus" and "2026" in each.source.reference
-        assert set(each.values) == {""} or each.by
-    assert published("opus-power").label == "paper, computed"
 
 
 def test_a_prediction_that_fails_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
