@@ -42,6 +42,12 @@ class MeasuredRow(ResultRow):
     computed: Annotated[bool, "whether the row was computed without packets, so that it has no verdict"] = False
     checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
 
+    repeats: Annotated[int, "measurements that the row is the median of; those that were not faithful do not count"] = 1
+    attempts: Annotated[int, "measurements that were made for the row, those that were not faithful included"] = 1
+    samples: Annotated[
+        dict[str, list[float | None]], "value of each measured number in each repeat; empty for one measurement"
+    ] = field(default_factory=dict)
+
     misdelivered: Annotated[int | None, "packets that a host received for another host"] = None
     sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None

@@ -1,0 +1,38 @@
+"""Estimates of the measured fields of rows, for tables and figures: medians of repeats with intervals. Pure.
+
+A row of repeated measurements has the value of every repeat in ``samples``; the lists of all rows of a run are in the
+same order of repeats, so that differences and ratios are paired within a repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from measure.metrics.estimate import Estimate, estimate, paired_difference, paired_ratio, slope
+from measure.results.row import Row
+
+
+def values_of(row: Row, key: str) -> list[float | None]:
+    """The value of field ``key`` in each repeat, None where it was not measured."""
+    found: list[float | None] = row.get("samples", {}).get(key) or [row.get(key)]
+    return found
+
+
+def estimate_of(row: Row, key: str) -> Estimate | None:
+    """Median and interval of field ``key``; None if it was not measured."""
+    return estimate(values_of(row, key))
+
+
+def difference_of(row: Row, base: Row, key: str) -> Estimate | None:
+    """``row`` less ``base`` in field ``key``, paired within repeats."""
+    return paired_difference(values_of(row, key), values_of(base, key))
+
+
+def ratio_of(row: Row, base: Row, key: str) -> Estimate | None:
+    """``row`` over ``base`` in field ``key``, paired within repeats."""
+    return paired_ratio(values_of(row, key), values_of(base, key))
+
+
+def slope_of(rows: Sequence[Row], x: str, key: str) -> Estimate | None:
+    """The slope of field ``key`` over field ``x``, a least-squares line for each repeat."""
+    return slope([row[x] for row in rows], [values_of(row, key) for row in rows])
