@@ -1,0 +1,173 @@
+"""``railyard claims``: what this project claims, with the numbers that were measured last, and how to repeat them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from experiments.claims.catalog import CLAIMS, RUNS
+from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
+from experiments.claims.kept import Kept, read_kept, write_file
+from experiments.claims.pages import Pages, cells, day, machine, pages_of
+from experiments.parser import Parser, folder
+from experiments.report import Cell, Column, Table, as_rich, console_for_tables
+from railyard.checkout import ROOT
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
+
+DOCS = ROOT / "docs"
+FAILED_EXIT_STATUS = 1
+_COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
+_ABOUT = """What this project claims: each number as it was measured last, what it is
+compared with, and whether it holds. With NAMEs (of claims or of runs) these
+claims in full.
+
+  railyard claims                        # all claims
+  railyard claims opus-slope             # one, with its command and origin
+  sudo railyard claims --run             # measure all again (half an hour)
+  sudo railyard claims --run rails mesh  # some of them
+  railyard claims --run --quick          # those without root, in seconds
+  railyard claims --pages                # the pages of the documents again"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show or measure claims; returns 0, 1 if a run failed, or 8 if points of one were not faithful."""
+    parser = Parser(prog="railyard claims", description=_ABOUT)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="claims, or runs for all claims of each (default all)")
+    parser.add_argument("--run", action="store_true", help="run their commands, keep the numbers, write the pages")
+    parser.add_argument("--quick", action="store_true", help="only claims that need no root and take seconds")
+    parser.add_argument("--pages", action="store_true", help="write the pages from the kept numbers")
+    parser.add_argument(
+        "--docs", type=folder, metavar="FOLDER", default=DOCS, help="documents (default the checkout's)"
+    )
+    parser.add_argument(
+        "--out", type=folder, metavar="FOLDER", help="results of --run (default results/claims-DATE-TIME)"
+    )
+    parser.add_argument("--results", type=folder, metavar="FOLDER", help="with --run: take those of an earlier --out")
+    options = parser.read(arguments)
+    chosen = claims_of(options.names, quick=options.quick)
+    runs = [run for run in RUNS if any(claim.run == run.name for claim in chosen)]
+    _check(options, runs)
+    failed: list[str] = []
+    try:
+        failed = _measure(runs, options) if options.run else []
+    finally:  # what was measured until Ctrl-C is kept, and the pages show it
+        kept, said = read_kept(options.docs / "measured", [run.name for run in RUNS])
+        judged = judged_claims(kept)
+        if options.run or options.pages:
+            write_pages(Pages(RUNS, kept, judged), options.docs)
+    shown = [each for each in judged if each.claim in chosen]
+    if not options.pages:
+        _show(shown, kept, full=bool(options.names) and not options.run)
+    for sentence in (*said, *failed):
+        print(f"railyard: {sentence}", file=sys.stderr)
+    if failed:
+        return FAILED_EXIT_STATUS
+    return NOT_FAITHFUL_EXIT_STATUS if options.run and any(each.verdict == "not faithful" for each in shown) else 0
+
+
+def judged_claims(kept: Mapping[str, Kept]) -> list[Judged]:
+    """Every claim of the catalog, judged by what is kept of its run."""
+    return [judge(claim, kept[claim.run].rows if claim.run in kept else None) for claim in CLAIMS]
+
+
+def claims_of(names: Sequence[str], *, quick: bool = False) -> list[Claim]:
+    """The claims that ``names`` name, or all; ``ConfigError`` for a name of no claim and no run."""
+    known = dict.fromkeys([*(claim.name for claim in CLAIMS), *(run.name for run in RUNS)])
+    for name in names:
+        if name not in known:
+            what = nearest(name, known) or f"; claims are {', '.join(claim.name for claim in CLAIMS)}"
+            raise ConfigError(f"is no claim{what}", key=name)
+    swift = {run.name for run in RUNS if run.quick or not quick}
+    wanted = [claim for claim in CLAIMS if not names or claim.name in names or claim.run in names]
+    found = [claim for claim in wanted if claim.run in swift]
+    if not found:
+        raise ConfigError(f"{', '.join(names)} needs root or takes minutes; leave --quick out", key="--quick")
+    return found
+
+
+def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
+    """Raise an error for what cannot be done, before anything runs."""
+    for name in ("out", "results"):
+        if getattr(options, name) is not None and not options.run:
+            raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")
+    if options.out is not None and options.results is not None:
+        raise ConfigError("measures nothing, so --out is not used with it; leave one out", key="--results")
+    if (options.run or options.pages) and not options.docs.is_dir():
+        raise ConfigError(f"{options.docs} is no folder; name the folder of documents to write to", key="--docs")
+    need = [run.name for run in runs if run.root]
+    if options.run and options.results is None and need and os.geteuid() != 0:
+        verb = "needs" if len(need) == 1 else "need"
+        raise MachineError(
+            f"{', '.join(need)} {verb} root; run: sudo {shlex.join(sys.argv)} (with --quick: what needs none)"
+        )
+
+
+def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
+    from experiments.claims.run import measure_all
+    from measure.results.folder import new_folder
+    from railyard.ownership import make_folder
+
+    if options.results is not None:
+        return measure_all(runs, options.results.resolve(), options.docs, print, again=False)
+    out: Path = options.out or new_folder(Path("results"), "claims")
+    make_folder(out.resolve())
+    began = time.monotonic()
+    failed = measure_all(runs, out.resolve(), options.docs, lambda line: print(line, flush=True))
+    print(f"{len(runs)} runs in {(time.monotonic() - began) / 60:.1f} min; results in {out}")
+    return failed
+
+
+def write_pages(pages: Pages, docs: Path) -> None:
+    """Write the blocks of every page in the folder ``docs``, and say which pages have changed."""
+    for path in pages_of(docs):
+        text = pages.rewritten(path.read_text(encoding="utf-8"), str(path))
+        if write_file(path, text.encode()):
+            print(f"wrote {path}")
+
+
+# ---- on the terminal -------------------------------------------------------------------------------------------------
+
+
+def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> None:
+    console = console_for_tables()
+    if not full:
+        console.print(as_rich(_table(judged), console.width))
+        counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
+        console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) + ".")
+        return
+    for each in judged:
+        console.print(Text(f"{each.claim.name}: ", style="bold").append(f"{each.claim.says}.", style="not bold"))
+        for line in _lines(each, kept.get(each.claim.run)):
+            console.print(f"  {line}", highlight=False, markup=False)
+
+
+def _table(judged: Sequence[Judged]) -> Table:
+    texts = {each.claim.name: cells(each) for each in judged}
+
+    def column(name: str, place: int) -> Column:
+        return Column(name, lambda row: texts[row["name"]][place], left=True)
+
+    def verdict(row: object) -> Cell:
+        return Text(row["verdict"], _COLOURS[row["verdict"]])  # type: ignore[index]
+
+    rows = [{"name": each.claim.name, "verdict": each.verdict} for each in judged]
+    columns = (Column("claim", "name", left=True), column("here", 0), column("compared with", 1))
+    return Table("", (*columns, Column("verdict", verdict, left=True)), rows)
+
+
+def _lines(each: Judged, kept: Kept | None) -> list[str]:
+    claim = each.claim
+    here, expected, tolerance, _ = cells(each)
+    (run,) = (run for run in RUNS if run.name == claim.run)
+    lines = [f"here: {here}", f"compared with: {expected}, {tolerance}; source: {claim.source}"]
+    lines += [f"verdict: {each.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
+    if kept is not None:
+        lines.append(f"last measured: {day(kept)}, Railyard {kept.origin['version']}, {machine(kept)}")
+    return lines + ([claim.note] if claim.note else [])

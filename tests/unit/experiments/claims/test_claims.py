@@ -1,0 +1,276 @@
+"""Claims: how they are judged, that the pages show what is kept, and that those which compute hold here and now."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.claims import command
+from experiments.claims import run as running
+from experiments.claims.catalog import CLAIMS, RUNS
+from experiments.claims.claim import Claim, MeasuredRun, Tolerance, judge
+from experiments.claims.command import DOCS, claims_of, judged_claims
+from experiments.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
+from experiments.claims.numbers import furthest, ratio, share, slope, total, value, where
+from experiments.claims.pages import BLOCK, Pages, pages_of
+from experiments.command.main import main
+from experiments.command.run import experiment_of, kind_of, parser_of
+from measure.results.row import described
+from railyard.errors import ConfigError
+
+MEASURED = DOCS / "measured"
+NAMES = [run.name for run in RUNS]
+
+
+# ---- the catalog -----------------------------------------------------------------------------------------------------
+
+
+def test_names_are_unique_and_every_run_has_a_claim() -> None:
+    names = [*NAMES, *{claim.name for claim in CLAIMS if claim.name not in NAMES}]
+    assert len(names) == len(set(names)) and len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+    assert {claim.run for claim in CLAIMS} == set(NAMES)
+    assert {path.stem for path in MEASURED.glob("*.json")} <= set(NAMES)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMES)
+def test_the_command_of_a_run_is_one(run: MeasuredRun) -> None:
+    verb, *words = run.words
+    kind, rest = kind_of(words)
+    options = parser_of(kind).read(rest)
+    experiment = experiment_of(kind, options)
+    experiment.check()
+    assert run.root == (verb == "run" and experiment.needs_root())
+    assert set(run.keep) <= {each.name for rows in kind.rows for each in described(rows)}
+    assert all((DOCS / "figures" / place).is_file() for place in run.figures.values())
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pages() -> Pages:
+    kept, said = read_kept(MEASURED, NAMES)
+    assert said == []
+    return Pages(RUNS, kept, judged_claims(kept))
+
+
+PAGES = list(pages_of(DOCS))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_what_is_kept(page: Path, pages: Pages) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == pages.rewritten(text, page.name), "run: railyard claims --pages"
+
+
+def test_every_marker_of_a_page_begins_a_block() -> None:
+    assert {"claims.md", "rails.md"} <= {page.name for page in PAGES}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        begun = sum(text.count(f"<!-- {word}") for word in ("measured", "findings", "claims", "runs"))
+        assert begun == text.count("<!-- end -->") == len(BLOCK.findall(text)), page.name
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        ("measured nosuch", "page.md: 'nosuch' is no run of the catalog; those are "),
+        ("measured fabric-cost | GPUs | nosuch", "page.md: no table has the columns GPUs | nosuch; there are GPUs | "),
+    ],
+)
+def test_a_wrong_marker(marker: str, sentence: str, pages: Pages) -> None:
+    with pytest.raises(ConfigError) as raised:
+        pages.rewritten(f"<!-- {marker} -->\n<!-- end -->\n", "page.md")
+    assert str(raised.value).startswith(sentence)
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
+
+LAW = Claim("x", "System", "It is two", "run", value("a"), "law", Tolerance(share=0.1), expected=2.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        ({"a": 2.15}, "holds"),
+        ({"a": 2.25}, "does not hold"),
+        ({"a": 1.75}, "does not hold"),
+        ({"a": 2.0, "faithful": False}, "not faithful"),
+        ({"a": 2.0, "faithful": False, "computed": True}, "holds"),
+        ({"a": None, "faithful": False}, "not measured"),
+    ],
+)
+def test_the_verdict_of_a_claim(row: Mapping[str, Any], verdict: str) -> None:
+    assert judge(LAW, [row]).verdict == verdict
+
+
+def test_a_claim_without_rows_is_not_measured() -> None:
+    assert {judge(LAW, rows).verdict for rows in (None, [], [{"a": 2.0}, {"a": 2.0}])} == {"not measured"}
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "good", "bad"),
+    [
+        (Tolerance(share=0.5), (0.5, 3.0), (0.49, 3.01)),
+        (Tolerance(points=0.1), (0.9, 2.1), (0.89, 2.11)),
+        (Tolerance(side="most"), (-5.0, 2.0), (2.01,)),
+        (Tolerance(side="least", points=0.5), (0.5, 9.0), (0.49,)),
+    ],
+)
+def test_tolerances(tolerance: Tolerance, good: tuple[float, ...], bad: tuple[float, ...]) -> None:
+    assert all(tolerance.holds(each, (1.0, 2.0)) for each in good)
+    assert not any(tolerance.holds(each, (1.0, 2.0)) for each in bad)
+
+
+def test_numbers_are_medians_of_repeats_paired_within_them() -> None:
+    one = {"mode": "a", "x": 0.0, "t": 2.0, "p": 2.0, "samples": {"t": [1.0, 2.0, 3.0]}}
+    two = {"mode": "b", "x": 2.0, "t": 6.0, "p": 4.0, "samples": {"t": [5.0, 6.0, 7.0]}}
+    grown = slope("x", "t", 10.0)([one, two])
+    assert grown is not None and (grown.median, grown.low, grown.high, grown.n) == (20.0, 20.0, 20.0, 3)
+    double = ratio("t", where(mode="b"), where(mode=("a", "c")))([one, two])
+    assert double is not None and (double.median, double.n) == (3.0, 3)
+    worst = furthest("t", "p")([one, two])
+    assert worst is not None and (worst.median, worst.n) == (1.5, 3)
+    assert furthest("t", "p")([one, {**two, "t": None, "samples": {}}]) is None
+    sums = [total("p")([one, two]), share(where(mode="a"))([one, two])]
+    assert [each.median for each in sums if each] == [6.0, 0.5]
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of documents with what the quick runs give here and now."""
+    docs = tmp_path_factory.mktemp("docs")
+    out = tmp_path_factory.mktemp("out")
+    for run in RUNS:
+        if run.name in ("fabric-cost", "mesh"):
+            assert main([*run.words, "--no-figures", "--out", str(out / run.name)]) == 0
+            running.keep(replace(run, figures={}), out / run.name, docs)
+    return docs
+
+
+def test_claims_that_are_computed_hold(measured: Path) -> None:
+    kept, said = read_kept(measured / "measured", NAMES)
+    assert said == [] and kept
+    for claim in CLAIMS:
+        if claim.run in kept:
+            assert judge(claim, kept[claim.run].rows).verdict == "holds", claim.name
+
+
+def test_computed_numbers_are_those_that_are_kept(measured: Path) -> None:
+    """All but the time of a search."""
+    now, before = (read_kept(folder, NAMES)[0] for folder in (measured / "measured", MEASURED))
+    for name, kept in now.items():
+        rows, committed = ([{**row, "seconds": 0} for row in each[name].rows] for each in (now, before))
+        assert rows == committed, f"run: railyard claims --run {name}"
+        assert from_text(as_text(name, kept), name) == kept
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda text: text[: len(text) // 2], "is cut short or no JSON"),
+        (lambda text: text.replace(f'"{MARK}": {FORMAT}', f'"{MARK}": 9'), "has format 9, and this version reads 1"),
+        (lambda text: text.replace("FabricCostRow", "OtherRow"), "holds what this version does not know (KeyError"),
+        (lambda text: text.replace('"name": "fabric-cost"', '"name": "rails"'), "is of 'rails'"),
+        (lambda text: text.replace('"cpu"', '"gpu"'), "does not say its cpu"),
+        (lambda text: "[]", "holds no measured rows"),
+    ],
+)
+def test_a_kept_file_that_is_none(
+    change: Any, sentence: str, measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "measured").mkdir()
+    text = (measured / "measured" / "fabric-cost.json").read_text()
+    (tmp_path / "measured" / "fabric-cost.json").write_text(change(text))
+    assert main(["claims", "opus-cost", "--docs", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "verdict: not measured" in said.out
+    assert said.err.startswith(f"railyard: {tmp_path}/measured/fabric-cost.json {sentence}")
+    assert said.err.count("\n") == 1
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("nosuch", "nosuch: is no claim; claims are opus-cost, "),
+        ("opus-cots", 'opus-cots: is no claim; did you mean "opus-cost"?'),
+        ("--out x", "--out: is used with --run alone; leave it out"),
+        ("--run --quick rails", "--quick: rails needs root or takes minutes; leave --quick out"),
+        ("--pages --docs nosuch", "--docs: nosuch is no folder; name the folder of documents to write to"),
+        ("--run --out x --results y", "--results: measures nothing, so --out is not used with it; leave one out"),
+    ],
+)
+def test_a_wrong_command_line(line: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", *line.split()]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"railyard: {sentence}") and said.err.count("\n") == 1 and not said.out
+
+
+def test_runs_that_need_root_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("a command was run"))
+    assert main(["claims", "--run", "--docs", str(tmp_path)]) == 3
+    said = capsys.readouterr().err
+    assert "rails" in said and "root; run: sudo " in said and said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = MeasuredRun("fabric-cost", "fabric-cost --no-figures --gpus 8192", 0.1, root=False)
+    bad = MeasuredRun("mesh", "mesh --ports nosuch", 0.1, root=False)
+    monkeypatch.setattr(command, "RUNS", (bad, good))
+    monkeypatch.setattr(command, "CLAIMS", [each for each in CLAIMS if each.run in ("mesh", "fabric-cost")])
+    docs = tmp_path / "docs"
+    (docs / "measured").mkdir(parents=True)
+    for name in ("mesh", "fabric-cost"):
+        (docs / "measured" / f"{name}.json").write_bytes((measured / "measured" / f"{name}.json").read_bytes())
+    (docs / "page.md").write_text("A\n<!-- measured fabric-cost -->\n<!-- end -->\n")
+    assert main(["claims", "--run", "--docs", str(docs), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr()
+    assert "mesh: the command ended with status 2: railyard: --ports: " in said.err
+    kept, _ = read_kept(docs / "measured", NAMES)
+    assert len(kept["fabric-cost"].rows) == 3 and len(kept["mesh"].rows) == 7
+    assert "| 8,192 | fat-tree |" in (docs / "page.md").read_text()
+    assert main(["claims", "fabric-cost", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 0
+    assert main(["claims", "mesh", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 1
+
+
+def test_ctrl_c_ends_the_command_and_keeps_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[Any]] = []
+
+    def start(*_: Any, **options: Any) -> subprocess.Popen[Any]:
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return started[0]
+
+    monkeypatch.setattr(running, "start_python", start)
+    (run,) = (each for each in RUNS if each.name == "fabric-cost")
+    with pytest.raises(KeyboardInterrupt):
+        running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
+    assert started[0].returncode == -signal.SIGTERM
+    assert not (tmp_path / "docs").exists()
+
+
+def test_the_claims_of_a_run_are_named_by_it() -> None:
+    assert {claim.run for claim in claims_of(["fabric-cost"])} == {"fabric-cost"}
+    assert [claim.name for claim in claims_of(["opus-cost"])] == ["opus-cost"]
+    assert {claim.run for claim in claims_of([], quick=True)} == {run.name for run in RUNS if run.quick}
