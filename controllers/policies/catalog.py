@@ -26,6 +26,7 @@ POLICIES = {
     "rotor": "controllers.policies.rotor:RotorPolicy",
     "demand": "controllers.policies.rotor:DemandPolicy",
     "lumion": "controllers.policies.lumion:LumionPolicy",
+    "fixed-ports": "controllers.policies.lumion:FixedPortsPolicy",
     "morphlux": "controllers.policies.morphlux:MorphluxPolicy",
     "torus": "controllers.policies.torus:TorusPolicy",
     "migrate": "controllers.policies.torus:MigratePolicy",

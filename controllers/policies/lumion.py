@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from controllers.circuits.circuits import Matching, SwitchCircuit
 from controllers.policies.policy import Wiring
 from controllers.policies.rack_policy import RackPolicy
-from controllers.policies.split import Lanes, split_ports
+from controllers.policies.split import Lanes, ports_needed, split_ports
 from controllers.policies.wiring import fitting, matched_paths, path_circuits, rail_of_group
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
@@ -24,14 +24,18 @@ class LumionPolicy(RackPolicy):
 
     def __init__(self, plan: FabricPlan) -> None:
         super().__init__(plan)
-        self._lanes: dict[str, Lanes] = {}
+        self._lanes: Mapping[str, Lanes] = {}
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The circuits of all scale-out groups; ``ConfigError`` for a group without ports (``split_ports``)."""
-        lanes = split_ports(self.plan, self.scale_out(groups, "ocs"))
+        lanes = self.lanes(self.scale_out(groups, "ocs"))
         wiring = fitting(circuit for group in groups for circuit, _ in self._circuits(group, lanes))
         self._lanes = lanes
         return wiring
+
+    def lanes(self, groups: Sequence[Group]) -> Mapping[str, Lanes]:
+        """The lanes that the members of each of ``groups`` use, by its name: all ports of a chip."""
+        return split_ports(self.plan, groups)
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group`` whose circuits are in ``current``."""
@@ -51,3 +55,18 @@ class LumionPolicy(RackPolicy):
             return []
         switch, paths = rail_of_group(self.plan, group), matched_paths(group.members, lanes[group.name])
         return [((switch.name, c), path) for path, c in zip(paths, path_circuits(switch, paths), strict=True)]
+
+
+class FixedPortsPolicy(LumionPolicy):
+    """A photonic rack that splices and does not steer: the first free spare replaces a dead chip as in LUMION.
+
+    Every port is fixed to a direction of the torus, as on an electrical rack. A ring then uses the ports of two of the
+    directions of a chip and has one circuit per hop; the other ports stay dark. (Railyard's, to tell what a splice is
+    worth from what steering is worth; no paper builds this rack.)
+    """
+
+    def lanes(self, groups: Sequence[Group]) -> Mapping[str, Lanes]:
+        """The lanes of one circuit per hop for each of ``groups``, by its name."""
+        needed = {group.name: ports_needed(group) for group in groups}
+        split = split_ports(self.plan, groups)
+        return {name: tuple(lanes[: needed[name]] for lanes in members) for name, members in split.items()}

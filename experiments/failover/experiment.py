@@ -26,9 +26,11 @@ class Failover(Experiment[FailoverSettings]):
     rows = (FailoverRow,)
     quick: ClassVar = {"fabrics": ["photonic", "e1"], "steps": 6, "kill": "1@3.5", "job": {"checkpoint_every": 2}}
     examples = (
-        "                                                # four fabrics, with a second tenant",
+        "                                                # five fabrics, with a second tenant",
         "--quick                                         # photonic and E1, fewer steps",
         "--fabrics photonic --kill 1@4.5,16@+0.5         # the spare, too",
+        "--fabrics photonic,fixed,e1                     # steering and splice apart",
+        "--fabrics photonic --stages lumion              # 1.1 s to reprogram the mesh",
         "--fabrics photonic --stages morphlux            # start-up stages with MORPHLUX's times",
         "--fabrics photonic --random-kills 20 --time 0.2",
         "--fabrics photonic --controller-dies-after 300",

@@ -3,6 +3,7 @@
 The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
 
 - ``photonic``: LUMION. A spare server outside the torus; the dead chip's circuits are moved to one of its chips.
+- ``fixed``: a photonic rack that splices in the same spare, and whose ports are fixed to the directions of the torus.
 - ``e1``: an electrical torus whose spare is reached over links of other chips, which a second tenant uses.
 - ``e2``: an electrical torus whose spare is next to the dead chip, over unused links. The slice uses one of the two
   dimensions of the torus, before and after the fault.
@@ -12,7 +13,7 @@ The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -22,6 +23,7 @@ from experiments.racks.setting import (
     GRADIENT_BYTES,
     MORPHLUX_STAGES,
     PORT_GBPS,
+    TIMELINE,
     JobSection,
     JobSpec,
     RackSettings,
@@ -37,11 +39,15 @@ from railyard.validation import Section
 from topos.plan import FabricPlan
 from workloads.agent.incarnation import STAGES
 
-FabricName = Literal["photonic", "e1", "e2", "migrate"]
-FABRICS: tuple[FabricName, ...] = ("photonic", "e1", "e2", "migrate")
+FabricName = Literal["photonic", "fixed", "e1", "e2", "migrate"]
+FABRICS: tuple[FabricName, ...] = get_args(FabricName)
 SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
 MIGRATION_S = float(published("migration-rewiring").value)
 """Rewiring of the OCS between two racks, an input of ours."""
+REPROGRAMMING_S = TIMELINE.values["rewire"]
+"""Reprogramming of the mesh on MORPHLUX's testbed, in seconds. LUMION, by the same authors, gives no parts."""
+PRESETS: Mapping[str, Mapping[str, float]] = {"real": {}, "lumion": {}, "morphlux": MORPHLUX_STAGES}
+"""Names of ``--stages`` and the start-up stages they give; all but ``real`` also set the reconfiguration delay."""
 LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
 """A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
 
@@ -136,8 +142,10 @@ class FailoverSettings(RackSettings):
         description="runs with the kill of a random member at a random moment each, not --kill",
     )
     detection: DetectionSection = DetectionSection()
-    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="real|morphlux")] = Field(
-        default_factory=dict, description="start-up stages as measured here, or with MORPHLUX's times (default real)"
+    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="NAME")] = Field(
+        default_factory=dict,
+        description=f"restart as measured here (real, the default), with {REPROGRAMMING_S:g} s to reprogram the mesh "
+        "(lumion), or also with start-up stages of MORPHLUX's times (morphlux)",
     )
     controller_dies_after_ms: float | None = Field(
         default=None, ge=0, le=3_600_000, description="time from the first kill to one of the controller, in ms"
@@ -154,14 +162,20 @@ class FailoverSettings(RackSettings):
     def _once(cls, value: tuple[FabricName, ...]) -> tuple[FabricName, ...]:
         return tuple(dict.fromkeys(value))
 
-    @field_validator("stages", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _stages(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            if value not in ("real", "morphlux", PAPER):
-                raise ValueError(f"must be real, morphlux or seconds by stage, not {value!r}")
-            return {} if value == "real" else dict(MORPHLUX_STAGES)
-        return value
+    def _preset(cls, values: Any) -> Any:
+        """Replace the name of a preset by its stages, and by its reconfiguration delay unless one is given."""
+        name = values.get("stages") if isinstance(values, Mapping) else None
+        if not isinstance(name, str):
+            return values
+        name = "morphlux" if name == PAPER else name
+        if name not in PRESETS:
+            raise ConfigError(f"must be {', '.join(PRESETS)} or seconds by stage, not {name!r}", key="stages")
+        delay = {} if name == "real" else {"reconfiguration_delay_ms": REPROGRAMMING_S * 1e3}
+        if name == "lumion" and "reconfiguration_delay_ms" in values:
+            raise ConfigError("lumion sets the reconfiguration delay; leave out one of the two", key="stages")
+        return {**delay, **values, "stages": dict(PRESETS[name])}
 
     @field_validator("slice", "neighbour_slice", "neighbour_beside_adjacent")
     @classmethod
@@ -195,6 +209,7 @@ class FailoverSettings(RackSettings):
         system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
         kinds: dict[str, tuple[str, str, float, dict[str, Any]]] = {
             "photonic": (system, self.policy, self.reconfiguration_delay_ms, photonic),
+            "fixed": ("fixed ports", "fixed-ports", self.reconfiguration_delay_ms, photonic),
             "e1": ("E1 electrical", "torus", 0.0, electrical),
             "e2": ("E2 electrical", "torus", 0.0, electrical),
             "migrate": ("E0 migration", "migrate", self.migration_delay_ms, {"fabric": "migrate"}),
@@ -204,7 +219,7 @@ class FailoverSettings(RackSettings):
             name=name,
             system=system,
             policy=policy,
-            mode="one-shot" if name == "photonic" else "electrical",
+            mode="one-shot" if options["fabric"] == "photonic" else "electrical",
             delay_s=delay_ms / 1e3,
             options={"torus": self.torus, "server": self.server, "mtu": self.mtu, "tenants": tenants, **options},
             scale=self.scale.scale(),

@@ -20,7 +20,9 @@ CIRCUITS = published("morphlux-circuits")
 """Time from the failure to the circuits of the replacement on MORPHLUX's testbed."""
 SLOWDOWN = published("after-splice")
 """Range of step time on the electrical racks E1 and E2 relative to the photonic one, a bracket of ours."""
-PHOTONIC, MIGRATE = "photonic", "migrate"
+PHOTONIC, FIXED, MIGRATE = "photonic", "fixed", "migrate"
+CIRCUIT_FABRICS = (PHOTONIC, FIXED)
+"""Fabrics on which a spare gets circuits; on the others it gets routes."""
 NEIGHBOUR = "neighbour"
 
 State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member"]
@@ -133,7 +135,7 @@ class FailoverRow(MeasuredRow):
         if self.event == NEIGHBOUR:
             return
         given = {stage.name for stage in self.stages if stage.given} or set(dict(self.predicted_breakdown))
-        if setting.name == PHOTONIC:
+        if setting.name in CIRCUIT_FABRICS:
             self.paper_circuits_s = CIRCUITS.value
             self.paper_outage_s = TIMELINE.values["first step"] if {"library", "data"} <= given else None
         elif setting.name != MIGRATE:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rack_plans import electrical_plan, photonic_plan
 
 from controllers.circuits.circuits import Matching
-from controllers.policies.lumion import LumionPolicy
+from controllers.policies.lumion import FixedPortsPolicy, LumionPolicy
 from controllers.policies.wiring import matched_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -56,6 +56,23 @@ def test_the_first_free_spare_takes_the_place_and_without_one_nobody() -> None:
     policy.start([ring])
     assert policy.replace([ring], 4, (17, 18)) == {4: 17}
     assert policy.replace([ring], 4, ()) == {}
+
+
+@pytest.mark.parametrize("members", [(0, 1, 4, 5), (0, 1)])
+def test_fixed_ports_give_one_circuit_per_hop_and_the_same_splice(members: tuple[int, ...]) -> None:
+    policy, ring = FixedPortsPolicy(photonic_plan(RACK)), Group("a", "dp", members)
+    wiring = policy.start([ring])
+    assert policy.paths(ring, wiring) == matched_paths(members, [range(min(2, len(members) - 1))] * len(members))
+    assert policy.replace([ring], 1, (17, 18)) == {1: 17}
+    kept = joined(policy.plan, wiring["rack0"]) & joined(policy.plan, policy.start([with_member(ring, 1, 17)])["rack0"])
+    assert {rank for circuit in kept for rank, _ in circuit} == (set(members) - {1} if len(members) > 2 else set())
+
+
+def test_fixed_ports_of_two_groups_of_a_chip_differ() -> None:
+    policy = FixedPortsPolicy(photonic_plan(RACK))
+    groups = [Group("tp", "tp", (0, 1, 4, 5)), Group("dp", "dp", (0, 2, 8))]
+    (wiring,) = policy.start(groups).values()
+    assert sorted(len(policy.paths(group, {"rack0": wiring})) for group in groups) == [3, 4]
 
 
 def test_groups_off_the_rack_are_left_alone() -> None:

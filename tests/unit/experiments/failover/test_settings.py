@@ -38,9 +38,9 @@ def chips_per_tenant(made: FailoverSettings, name: FabricName) -> list[tuple[int
 # ---- what it is by default ---------------------------------------------------------------------------------------
 
 
-def test_by_default_a_server_of_a_4x4_rack_trains_beside_another_on_all_four_fabrics() -> None:
+def test_by_default_a_server_of_a_4x4_rack_trains_beside_another_on_all_fabrics() -> None:
     made = experiment()
-    assert made.fabrics == FABRICS == ("photonic", "e1", "e2", "migrate")
+    assert made.fabrics == FABRICS == ("photonic", "fixed", "e1", "e2", "migrate")
     assert made.scale.scale() == SCALE
     assert made.kills(plan_of(made, "photonic")) == (Kill(1, step=4.5),)
     assert made.job.checkpoint_every < 4.5 < made.steps  # a checkpoint is there, and steps follow
@@ -51,6 +51,7 @@ def test_by_default_a_server_of_a_4x4_rack_trains_beside_another_on_all_four_fab
     ("name", "policy", "mode", "delay_s"),
     [
         ("photonic", "lumion", "one-shot", 0.010),
+        ("fixed", "fixed-ports", "one-shot", 0.010),
         ("e1", "torus", "electrical", 0.0),
         ("e2", "torus", "electrical", 0.0),
         ("migrate", "migrate", "electrical", 10.0),
@@ -65,6 +66,7 @@ def test_who_leads_each_fabric(name: FabricName, policy: str, mode: str, delay_s
     ("name", "neighbour", "spares"),
     [
         ("photonic", (4, 5, 6, 7), (16, 17, 18, 19)),  # a server outside the torus
+        ("fixed", (4, 5, 6, 7), (16, 17, 18, 19)),
         ("e1", (4, 5, 6, 7), (12, 13, 14, 15)),  # a server of the torus, reached over others
         ("e2", (8, 9, 10, 11), (4, 5, 6, 7)),  # the server beside the job
         ("migrate", (4, 5, 6, 7), tuple(range(16, 32))),  # another rack
@@ -100,6 +102,16 @@ def test_ones_own_policy_leads_the_photonic_rack_only() -> None:
     assert experiment(policy="morphlux").setting("photonic").system == "MORPHLUX"
 
 
+def test_presets_of_the_restart_set_the_reprogramming_of_the_mesh_too() -> None:
+    assert experiment(stages="real").setting("photonic").delay_s == 0.010
+    lumion, morphlux = experiment(stages="lumion"), experiment(stages="morphlux")
+    assert [made.setting("photonic").delay_s for made in (lumion, morphlux)] == [1.1, 1.1]
+    assert (lumion.stages, morphlux.stages) == ({}, dict(MORPHLUX_STAGES))
+    assert lumion.setting("migrate").delay_s == 10.0  # another switch
+    assert experiment(stages="morphlux", reconfiguration_delay_ms=50).setting("photonic").delay_s == 0.050
+    assert experiment(**lumion.model_dump()) == lumion  # from its own manifest
+
+
 # ---- kills -------------------------------------------------------------------------------------------------------
 
 
@@ -133,13 +145,14 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
         ({"reserve": "1x1@0,0"}, "slice or neighbour_slice or reserve: slices 1x1@0,0 and 2x2@0,0 both hold chip 0"),
         ({"reserve": "1x1@9,9"}, "reserve: slice 1x1@9,9 reaches outside"),
         ({"port_gbps": 1e-6}, "port_gbps x scale.rate: must be a rate from"),
-        ({"fabrics": "photonic,opt"}, "fabrics: must be one of photonic, e1, e2, migrate, not 'opt'"),
+        ({"fabrics": "photonic,opt"}, "fabrics: must be one of photonic, fixed, e1, e2, migrate, not 'opt'"),
         ({"fabrics": []}, "fabrics: must name at least one"),
         ({"policy": "best"}, "policy: 'best' is not a policy"),
         ({"policy": "torus"}, "needs a rack of kind electrical"),
         ({"stages": {"warp": 1}}, "stages.warp: is no stage of a restart; those are checkpoint, library, data, load"),
         ({"stages": {"data": -1}}, "stages.data: must be at least 0"),
-        ({"stages": "quick"}, "stages: must be real, morphlux or seconds by stage"),
+        ({"stages": "quick"}, "stages: must be real, lumion, morphlux or seconds by stage"),
+        ({"stages": "lumion", "reconfiguration_delay_ms": 5}, "stages: lumion sets the reconfiguration delay"),
         ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: must be at least 0"),
         ({"migration_delay_ms": float("nan")}, "migration_delay_ms"),
         ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every: must be at least 1, not 0"),

@@ -143,6 +143,7 @@ def test_a_row_for_every_fabric_and_every_kill_that_strikes_a_job() -> None:
     assert all(row.faithful is None and row.outage_s is None for row in rows)
     assert {row.fabric: (row.reserve_chips, row.chips) for row in rows} == {
         "photonic": (4, 20),
+        "fixed": (4, 20),
         "e1": (4, 16),
         "e2": (4, 16),
         "migrate": (16, 32),

@@ -70,9 +70,9 @@ def predicted(run: Any, *options: object) -> Mapping[str, list[str]]:
     return {words[0]: words[words.index("A") + 1 :] for words in found if "A" in words}
 
 
-def test_predict_prints_all_four_fabrics_and_needs_no_root(run: Any) -> None:
+def test_predict_prints_all_fabrics_and_needs_no_root(run: Any) -> None:
     table = predicted(run)
-    assert list(table) == ["photonic", "e1", "e2", "migrate"]
+    assert list(table) == ["photonic", "fixed", "e1", "e2", "migrate"]
     assert table["photonic"][2] == "1.00" and float(table["e1"][2]) >= 1.6 and float(table["e2"][2]) >= 1.6
     assert table["migrate"][-3:] == ["16", "of", "32"]
 
@@ -97,7 +97,7 @@ def test_the_table_of_predictions_names_ones_own_policy(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--fabric", "optical"], "--fabrics: must be one of photonic, e1, e2, migrate"),
+        (["--fabric", "optical"], "--fabrics: must be one of photonic, fixed, e1, e2, migrate"),
         (["--kill", "1@10"], "1@10 is after the last step of the job, which has 10 steps"),
         (["--kill", "1@2", "--random-kills", "3"], "exclude each other"),
         (["--detect", "exit,smell"], "--detect: must be one of exit, port, not 'smell'"),
