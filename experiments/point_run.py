@@ -16,6 +16,7 @@ from experiments.job_point import JobPoint
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
+from measure.live.interference import wait_for_quiet
 from measure.live.link_delay import LinkDelayLog
 from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.metrics.point import Point
@@ -90,8 +91,11 @@ class Counted:
 def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
     """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
 
+    Before that, wait until the machine is quiet, for as long as the settings say.
     ``MachineError`` if a process of the network, or the sampler, has ended by then.
     """
+    if waited := wait_for_quiet(session.settings.wait_quiet_s):
+        session.say(f"  {waited}")
     found = into or Counted(session)
     found.read()
     yard = session.net.yard

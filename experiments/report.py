@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from measure.metrics.checks import NOT_FAITHFUL
+from measure.metrics.load import OTHERS, STEAL
 from measure.published import calibrations
 from measure.results.manifest import scale_of
 from measure.results.partial import cut_lines
@@ -250,25 +251,43 @@ def judged(rows: Iterable[Row]) -> list[Row]:
 
 
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
-    """Lines of the verdict: one if all points are faithful, else one for each failed check, with its first point.
+    """Lines of the verdict: what was kept and what was not judged, or one line for each failed check, causes first.
 
-    ``place`` names the point of a row.
+    ``place`` names the point of a row; a failed check is named with its first point.
     """
     if not rows:
         return [Text(f"{NOT_FAITHFUL}: no point was measured.", "bold red")]
     if all(row["faithful"] for row in rows):
-        shares = [c["value"] for r in rows for c in r["checks"] if c["name"] == "link rate" and c["value"]]
+        shares = [c["value"] for r in rows for c in r["checks"] if c["name"] == "link rate" and c["value"] is not None]
         reached = f"; links reached {min(shares):.1%} of line rate or more" if shares else ""
-        return [Text(f"Faithful: every point keeps every limit{reached}.", "green")]
+        open_ones = _not_judged(rows)
+        applies = " that applies" if open_ones else ""
+        return [Text(f"Faithful: every point keeps every limit{applies}{reached}.", "green"), *open_ones]
     failed: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
-        kept_not = {check["name"]: check["says"] for check in reversed(row["checks"]) if not check["ok"]}
-        for name, says in kept_not.items():
-            failed.setdefault(name, []).append((place(row), says))
+        for name, check in _by_name(row, lambda check: not check["ok"]).items():
+            failed.setdefault(name, []).append((place(row), check["says"]))
     count = sum(not row["faithful"] for row in rows)
     lines = [Text(f"{NOT_FAITHFUL}: {count} of {len(rows)} points; do not trust their numbers.", "bold red")]
-    for found in failed.values():
-        more = len(found) - 1
+    for name in sorted(failed, key=lambda name: name not in (STEAL, OTHERS)):
+        (where, says), more = failed[name][0], len(failed[name]) - 1
         others = f" (and {more} more point{'s' if more > 1 else ''})" if more else ""
-        lines.append(Text(f"  {found[0][0]}: {found[0][1]}{others}", "red"))
+        lines.append(Text(f"  {where}: {says}{others}", "red"))
     return lines
+
+
+def _by_name(row: Row, wanted: Callable[[Mapping[str, Any]], bool]) -> dict[str, Mapping[str, Any]]:
+    """The first check of each name among those of a row that are ``wanted``."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for check in filter(wanted, row["checks"]):
+        found.setdefault(check["name"], check)
+    return found
+
+
+def _not_judged(rows: Sequence[Row]) -> list[Text]:
+    """A line for each check that says nothing of some points: of how many, and why not of the first of them."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for name, check in _by_name(row, lambda check: not check.get("judged", True)).items():
+            found.setdefault(name, []).append(check["says"].removeprefix(f"{name}: "))
+    return [Text(f"Not judged: {name} in {len(why)} of {len(rows)} points ({why[0]}).") for name, why in found.items()]

@@ -147,7 +147,9 @@ class Runner:
             return self._session
         self.take_down()
         _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        session = Session(self.experiment.settings, fabric.topology(), self.record.running, self._rest)
+        session = Session(
+            self.experiment.settings, fabric.topology(), self.record.running, self._rest, self.progress.say
+        )
         session.__enter__()
         self._session, self._fabric = session, fabric
         datapath = session.net.datapath

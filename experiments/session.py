@@ -6,6 +6,7 @@ A fabric whose switches all forward by themselves gets no controller.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,13 +35,19 @@ class Session:
     """One fabric, brought up with its controller; leaving the context removes both from the machine.
 
     ``data`` is the folder for events and logs, by default a private one that is deleted at the end. ``rest`` is the
-    access to a REST interface; without it there is none.
+    access to a REST interface; without it there is none. ``say`` takes sentences for the progress of the run.
     """
 
     def __init__(
-        self, settings: PacketSettings, topo: Topo, data: Path | None = None, rest: RestAccess | None = None
+        self,
+        settings: PacketSettings,
+        topo: Topo,
+        data: Path | None = None,
+        rest: RestAccess | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.settings = settings
+        self.say = say
         self._data = data
         self._topo = topo
         self._stack = ExitStack()

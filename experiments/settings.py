@@ -118,6 +118,13 @@ class PacketSettings(Settings):
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
     )
+    wait_quiet_s: Annotated[float, Option("--wait-quiet", "SECONDS")] = Field(
+        default=0.0,
+        ge=0,
+        le=86_400,
+        description="longest wait before each point until other processes and other guests leave the processors alone, "
+        "in seconds; after it the point is measured nevertheless, and 0 waits for nothing",
+    )
     pcap: bool = Field(
         default=False,
         description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",

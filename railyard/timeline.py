@@ -82,9 +82,10 @@ class Event:
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
     link     forwarding  datapath (bpf, mirred, ovs), packets (into all switches), up (of these to Open vSwitch)
     link     sampled     events (number of the sampler's events ``bytes`` and ``cpu``, at its end)
-    link     cpu         busy (0..1 share of all cores), cores, softirq (0..1 share of the core with the most),
-                         switch_busy (cores used by Open vSwitch), switch_thread (0..1, its busiest thread)
-                         (interval)
+    link     cpu         busy (0..1 share of all cores), cores, steal (0..1 share of all cores, taken by other guests),
+                         other (0..1 share of all cores, used by processes that are not the run's, when they were last
+                         read), softirq (0..1 share of the core with the most), switch_busy (cores used by Open
+                         vSwitch), switch_thread (0..1, its busiest thread) (interval)
     edge     registered  job (its number at the job manager)
     edge     request     job, round, demand (clients asked for), attempt (0: the first)
     edge     checkin     client, offers (number of jobs offered)

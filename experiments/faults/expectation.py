@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.faults.fault import SIGNALS, Fault, Place
+from measure.metrics.load import OTHERS, STEAL
 from railyard.errors import AgentError, ConfigError, ControlError, MachineError
 
 STOPPED = 130
@@ -40,7 +41,9 @@ _NOT_NEEDED = frozenset(("watcher", "sampler"))
 """A run whose process of these roles has ended may go on; without samples it is not faithful."""
 _MEASURING = frozenset(("agent", "sampler", "probe", "delay relay", "controller", "ovs-vswitchd", "fast path"))
 _STOPPED_MEASURING = frozenset(("agent", "sampler"))
-_BUSY_CHECKS = frozenset(("cores", "datapath thread", "timer lag", "timer lag of a step", "control plane"))
+_BUSY_CHECKS = frozenset(
+    (STEAL, OTHERS, "cores", "datapath thread", "timer lag", "timer lag of a step", "control plane")
+)
 """Checks that fail on a busy machine; a point that fails only these counts as one that is faithful on another."""
 
 

@@ -18,7 +18,7 @@ from experiments.session import Session
 from measure.live.edge.control_study import ControlLoad, accept_rush, control_load
 from measure.metrics.checks import Check, Limits, Verdict
 from measure.metrics.fidelity import link_delay
-from measure.metrics.load import fast_path_check
+from measure.metrics.load import fast_path_check, interference_checks
 from measure.metrics.records import fabric_checks, numbers_check
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -71,6 +71,7 @@ def recorded_checks(events: Sequence[Event], plan: FabricPlan) -> list[Check]:
     """
     limits = Limits()
     return [
+        *interference_checks(events, limits),
         link_delay(plan.delayed, events, limits),
         fast_path_check(events, limits),
         numbers_check(events),

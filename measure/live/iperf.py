@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from measure.metrics.checks import Check, Limits, Verdict
-from measure.metrics.load import cores_check, datapath_check, fast_path_check
+from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
 from measure.metrics.records import fabric_checks
 from railyard.child import end_child, marked_environment
 from railyard.errors import ConfigError, MachineError
@@ -100,6 +100,7 @@ def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limit
     says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
     rate = Check("link rate", share, limit, "of line rate", share >= limit, says)
     checks = (
+        *interference_checks(events, limits),
         rate,
         cores_check(events, limits),
         datapath_check(events, rate, limits),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 _PROC = Path("/proc")
-_IDLE, _SOFTIRQ = (3, 4), (6,)
-"""Places of the ticks in a line of /proc/stat: idle and waiting for input or output; soft interrupts."""
+_IDLE, _SOFTIRQ, _STEAL = (3, 4), (6,), (7,)
+"""Places of the ticks in a line of /proc/stat: idle and waiting for input or output; soft interrupts; other guests."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,14 @@ class Load:
 
     ``processes`` is the number of cores used by the watched processes together, ``thread`` the share (0..1) of a core
     used by the busiest of their threads; both are None if no process is watched. ``softirq`` is the share (0..1) of
-    the time that the core spent on packets and other soft interrupts that spent the most.
+    the time that the core spent on packets and other soft interrupts that spent the most, ``steal`` the share of all
+    cores that the hypervisor gave to other guests while this machine had work for them.
     """
 
     busy: float
     cores: int
     softirq: float
+    steal: float
     processes: float | None
     thread: float | None
 
@@ -50,7 +52,7 @@ class Processor:
         used = [max(0.0, now - self._threads.get(thread, 0.0)) / seconds for thread, now in threads.items()]
         self._ticks, self._threads = ticks, threads
         busy, softirq = 1 - _share(passed[0], _IDLE), max(_share(core, _SOFTIRQ) for core in passed[1:])
-        load = Load(min(max(busy, 0.0), 1.0), len(passed) - 1, softirq, None, None)
+        load = Load(min(max(busy, 0.0), 1.0), len(passed) - 1, softirq, _share(passed[0], _STEAL), None, None)
         if not self._pids:
             return load
         return replace(load, processes=sum(used), thread=min(max(used, default=0.0), 1.0))

@@ -6,6 +6,7 @@ for all interfaces of the yard and two or three files of /proc, and writes one l
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from measure.live.counters import Counters, LinkCounters
+from measure.live.interference import OtherProcesses
 from measure.live.processor import Processor
 from railyard.child import Child, read_settings, stop_requested, writing
 from railyard.errors import MachineError
@@ -117,6 +119,7 @@ class Sampler(Child):
             "netns_fd": netns_fd,
             "interfaces": {name: asdict(interface) for name, interface in interfaces.items()},
             "pids": list(datapath_pids),
+            "run": os.getpid(),
             "interval_s": interval_s,
         }
         what = "the sampler of link counters"
@@ -185,7 +188,7 @@ def _write(out: TextIO, events: Sequence[Event]) -> int:
 def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
     """Sample until a line on standard input or the end of the parent; ticks count from the start, without drift."""
     changes = Changes({name: HostInterface(**interface) for name, interface in settings["interfaces"].items()})
-    processor = Processor(settings["pids"])
+    processor, others = Processor(settings["pids"]), OtherProcesses(settings["run"])
     interval = settings["interval_s"]
     with Counters(settings["netns_fd"]) as counters:
         start = before = time.monotonic()
@@ -199,6 +202,7 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
             if now - before > interval / 2:
                 load = processor.read(now - before)
                 fields: dict[str, Any] = {"busy": load.busy, "cores": load.cores}
+                fields |= {"steal": load.steal, "other": others.share()}
                 fields |= {"softirq": load.softirq, "switch_busy": load.processes, "switch_thread": load.thread}
                 events.append(Event(before, "link", "cpu", now, fields))
                 before = now

@@ -9,7 +9,10 @@ NOT_FAITHFUL = "NOT FAITHFUL"
 
 @dataclass(frozen=True)
 class Check:
-    """One fidelity check: ``value`` against ``limit``, in ``unit``; ``value`` is None if nothing was measured."""
+    """One fidelity check: ``value`` against ``limit``, in ``unit``; ``value`` is None if nothing was measured.
+
+    ``judged`` is False where the check says nothing of a point that could have been wrong all the same.
+    """
 
     name: str
     value: float | None
@@ -17,6 +20,7 @@ class Check:
     unit: str
     ok: bool
     says: str
+    judged: bool = True
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Verdict:
         """The failed checks, in their order."""
         return tuple(c for c in self.checks if not c.ok)
 
+    def worst(self, name: str) -> float | None:
+        """The largest value of the checks with this name; None if there is no value."""
+        return max((c.value for c in self.checks if c.name == name and c.value is not None), default=None)
+
     def __str__(self) -> str:
         if self.faithful:
             return "faithful"
@@ -41,6 +49,11 @@ class Verdict:
 class Limits:
     """Limits of the fidelity checks, and the reason for each.
 
+    - ``steal_share``: processor time that the hypervisor gave to other guests while this machine had work. It delays
+      whoever had the work, by many milliseconds at a time.
+    - ``other_share``: processor time of processes that are not the run's. Beside nobody they took 0.3 to 2.3 % of two
+      processors; one that keeps a processor busy takes half of them. A run that needs more than what is left is late
+      by amounts that differ from run to run, so that its other checks may pass by luck.
     - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
       between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.
@@ -68,7 +81,8 @@ class Limits:
       steps that differ show a disturbance: a time-out, another program on the machine. Steps that differ on
       purpose (a straggler) are compared with the prediction of each.
     - ``noise_s``: what a step may be off, lag or spread in any case. A step that is one small collective takes less
-      than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep.
+      than the scheduler may keep a process waiting, and no share of it is a limit that this class of machine can keep:
+      where it is off or spreads by more than that share and less than this, neither is judged.
     - ``message_s``: what a long transfer takes for the receiver's ``ready`` and the last acknowledgement, which no rate
       is counted over; and what a round of messages may take beyond its bytes where no round moves bytes for ``long_s``:
       such a run shows the latency of the machine and cannot show a slow link.
@@ -82,6 +96,8 @@ class Limits:
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
+    steal_share: float = 0.04
+    other_share: float = 0.10
     line_rate_share: float = 0.90
     long_s: float = 0.010
     saturated: float = 0.98
@@ -117,5 +133,10 @@ def not_measured(name: str, limit: float, unit: str, what: str) -> Check:
 
 
 def does_not_apply(name: str, limit: float, unit: str, why: str) -> Check:
-    """A check that a point does not need, and ``why``; it passes."""
+    """A check that a point does not need, since it has nothing of the kind, and ``why``; it passes."""
     return Check(name, None, limit, unit, True, f"{name}: {why}")
+
+
+def not_judged(name: str, limit: float, unit: str, why: str, value: float | None = None) -> Check:
+    """A check that passes although it says nothing of this point, and ``why``: nobody may call it kept."""
+    return Check(name, value, limit, unit, True, f"{name}: {why}", judged=False)

@@ -2,7 +2,8 @@
 
 Each check has a value, a limit and a reason. A check whose data is missing says "not measured" and fails, since a point
 that was not checked is not faithful. A check that does not apply (dark time in a run without a reconfiguration) says so
-and passes. Values are wall-clock: they judge the emulator, not the emulated system.
+and passes. One that cannot judge a point (the rate of links that carry a few bytes) passes too, and the verdict names
+it. Values are wall-clock: they judge the emulator, not the emulated system.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
-from measure.metrics.load import cores_check, datapath_check, fast_path_check
+from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_judged, not_measured
+from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
@@ -29,6 +30,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
     checks = (
+        *interference_checks(events, limits),
         links,
         cores_check(events, limits),
         datapath_check(events, links, limits),
@@ -52,22 +54,20 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     """Median share of the line rate that long transfers reached; where none is long, of the longest tenth."""
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
     if point.plan.delayed or point.plan.lossy:
-        return does_not_apply(name, limit, unit, "transfers wait for link delay or lost packets, which no rate counts")
+        return not_judged(name, limit, unit, "transfers wait for link delay or lost packets, which no rate counts")
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
     known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
     if not known:
         return not_measured(name, limit, unit, "no transfer on the rails was recorded")
     steady = [t for t in known if not t.changes]
     if not steady:
-        return does_not_apply(name, limit, unit, "circuits change within every transfer; the model includes that")
+        return not_judged(name, limit, unit, "circuits change within every transfer; the model includes that")
     chosen, which = _long(steady, limits)
     share = median(_rate_share(t, limits) for t in chosen) or 0.0
     if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
         over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
         if over <= limits.message_s:
-            return does_not_apply(
-                name, limit, unit, f"a round took {_ms(over)} more than its few bytes, which is latency"
-            )
+            return not_judged(name, limit, unit, f"a round took {_ms(over)} more than its few bytes, which is latency")
     ok = share >= limit
     says = f"links reached {share:.1%} of line rate in {which}, {'at least' if ok else 'under'} {limit:.0%}"
     return Check(name, share, limit, unit, ok, says)
@@ -135,7 +135,7 @@ def link_delay(delayed: bool, events: Iterable[Event], limits: Limits | None = N
     overflowed = sum(e["overflowed"] for e in found)
     known = [(e["late_p95_s"], e["late_worst_s"]) for e in found if e["late_p95_s"] is not None]
     if found and not overflowed and all(e["method"] == "netem" for e in found):
-        return does_not_apply(name, limit, "s", "the kernel holds the packets (netem) and does not say how exactly")
+        return not_judged(name, limit, "s", "the kernel holds the packets (netem) and does not say how exactly")
     if not known:
         return not_measured(name, limit, "s", "nothing tells when packets left the delayed links")
     off, worst = (max(column) for column in zip(*known, strict=True))
@@ -167,7 +167,7 @@ def interface_drops(events: Iterable[Event]) -> int:
 def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     name, unit = "drops", "of packets"
     if point.contended:
-        return does_not_apply(name, limits.packet_share, unit, _CONTENDED)
+        return not_judged(name, limits.packet_share, unit, _CONTENDED)
     packets = _packets(point, events)
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
         return not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
@@ -188,16 +188,16 @@ def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetric
     """Check of retransmitted segments; not applicable if packets were lost at dark ports, which explains them."""
     name, unit = "retransmissions", "of packets"
     if point.contended:
-        return does_not_apply(name, limits.packet_share * 2, unit, _CONTENDED)
+        return not_judged(name, limits.packet_share * 2, unit, _CONTENDED)
     if point.cut_short:
-        return does_not_apply(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
+        return not_judged(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
     packets = _packets(point, events)
     if not packets:
         return not_measured(name, limits.packet_share * 2, unit, "no agent reported its sockets' counters")
     if point.plan.lossy:
-        return does_not_apply(name, limits.packet_share * 2, unit, "links lose packets on purpose, which explains them")
+        return not_judged(name, limits.packet_share * 2, unit, "links lose packets on purpose, which explains them")
     if metrics.packets_lost:
-        return does_not_apply(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
+        return not_judged(name, limits.packet_share * 2, unit, "packets were lost while dark, which explains them")
     share, limit = metrics.retransmissions / packets, max(limits.packet_share * 2, limits.packet_floor / packets)
     says = (
         f"{metrics.retransmissions} segments sent again with nothing lost while dark, {share:.2%} of all "
@@ -249,19 +249,24 @@ def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
     return limits.noise_s / step if step else 0.0
 
 
+def _noise(limits: Limits) -> str:
+    return f"under the {_ms(limits.noise_s)} that a process may wait for a processor"
+
+
 def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     """Check of the spread of the measured step times, after subtracting the predicted ones."""
     name, unit = "step spread", "of the median step"
     if point.contended:
-        return does_not_apply(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
+        return not_judged(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
     planned: Sequence[float] = point.predicted_step_times_s
     if len(planned) != len(metrics.step_times_s):
         planned = [0.0] * len(metrics.step_times_s)
     off = [time - plan for time, plan in zip(metrics.step_times_s, planned, strict=True)][metrics.warmup_steps :]
     if len(off) < 2 or not metrics.step_time_s:
-        return does_not_apply(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
-    share = (max(off) - min(off)) / metrics.step_time_s
-    limit = max(limits.step_spread, _noise_share(point, metrics, limits))
+        return not_judged(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
+    share, limit = (max(off) - min(off)) / metrics.step_time_s, limits.step_spread
+    if limit < share <= _noise_share(point, metrics, limits):
+        return not_judged(name, limit, unit, f"they differ by {share:.1%}, which is {_noise(limits)}", share)
     says = f"the measured steps differ by {share:.1%} (limit {limit:.0%})"
     return Check(name, share, limit, unit, share <= limit, says)
 
@@ -271,11 +276,12 @@ def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     name, unit, limit = "model", "of the prediction", limits.model_share
     step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
     if not predicted or step is None:
-        return does_not_apply(name, limit, unit, "there is no prediction to compare with")
+        return not_judged(name, limit, unit, "there is no prediction to compare with")
     if point.plan.delayed or point.plan.lossy:
-        return does_not_apply(name, limit, unit, "the model has no link delay and no random loss, and links have some")
+        return not_judged(name, limit, unit, "the model has no link delay and no random loss, and links have some")
     off = step / predicted - 1
-    limit = max(limit, limits.noise_s / point.scale.emulated_s(predicted))
+    if limit < abs(off) <= limits.noise_s / point.scale.emulated_s(predicted):
+        return not_judged(name, limit, unit, f"the step is {off:+.1%} off it, which is {_noise(limits)}", abs(off))
     says = f"the step is {off:+.1%} off the model (limit {limit:.0%})"
     return Check(name, abs(off), limit, unit, abs(off) <= limit, says)
 

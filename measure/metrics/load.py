@@ -1,4 +1,4 @@
-"""Checks of the machine's load: its processors, and whatever forwards packets. Pure."""
+"""Checks of the machine's load: what others take of its processors, these, and whatever forwards packets. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,46 @@ from collections.abc import Iterable, Sequence
 
 from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
 from railyard.timeline import Event
+
+STEAL, OTHERS = "other guests", "other processes"
+"""Names of the checks of what others take of the processors' time."""
+
+
+def steal_says(share: float) -> str:
+    """In words, what other guests took of the processors' time."""
+    return f"other guests took {share:.1%} of the processors"
+
+
+def others_says(share: float, cores: int) -> str:
+    """In words, what processes that are not the run's took of the processors' time."""
+    return f"other processes took {share:.1%} of the processors (of {cores})"
+
+
+def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check, Check]:
+    """Checks of the share of all processors' time that other guests took, and that other processes took.
+
+    They come first in a verdict: what fails the others is often their consequence.
+    """
+    samples = [e for e in events if e.source == "link" and e.kind == "cpu"]
+    cores = max((e["cores"] for e in samples), default=0)
+    steal, others = _mean(samples, "steal"), _mean(samples, "other")
+    unit = "of the processors"
+    guests = not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
+    processes = not_measured(OTHERS, limits.other_share, unit, "no CPU sample was recorded")
+    if steal is not None:
+        says = f"{steal_says(steal)} (limit {limits.steal_share:.0%})"
+        guests = Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
+    if others is not None:
+        says = f"{others_says(others, cores)}; the limit is {limits.other_share:.0%}"
+        processes = Check(OTHERS, others, limits.other_share, unit, others <= limits.other_share, says)
+    return guests, processes
+
+
+def _mean(samples: Iterable[Event], field: str) -> float | None:
+    """Mean over the time of the samples that have ``field``; None without any."""
+    known = [(e.seconds or 1.0, float(e[field])) for e in samples if e.get(field) is not None]
+    whole = sum(seconds for seconds, _ in known)
+    return sum(seconds * share for seconds, share in known) / whole if whole else None
 
 
 def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Check, Verdict
+from measure.metrics.load import OTHERS, STEAL
 from railyard.scale import Scale
 
 Row = Mapping[str, Any]
@@ -42,6 +43,11 @@ class MeasuredRow(ResultRow):
     computed: Annotated[bool, "whether the row was computed without packets, so that it has no verdict"] = False
     checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
 
+    steal_share: Annotated[float | None, "share of the processors' time that other guests of the hardware took"] = None
+    other_share: Annotated[
+        float | None, "share of the processors' time that processes took which are not the run's"
+    ] = None
+
     repeats: Annotated[int, "measurements that the row is the median of; those that were not faithful do not count"] = 1
     attempts: Annotated[int, "measurements that were made for the row, those that were not faithful included"] = 1
     samples: Annotated[
@@ -62,6 +68,7 @@ class MeasuredRow(ResultRow):
     def judge(self, verdict: Verdict) -> None:
         """Set the fields of the verdict."""
         self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
+        self.steal_share, self.other_share = verdict.worst(STEAL), verdict.worst(OTHERS)
 
     def at(self, scale: Scale, seed: int) -> None:
         """Set the fields of scale and seed."""

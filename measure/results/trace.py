@@ -53,7 +53,7 @@ def _trace_event(e: Event, start: float, scale: Scale) -> dict[str, Any] | None:
     process, thread = _place(e)
     common = {"cat": e.source, "pid": process, "tid": thread, "ts": round(scale.real_s(e.t - start) * 1e6, 3)}
     if e.kind == "cpu":
-        shown = {k: e[k] for k in ("busy", "switch_busy") if e.get(k) is not None}
+        shown = {k: e[k] for k in ("busy", "switch_busy", "other", "steal") if e.get(k) is not None}
         return {"name": "CPU", "ph": "C", **common, "args": shown}
     args = {k: v for k, v in e.fields.items() if isinstance(v, (str, int, float, bool, list))}
     if e.end is None:

@@ -75,7 +75,9 @@ class Run:
         self.events += counters(plan, start, 0, "ovs") + counters(plan, end, 9, "ovs")
         ports = [port for switch in plan.switches for port in switch.ports if port.rank in ranks]
         while t <= end:
-            self.add(t, "link", "cpu", t + every, busy=0.4, switch_busy=0.5, switch_thread=0.5, cores=2)
+            self.add(
+                t, "link", "cpu", t + every, busy=0.4, steal=0.0, other=0.0, switch_busy=0.5, switch_thread=0.5, cores=2
+            )
             for port in ports:
                 names: dict[str, Any] = {"interface": port.interface, "rank": port.rank, "lane": port.lane}
                 self.add(t, "link", "bytes", **names, tx_bytes=0, rx_bytes=0, dropped=0)

@@ -158,6 +158,8 @@ class Job:
         self,
         interval_s: float = 0.1,
         busy: float = 0.4,
+        steal: float = 0.0,
+        other: float = 0.0,
         thread: float = 0.5,
         softirq: float = 0.3,
         datapath: str = "bpf",
@@ -168,8 +170,8 @@ class Job:
         moving = [e for e in self.events if e.kind == "communicate" and e["sent_bytes"]]
         t = self.start
         while t <= self.end + interval_s:
-            self.add(t, "link", "cpu", t + interval_s, busy=busy, softirq=softirq, switch_busy=thread,
-                     switch_thread=thread, cores=2)  # fmt: skip
+            self.add(t, "link", "cpu", t + interval_s, busy=busy, steal=steal, other=other, softirq=softirq,
+                     switch_busy=thread, switch_thread=thread, cores=2)  # fmt: skip
             for _, port in ((s, p) for s in self.point.plan.switches for p in s.ports):
                 sent = 0.0
                 for e in moving:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_measured
+from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_judged, not_measured
 from measure.metrics.fidelity import interface_drops, link_delay
-from measure.metrics.load import cores_check, datapath_check, fast_path_check
+from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
 from measure.metrics.quantiles import median, quantiles
 from measure.metrics.records import fabric_checks, numbers_check
 from railyard.scale import goodput_share
@@ -69,6 +69,7 @@ def judge_edge(
     limits = limits or Limits()
     rate = _link_rate(events, links, limits)
     checks = (
+        *interference_checks(events, limits),
         rate,
         cores_check(events, limits),
         datapath_check(events, rate, limits),
@@ -96,9 +97,9 @@ def _link_rate(events: Sequence[Event], links: EdgeLinks, limits: Limits) -> Che
     """Median of ideal over measured time of the acknowledged uploads that are long enough to show a rate."""
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
     if not links.bottleneck:
-        return does_not_apply(name, limit, unit, "clients share a slower link than their own")
+        return not_judged(name, limit, unit, "clients share a slower link than their own")
     if links.lossy:
-        return does_not_apply(name, limit, unit, "links lose packets on purpose")
+        return not_judged(name, limit, unit, "links lose packets on purpose")
     done = [e for e in events if e.kind == "push" and e.source == "edge" and e["outcome"] == "acknowledged"]
     ideal = [(links.upload_s(e["client"], e["bytes"]), e.seconds) for e in done]
     shares = [min(1.0, best / took) for best, took in ideal if best >= LONG_S and took > 0]
@@ -127,7 +128,7 @@ def _timers(events: Sequence[Event], limits: Limits) -> Check:
 def _drops(events: Sequence[Event], links: EdgeLinks, limits: Limits, moved: int | None) -> Check:
     name, unit = "drops", "of packets"
     if links.lossy:
-        return does_not_apply(name, limits.packet_share, unit, "links lose packets on purpose")
+        return not_judged(name, limits.packet_share, unit, "links lose packets on purpose")
     if moved is None:
         moved = sum(e.get("bytes", 0) for e in events if e.source == "edge" and e.kind in ("get", "push"))
     if not moved or not any(e.source == "link" and e.kind == "bytes" for e in events):
@@ -142,7 +143,7 @@ def _drops(events: Sequence[Event], links: EdgeLinks, limits: Limits, moved: int
 def _model(each: Expected) -> Check:
     name, unit = f"model: {each.what}", "of the prediction"
     if not each.model:
-        return does_not_apply(name, each.share, unit, "there is no prediction to compare with")
+        return not_judged(name, each.share, unit, "there is no prediction to compare with")
     if each.measured is None:
         return not_measured(name, each.share, unit, f"there is no {each.what}")
     off = each.measured / each.model - 1

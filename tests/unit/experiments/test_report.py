@@ -26,6 +26,7 @@ from experiments.report import (
 )
 from experiments.schema import markdown
 from experiments.settings import validated
+from measure.metrics.checks import Check, Verdict, not_judged
 from measure.results.row import MeasuredRow, columns, described
 
 
@@ -130,6 +131,34 @@ def test_a_failed_check_is_named_once_with_its_first_point() -> None:
         "  a: timers were late (and 1 more point)",
     ]
     assert exit_status(rows) == exit_status([]) == 8
+
+
+def test_what_others_took_comes_before_what_failed_with_it() -> None:
+    late = Check("timer lag", 0.02, 0.002, "s", False, "timers were late")
+    took = Check("other processes", 0.5, 0.1, "", False, "other processes took 50.0% of the processors (of 2)")
+    rows = [_judged("a", late), _judged("b", took, late)]
+    assert [str(line) for line in verdict_lines(rows, lambda row: row["mode"])][1:] == [
+        "  b: other processes took 50.0% of the processors (of 2)",
+        "  a: timers were late (and 1 more point)",
+    ]
+
+
+def test_a_verdict_names_what_it_did_not_judge_and_calls_it_not_kept() -> None:
+    rate = Check("link rate", 0.98, 0.9, "", True, "98 %")
+    latency = not_judged("link rate", 0.9, "", "a round took 0.9 ms more than its few bytes, which is latency")
+    rows = [_judged("a", rate), _judged("b", latency), _judged("c", latency)]
+    said = [str(line) for line in verdict_lines(rows, lambda row: row["mode"])]
+    assert said == [
+        "Faithful: every point keeps every limit that applies; links reached 98.0% of line rate or more.",
+        "Not judged: link rate in 2 of 3 points (a round took 0.9 ms more than its few bytes, which is latency).",
+    ]
+    assert "line rate" not in str(verdict_lines(rows[1:], lambda row: row["mode"])[0])
+
+
+def _judged(mode: str, *checks: Check) -> dict[str, Any]:
+    row = Row(mode=mode)
+    row.judge(Verdict(all(check.ok for check in checks), checks))
+    return row.to_json()
 
 
 def test_csv_has_what_is_one_value() -> None:

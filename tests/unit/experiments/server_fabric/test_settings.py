@@ -130,7 +130,7 @@ def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str)
 
 def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_sampled() -> None:
     def sampled(busy: float) -> list[Event]:
-        cpu = {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+        cpu = {"busy": busy, "cores": 2, "steal": 0.0, "other": 0.0, "switch_busy": 0.2, "switch_thread": 0.2}
         return samples(plan, 0.0, 3.0, cpu) + counters(plan, 0.0, 0, "ovs") + counters(plan, 3.0, 9, "ovs")
 
     plan = build_plan(fabric="electrical")

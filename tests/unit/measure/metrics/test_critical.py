@@ -98,7 +98,7 @@ class _Run:
             t = end
         for rank in range(4):
             self.events.append(Event(t, "agent", "sockets", None, {"rank": rank, "retransmits": 0, "bytes": 9000}))
-        cpu = {"busy": 0.3, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+        cpu = {"busy": 0.3, "cores": 2, "steal": 0.0, "other": 0.0, "switch_busy": 0.2, "switch_thread": 0.2}
         plan = self.point.plan
         self.events += samples(plan, 99.9, t, cpu) + counters(plan, 99.9, 0, "ovs") + counters(plan, t, 9, "ovs")
         self.events = numbered(self.events)

@@ -24,7 +24,7 @@ def events(
     *, upload: float = 1.0, late_s: float = 0.001, busy: float = 0.3, dropped: int = 0, outcome: str = "acknowledged"
 ) -> list[Event]:
     """A run of two clients; ``upload`` is the measured time of an upload over the ideal one."""
-    cpu = {"busy": busy, "cores": 2, "switch_busy": 0.2, "switch_thread": 0.2}
+    cpu = {"busy": busy, "cores": 2, "steal": 0.0, "other": 0.0, "switch_busy": 0.2, "switch_thread": 0.2}
     found = samples(PLAN, 0.0, 5.0, cpu, dropped) + counters(PLAN, 0.0, 0, "ovs") + counters(PLAN, 5.0, 9, "ovs")
     for client in range(2):
         ids = {"client": client, "job": 0, "round": 0}
@@ -65,6 +65,8 @@ def test_a_prediction_that_is_missed_and_a_wrong_sum_are_named() -> None:
 
 def test_what_was_not_recorded_is_not_faithful() -> None:
     assert failed(judge_edge([], LINKS, plan=PLAN, sums=(0, 0))) == [
+        "other guests",
+        "other processes",
         "link rate",
         "cores",
         "datapath thread",
@@ -86,7 +88,7 @@ def test_links_that_lose_packets_on_purpose_show_no_rate_and_no_drops() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("cpu", {"cores", "datapath thread", "samples", "sampler events"}),
+        ("cpu", {"other guests", "other processes", "cores", "datapath thread", "samples", "sampler events"}),
         ("bytes", {"drops", "samples", "sampler events"}),
         ("forwarding", {"datapath thread", "fast path", "counters"}),
         ("qdisc", {"counters"}),
@@ -121,7 +123,11 @@ def test_events_of_a_process_that_are_missing_at_the_head_of_its_file_are_named(
 
 @pytest.mark.parametrize(
     ("kind", "names"),
-    [("cpu", {"samples", "sampler events"}), ("forwarding", {"fast path", "counters"}), ("qdisc", {"counters"})],
+    [
+        ("cpu", {"other guests", "other processes", "samples", "sampler events"}),
+        ("forwarding", {"fast path", "counters"}),
+        ("qdisc", {"counters"}),
+    ],
 )
 def test_a_load_on_the_control_plane_needs_all_that_is_sampled_but_no_idle_processors(
     kind: str, names: set[str]

@@ -9,6 +9,7 @@ import synthetic_job
 from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
 from measure.metrics.fidelity import interface_drops, judge
 from measure.metrics.metrics import measure_point
+from measure.results.row import MeasuredRow
 from railyard.timeline import Event
 
 
@@ -32,7 +33,16 @@ def test_an_exact_run_is_faithful(make_point: Any, make_job: Any, mode: str) -> 
 def test_what_was_not_measured_does_not_pass(make_point: Any, make_job: Any) -> None:
     verdict = _verdict(make_job(make_point()))
     assert not verdict.faithful
-    sampled = {"cores", "datapath thread", "fast path", "drops", "samples", "counters"}
+    sampled = {
+        "other guests",
+        "other processes",
+        "cores",
+        "datapath thread",
+        "fast path",
+        "drops",
+        "samples",
+        "counters",
+    }
     assert {c.name for c in verdict.failed} == {*sampled, "sampler events"}
     assert all("not measured" in c.says and c.value is None for c in verdict.failed)
     assert str(verdict).startswith(NOT_FAITHFUL)
@@ -47,6 +57,8 @@ def test_no_events_at_all_is_not_faithful(make_point: Any) -> None:
     ("spoil", "names"),
     [
         ({"busy": 1.0}, {"cores"}),
+        ({"steal": 0.05}, {"other guests"}),
+        ({"other": 0.2}, {"other processes"}),
         ({"thread": 1.0}, {"datapath thread"}),
         ({"softirq": 1.0}, {"datapath thread"}),
         ({"thread": 1.0, "datapath": "ovs"}, {"datapath thread"}),
@@ -55,6 +67,16 @@ def test_no_events_at_all_is_not_faithful(make_point: Any) -> None:
 def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, Any], names: set[str]) -> None:
     verdict = _verdict(make_job(make_point()).with_samples(**spoil))
     assert {c.name for c in verdict.failed} == names
+
+
+def test_what_others_took_of_the_processors_comes_first(make_point: Any, make_job: Any) -> None:
+    job = make_job(make_point(), late_s=0.02).with_samples(steal=0.09, other=0.48)
+    verdict = _verdict(job)
+    assert str(verdict).startswith("NOT FAITHFUL: other guests took 9.0% of the processors (limit 4%); other processes")
+    assert "other processes took 48.0% of the processors (of 2)" in str(verdict)
+    row = MeasuredRow()
+    row.judge(verdict)
+    assert row.steal_share == pytest.approx(0.09) and row.other_share == pytest.approx(0.48)
 
 
 def test_through_open_vswitch_its_thread_counts_and_not_the_kernel(make_point: Any, make_job: Any) -> None:
@@ -122,6 +144,9 @@ def test_steps_that_differ(make_point: Any, make_job: Any) -> None:
         for e in job.events
     ]
     assert {c.name for c in _verdict(job).failed} == {"step spread"}
+    check = _check(_verdict(job, Limits(noise_s=1.0)), "step spread")
+    assert check.ok and not check.judged and "under the 1e+03 ms that a process may wait" in check.says
+    assert _check(_verdict(job), "link rate").judged
 
 
 def test_slow_links(make_point: Any, make_job: Any) -> None:

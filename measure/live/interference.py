@@ -1,0 +1,161 @@
+"""Processor time that others take from a run: other guests of the same hardware, and processes that are not the run's.
+
+The time of other guests (steal) is a column of /proc/stat. The time of other processes is that of every process in
+/proc but the run's own and the threads of the kernel: these move the packets of the run, and whom else they serve
+cannot be told.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure.live.processor import Processor
+from measure.metrics.checks import Limits
+from measure.metrics.load import others_says, steal_says
+from railyard.child import MARK, MARK_VARIABLE
+
+_PROC = Path("/proc")
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD in the flags of /proc/PID/stat."""
+_COST = 200
+"""A reading is taken when this many times the time of the one before has passed: it needs 0.5 % of one processor."""
+_QUIET_S = 1.0
+"""How long a machine must be quiet to be called so."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A line of /proc/PID/stat: ``own`` are ticks of its own, ``children`` those of its children that have ended."""
+
+    parent: int
+    started: str
+    own: int
+    children: int
+    kernel: bool
+
+
+class OtherProcesses:
+    """Measures the processor time of the processes that do not belong to the run of process ``run``.
+
+    The run's own are that process, its descendants, and whatever has the run's ``mark`` in its environment: agents,
+    controller, Open vSwitch and sampler. A process that ended between two readings is found with its parent, which
+    inherits its time; where that is the first process, or one that the run descends from, its last moments are not
+    seen, since those also inherit processes of the run. Processes that /proc does not show, as it is in a container,
+    are not counted.
+    """
+
+    def __init__(
+        self, run: int, mark: str = MARK, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run = run
+        self._mark = f"\0{MARK_VARIABLE}={mark}".encode()
+        self._proc = proc
+        self._clock = clock
+        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        self._cores = os.cpu_count() or 1
+        self._others: dict[int, _Process] = {}
+        self._left_out: dict[int, bool] = {}
+        """Processes that are not read again, as they are the run's (True) or the kernel's."""
+        self._share = 0.0
+        self._read_at = clock()
+        self._next_at = 0.0
+        self._take()
+
+    def share(self) -> float:
+        """Share (0..1) of all processors' time since the last reading, which this is unless it would come too soon."""
+        now = self._clock()
+        if now < self._next_at or now <= self._read_at:
+            return self._share
+        before = self._others
+        self._take()
+        self._share = min(1.0, self._used(before) * self._tick_s / (self._cores * (now - self._read_at)))
+        self._read_at, self._next_at = now, now + _COST * (self._clock() - now)
+        return self._share
+
+    def _take(self) -> None:
+        """Read all processes that are not left out, and leave out those of the run and of the kernel from now on."""
+        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        self._left_out = {pid: own for pid, own in self._left_out.items() if pid in pids}
+        found = {pid: each for pid in pids - self._left_out.keys() if (each := self._process(pid)) is not None}
+        self._left_out |= {pid: False for pid, each in found.items() if each.kernel}
+        self._left_out |= {pid: True for pid in found if self._is_own(pid, found)}
+        self._others = {pid: each for pid, each in found.items() if pid not in self._left_out}
+
+    def _is_own(self, pid: int, found: Mapping[int, _Process]) -> bool:
+        known = pid in self._others and self._others[pid].started == found[pid].started
+        if not known and self._has_mark(pid):
+            return True
+        ancestor = pid
+        while ancestor in found and ancestor != self._run:
+            ancestor = found[ancestor].parent
+        return ancestor == self._run or self._left_out.get(ancestor, False)
+
+    def _used(self, before: Mapping[int, _Process]) -> int:
+        """Ticks that the others have used since ``before``."""
+        now, keepers = self._others, {1, *self._ancestors()}
+        inherited: Counter[int] = Counter()
+        for pid, then in before.items():
+            if pid not in now:
+                heir = then.parent
+                while heir in before and heir not in now:
+                    heir = before[heir].parent
+                inherited[heir] += then.own + then.children
+        used = 0
+        for pid, each in now.items():
+            then = before.get(pid, each)
+            known = pid in before and then.started == each.started
+            used += each.own - (then.own if known else 0)
+            if pid not in keepers:
+                used += max(0, each.children - (then.children if known else 0) - inherited[pid])
+        return used
+
+    def _ancestors(self) -> set[int]:
+        found: set[int] = set()
+        process = self._process(self._run)
+        while process is not None and process.parent and process.parent not in found:
+            found.add(process.parent)
+            process = self._others.get(process.parent)
+        return found
+
+    def _process(self, pid: int) -> _Process | None:
+        try:
+            fields = (self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return None
+        own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+        return _Process(int(fields[1]), fields[19].decode(), own, children, bool(int(fields[6]) & _KERNEL_THREAD))
+
+    def _has_mark(self, pid: int) -> bool:
+        try:
+            return self._mark in b"\0" + (self._proc / str(pid) / "environ").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            return False
+
+
+def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None:
+    """Wait until others have left the processors alone for a second, for at most ``longest_s`` seconds (0: not at all).
+
+    What counts are the limits of the verdict. Returns a sentence for the progress of a run, or None if the machine was
+    quiet from the start.
+    """
+    limits = limits or Limits()
+    if longest_s <= 0:
+        return None
+    processor, others = Processor(), OtherProcesses(os.getpid())
+    began = before = time.monotonic()
+    while True:
+        time.sleep(_QUIET_S)
+        now = time.monotonic()
+        steal, other = processor.read(now - before).steal, others.share()
+        before = now
+        waited = now - began
+        if steal <= limits.steal_share and other <= limits.other_share:
+            return f"waited {waited:.0f} s until the machine was quiet" if waited > 1.5 * _QUIET_S else None
+        if waited + _QUIET_S > longest_s:
+            cause = steal_says(steal) if steal > limits.steal_share else others_says(other, os.cpu_count() or 1)
+            return f"the machine did not become quiet in {waited:.0f} s ({cause}); measuring nevertheless"

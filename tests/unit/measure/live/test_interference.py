@@ -1,0 +1,132 @@
+"""Processor time of processes that are not the run's, from a folder with the files of /proc, and the wait for quiet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from measure.live.interference import OtherProcesses, wait_for_quiet
+from measure.live.processor import Load, Processor
+from measure.metrics.checks import Limits
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+CORES = os.cpu_count() or 1
+RUN, SHELL, AGENT, SWITCH, STRANGER, CHILD, KERNEL = 100, 50, 101, 102, 200, 201, 9
+MARK = "m1"
+
+
+class Table:
+    """A folder like /proc, whose processes begin with nothing used, and a clock."""
+
+    def __init__(self, proc: Path) -> None:
+        self.proc, self.now = proc, 10.0
+        for pid, parent in ((1, 0), (SHELL, 1), (RUN, SHELL), (AGENT, RUN), (STRANGER, 1)):
+            self.add(pid, parent)
+        self.add(SWITCH, 1, mark=f"{MARK}.run7")
+        self.add(KERNEL, 2, flags=0x00200000)
+        self.others = OtherProcesses(RUN, MARK, proc, lambda: self.now)
+
+    def add(self, pid: int, parent: int, ticks: int = 0, ended: int = 0, mark: str = "", flags: int = 0) -> None:
+        """Add a process, or change it; its name has what confuses a careless reader."""
+        folder = self.proc / str(pid)
+        folder.mkdir(exist_ok=True)
+        fields = ["S", parent, 1, 1, 0, -1, flags, 0, 0, 0, 0, ticks, 0, ended, 0, 20, 0, 1, 0, 7000 + pid]
+        (folder / "stat").write_text(f"{pid} (a) S 1 (b)) {' '.join(map(str, fields))} 0 0\n")
+        (folder / "environ").write_bytes(f"HOME=/\0RAILYARD_MARK={mark}\0".encode() if mark else b"HOME=/\0")
+
+    def end(self, pid: int) -> None:
+        for name in ("stat", "environ"):
+            (self.proc / str(pid) / name).unlink()
+        (self.proc / str(pid)).rmdir()
+
+    def ticks(self, seconds: float = 1.0) -> float:
+        """Ticks that others have used in the ``seconds`` since the last call."""
+        self.now += seconds
+        return self.others.share() * seconds * CORES / TICK_S
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+def test_only_what_is_not_of_the_run_and_not_of_the_kernel_counts(table: Table) -> None:
+    for pid, parent in ((RUN, SHELL), (AGENT, RUN)):
+        table.add(pid, parent, ticks=40)
+    table.add(SWITCH, 1, ticks=40, mark=f"{MARK}.run7")
+    table.add(KERNEL, 2, ticks=40, flags=0x00200000)
+    assert table.ticks() == 0
+    table.add(STRANGER, 1, ticks=30)
+    assert table.ticks() == pytest.approx(30)
+    assert table.ticks() == 0, "a reading counts from the one before"
+    table.add(AGENT + 500, AGENT, ticks=20)
+    table.add(STRANGER + 500, STRANGER, ticks=5)
+    assert table.ticks() == pytest.approx(5), (
+        "what a process of the run starts is the run's; what a stranger starts not"
+    )
+
+
+def test_another_run_beside_this_one_is_another_process(table: Table) -> None:
+    table.add(300, 1, ticks=8, mark="m2")
+    assert table.ticks() == pytest.approx(8)
+
+
+def test_time_of_processes_that_ended_is_found_with_their_parent_and_counted_once(table: Table) -> None:
+    table.add(CHILD, STRANGER, ticks=10)
+    assert table.ticks() == pytest.approx(10)
+    table.end(CHILD)
+    table.add(STRANGER, 1, ended=13)
+    assert table.ticks() == pytest.approx(3), "10 of them were counted before"
+    table.add(STRANGER, 1, ended=20)
+    assert table.ticks() == pytest.approx(7), "a child that came and went between two readings"
+    table.end(STRANGER)
+    assert table.ticks() == 0
+    table.add(SHELL, 1, ended=50)
+    table.add(1, 0, ended=50)
+    assert table.ticks() == 0, "what the run descends from inherits processes of the run"
+
+
+def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
+    table.add(STRANGER, 1, ticks=30)
+    table.ticks()
+    table.end(STRANGER)
+    table.ticks()
+    table.add(STRANGER, 1, ticks=4)
+    assert table.ticks() == pytest.approx(4)
+
+
+def test_a_reading_that_takes_long_is_not_repeated_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path)
+    listed = os.listdir
+
+    def slowly(path: Path) -> list[str]:
+        table.now += 0.01
+        return listed(path)
+
+    monkeypatch.setattr("os.listdir", slowly)
+    table.add(STRANGER, 1, ticks=30)
+    first = table.ticks()
+    table.add(STRANGER, 1, ticks=60)
+    assert table.ticks() == first, "the last share, until 200 times 10 ms have passed"
+    assert table.ticks() == pytest.approx(30 / 2.01), "of both seconds"
+
+
+def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, other = [0.0], [0.5, 0.5, 0.01]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.0, None, None))
+    monkeypatch.setattr(OtherProcesses, "share", lambda self: other[min(int(now[0]) - 1, 2)])
+    assert wait_for_quiet(0) is None and now == [0.0], "0 waits for nothing"
+    assert wait_for_quiet(60) == "waited 3 s until the machine was quiet"
+    assert wait_for_quiet(60) is None, "it is quiet"
+    now[0] = 0.0
+    said = wait_for_quiet(2.5)
+    assert said is not None and said.startswith(
+        "the machine did not become quiet in 2 s (other processes took 50.0% of"
+    )
+    monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
+    said = wait_for_quiet(1, Limits())
+    assert said is not None and "(other guests took 9.0% of the processors)" in said
