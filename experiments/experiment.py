@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from experiments.settings import Settings
+from experiments.settings import RepeatedSettings, Settings
 from railyard.errors import ConfigError
 from railyard.plugin import FILE_MODULE
 from railyard.scale import Scale
@@ -67,6 +67,12 @@ class Experiment(ABC, Generic[S]):
         """The values of the settings, where an option that was ``given`` changes the meaning of others."""
         return values
 
+    @classmethod
+    def quick_values(cls) -> dict[str, Any]:
+        """The values of ``--quick``: nothing is measured twice, unless the experiment says otherwise."""
+        once = {"repeats": 1} if issubclass(cls.Settings, RepeatedSettings) else {}
+        return {**once, **cls.quick}
+
     @property
     def scale(self) -> Scale:
         """The scale of a run; 1 for an experiment without packets."""
@@ -97,6 +103,10 @@ class Experiment(ABC, Generic[S]):
     def points(self) -> int | None:
         """Number of rows that a complete run gives; None if it is known only after the run."""
         return None
+
+    def planned(self) -> int | None:
+        """Number of measurements (or computations) of rows in a complete run, each repeat counted."""
+        return self.points()
 
     @abstractmethod
     def run(self, runner: Runner) -> None:

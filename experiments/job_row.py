@@ -13,7 +13,6 @@ from measure.results.row import MeasuredRow
 class JobRow(MeasuredRow):
     """A row about the steps of one job."""
 
-    point: Annotated[int | None, "number of the point in events.jsonl"] = None
     steps: Annotated[int, "steps that all ranks finished"] = 0
     warmup_steps: Annotated[int, "first steps that no other number counts"] = 0
     step_time_s: Annotated[float | None, "step time, median"] = None

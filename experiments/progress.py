@@ -33,6 +33,8 @@ class RunProgress:
             disable=console is None or not console.is_terminal,
         )
         self._task: TaskID | None = None
+        self.place = ""
+        """Where in the run a point is, such as ``[3/24] ``: before its title and its result."""
 
     def say(self, text: str) -> None:
         """Print text on the console of the run; on a terminal, a line that is too long goes on after a whole word."""
@@ -43,6 +45,10 @@ class RunProgress:
         with suppress(OSError):  # the terminal is gone, which stops a run by SIGHUP or not at all
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def result(self, text: str) -> None:
+        """Print the result of a point."""
+        self.say(f"  {self.place}{text}")
+
     def fabric(self, name: str, datapath: str) -> None:
         """Print that fabric ``name`` is up, and how it forwards: ``bpf``, ``mirred`` or ``ovs``."""
         self.say(f"fabric {name} is up (datapath {datapath})")
@@ -51,7 +57,7 @@ class RunProgress:
         """Start the bar of a point of ``steps`` steps that takes about ``expected_s`` seconds of wall-clock time."""
         self.done()
         about = "" if expected_s is None else f" (about {expected_s:.0f} s)"
-        self._task = self._bar.add_task(title + about, total=steps)
+        self._task = self._bar.add_task(self.place + title + about, total=steps)
 
     def step(self, done: int) -> None:
         """Advance the bar to ``done`` steps."""

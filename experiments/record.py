@@ -14,7 +14,7 @@ from measure.live.calibration import load_calibration
 from measure.live.machine_facts import StealMeter, machine_facts
 from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import TIME, build_manifest
-from measure.results.partial import COMPLETE, STOPPED
+from measure.results.partial import COMPLETE, STOPPED, measured_in
 from measure.results.results import RUNNING, Results
 from measure.results.row import ResultRow, Row, columns
 from measure.results.summary import Summary
@@ -53,8 +53,8 @@ class Recordable(Protocol):
     def rows(self) -> Sequence[type[ResultRow]]:
         """Types of the rows that a run of the experiment gives."""
 
-    def points(self) -> int | None:
-        """Number of rows that a complete run gives; None if it is known only after the run."""
+    def planned(self) -> int | None:
+        """Measurements of rows in a complete run, each repeat counted; None if it is known only after the run."""
 
 
 class Record:
@@ -125,7 +125,7 @@ class Record:
             plans=[],
             groups={},
             calibration=asdict(calibration) if calibration else None,
-            planned=self._experiment.points(),
+            planned=self._experiment.planned(),
             process=os.getpid(),
             machine={**machine_facts(), "steal": None},
             **self._origin,
@@ -147,6 +147,11 @@ class Record:
         self._manifest["plans"][name] = asdict(plan)
         if link_delay != "none":
             self._manifest["link_delay"] = link_delay
+        self.results.write_manifest(self._manifest)
+
+    def add_attempt(self, **attempt: Any) -> None:
+        """Add to the manifest what was measured as one unit, once, and write it."""
+        self._manifest.setdefault("attempts", []).append(attempt)
         self.results.write_manifest(self._manifest)
 
     def point_folder(self, number: int) -> Path:
@@ -190,7 +195,7 @@ class Record:
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder; remove it after an error if it has no record.
 
-        Where the number of rows was not known before, it is that of a run that ended without an error. What the
+        Where the number of measurements was not known before, it is that of a run that ended without an error. What the
         processes of the run wrote is removed unless it could not be added to the timeline; after an error the log of
         the controller is kept.
         """
@@ -200,7 +205,7 @@ class Record:
         self._manifest["ended_at"] = time.strftime(TIME)
         self._manifest["machine"]["steal"] = self._steal.share()
         if error is None and self._manifest["planned"] is None:
-            self._manifest["planned"] = len(self._rows)
+            self._manifest["planned"] = sum(map(measured_in, self._rows))
         try:
             if not self._unsaved:
                 self._results.end_running(log=error is not None)

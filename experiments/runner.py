@@ -167,6 +167,11 @@ class Runner:
             session, self._session, self._fabric = self._session, None, None
             session.__exit__(None, None, None)
 
+    @property
+    def number(self) -> int:
+        """The number that the next point will have."""
+        return self._number
+
     def next_number(self) -> int:
         """The number of the next point of the run, from 0."""
         self._number += 1

@@ -17,6 +17,12 @@ happened, in wall-clock seconds), `summary.json` and `summary.csv` (one row for 
 Perfetto) and `figures/`; [run.md](run.md) says more about it. This page lists the fields of a row, by experiment. It is
 made from the types of the rows by `python -m experiments.schema > docs/results.md`.
 
+A row combines the repeats of a point: its numbers are medians of the repeats that are faithful (of all if none is), and
+`samples` has the value in each repeat, in the same order in all rows, so that differences can be taken within a repeat.
+Everything else is that of the repeat with the lower median. The row is faithful if every repeat is. All measurements
+are in `events.jsonl`, and listed under `attempts` of `manifest.json` with their points and verdicts. Columns `.._low`
+and `.._high` are the ends of the 95 % interval, empty for a single value.
+
 Times are seconds of the real system, except in fields named `..wall..`; the unit is at the end of a name. A field is
 empty where it was not measured or does not apply. Text, numbers and truth values are columns of `summary.csv`; lists,
 tables and records are in `summary.json` alone."""
@@ -38,6 +44,8 @@ def _table(kind: type[ResultRow], without: frozenset[str] | set[str]) -> Iterato
     for each in described(kind):
         if each.name not in without:
             yield f"| `{each.name}` | {each.type} | {'yes' if each.column else ''} | {each.text} |"
+    for name in getattr(kind, "main", ()):
+        yield f"| `{name}_low`, `{name}_high` | number or empty | only | 95 % interval of `{name}` |"
 
 
 if __name__ == "__main__":

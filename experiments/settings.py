@@ -25,6 +25,7 @@ from railyard.yaml_file import read_mapping
 MOST_SEED = 2**63 - 1
 MOST_POINTS = 1000
 """Points of one run: each takes seconds or more."""
+MOST_REPEATS = 100
 LEAST_SCALE = 1e-9
 """Below it sizes and times of the real system would be beyond all that exists."""
 
@@ -147,6 +148,23 @@ class PacketSettings(Settings):
         if not re.fullmatch(r"[^:]+:[0-9]{1,5}", value):
             raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {shown(value)}")
         return value
+
+
+class RepeatedSettings(PacketSettings):
+    """The keys of experiments whose points are measured several times (``experiments.repeats``)."""
+
+    repeats: int = Field(
+        default=3,
+        ge=1,
+        le=MOST_REPEATS,
+        description="measurements of each point, of which the median counts; the order of points is drawn for each",
+    )
+    attempts: int = Field(
+        default=3,
+        ge=1,
+        le=MOST_REPEATS,
+        description="measurements of a repeat at most; one that is NOT FAITHFUL is made again",
+    )
 
 
 Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value is None else read_sizes(value))]

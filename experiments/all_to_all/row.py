@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
@@ -34,6 +34,9 @@ class AllToAllRow(TrialRow):
     (n - 1)(D / B + T) (PIP, arXiv 2501.18136); without slots it is the bound of the wire. B is a port's goodput with
     full packets.
     """
+
+    main: ClassVar[tuple[str, ...]] = (*TrialRow.main, "duty_cycle")
+    given: ClassVar[frozenset[str]] = TrialRow.given | {"slot_ms", "guard_ms", "formula_s", "ideal_duty_cycle"}
 
     policy: Annotated[str, "variant: electrical, rotor, valiant, demand or multi-hop"]
     bytes_per_pair: Annotated[int, "bytes from each rank to each other, on average"]

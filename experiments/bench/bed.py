@@ -17,6 +17,7 @@ from experiments.bench.stock import stock
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.experiment import Experiment
 from experiments.runner import Runner
+from experiments.settings import RepeatedSettings
 from measure.results.row import Row
 from railyard.errors import MachineError
 from railyard.ownership import temporary_folder
@@ -49,12 +50,12 @@ class Baseline:
 class Bed:
     """A datapath and the results of the stock tool: all that a benchmark has to know.
 
-    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``repeats`` are the runs of ``quick``.
+    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``.
     """
 
-    def __init__(self, wanted: Datapath = "auto", baseline: Baseline | None = None, repeats: int = 20) -> None:
+    def __init__(self, wanted: Datapath = "auto", baseline: Baseline | None = None, runs: int = 20) -> None:
         self.wanted = wanted
-        self.repeats = repeats
+        self.runs = runs
         self.stock = baseline or Baseline()
 
     @property
@@ -105,7 +106,12 @@ class Bed:
 
 
 def rows_of(experiment: Experiment[Any]) -> list[Row]:
-    """Run ``experiment`` without leaving a results folder, and return its rows; needs root."""
+    """Run ``experiment`` once without leaving a results folder, and return its rows; needs root.
+
+    Nothing is repeated, also if it is not faithful: a bench counts what is not.
+    """
+    if isinstance(experiment.settings, RepeatedSettings):
+        experiment.settings = experiment.settings.model_copy(update={"repeats": 1, "attempts": 1})
     with temporary_folder() as folder:
         with Runner(experiment, folder / "results") as runner:
             experiment.check()

@@ -53,7 +53,7 @@ class BenchSettings(Settings):
     only: Annotated[tuple[Name, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="benchmarks to run (default all but the large ones)"
     )
-    repeats: int = Field(default=20, ge=1, le=1000, description="runs of benchmark quick")
+    runs: int = Field(default=20, ge=1, le=1000, description="runs of benchmark quick")
     datapath: Annotated[tuple[Datapath, ...], Option(metavar="NAME,...")] = Field(
         default=("auto",), min_length=1, description="datapaths to measure side by side"
     )
@@ -99,7 +99,7 @@ class Bench(Experiment[BenchSettings]):
     examples = (
         "                                # all but the large ones",
         "--only links,rewire             # some of them",
-        "--only quick --repeats 20       # how often every point of a quick run is faithful",
+        "--only quick --runs 20          # how often every point of a quick run is faithful",
         "--only slopes --json slopes.json",
         "--datapath bpf,ovs --only rtt   # two datapaths side by side",
         "--list                          # names and descriptions",
@@ -113,7 +113,7 @@ class Bench(Experiment[BenchSettings]):
         from experiments.bench.catalog import BENCHES
 
         baseline = Baseline()
-        beds = [Bed(datapath, baseline, self.settings.repeats) for datapath in self.settings.datapath]
+        beds = [Bed(datapath, baseline, self.settings.runs) for datapath in self.settings.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
             for part in BENCHES[name].parts:

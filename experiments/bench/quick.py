@@ -28,7 +28,7 @@ steal. Interrupts are those of the packets of a run."""
 def quick_runs(bed: Bed) -> list[Measurement]:
     """Run the command so many times, one after another: a row for each run, and one for those that are faithful."""
     runs: list[Measurement] = []
-    for number in range(1, bed.repeats + 1):
+    for number in range(1, bed.runs + 1):
         try:
             runs.append(quick_run(number, bed.option))
         except NotMeasured as error:

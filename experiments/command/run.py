@@ -19,7 +19,7 @@ from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, find
-from experiments.settings import PacketSettings, read_yaml, validated
+from experiments.settings import PacketSettings, RepeatedSettings, read_yaml, validated
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
 
 if TYPE_CHECKING:
@@ -128,8 +128,11 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     about = "experiment file; options override its keys"
     parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help=about)
     found = list(field_options(kind.Settings))
-    shared = [option for option in found if option.path[0] in PacketSettings.model_fields]
-    groups = {"options of the experiment": [each for each in found if each not in shared], "fabric and scale": shared}
+    repeated = issubclass(kind.Settings, RepeatedSettings)
+    keys = (RepeatedSettings if repeated else PacketSettings).model_fields
+    shared = [option for option in found if option.path[0] in keys]
+    title = "repeats, fabric and scale" if repeated else "fabric and scale"
+    groups = {"options of the experiment": [each for each in found if each not in shared], title: shared}
     for title, options in groups.items():
         group = parser.add_argument_group(title)
         for option in options:
@@ -137,7 +140,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     add = parser.add_argument_group("run and output").add_argument
     for name, action in kind.actions.items():
         add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
-    quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick.items())
+    quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick_values().items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
     has_model = kind.predict is not Experiment.predict
     about = "the model's numbers only; needs no root" if has_model else argparse.SUPPRESS
@@ -160,7 +163,7 @@ def _example(name: str, arguments: str, about: str = "") -> str:
 
 def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
     """The experiment of the options; they override the file, which overrides ``--quick`` and the defaults."""
-    values: dict[str, Any] = dict(kind.quick) if options.quick else {}
+    values: dict[str, Any] = kind.quick_values() if options.quick else {}
     path = getattr(options, "yaml file")
     if path is not None:
         values = merged(values, file_values(kind, path))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from controllers.policies.catalog import rehearse
-from experiments.experiment import Experiment
 from experiments.failover.settings import LIGHT_NEIGHBOUR, FailoverSettings
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
+from experiments.repeats import Piece, RepeatedExperiment
+from measure.results.row import MeasuredRow
 from workloads.program import Group
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
 
 
-class Failover(Experiment[FailoverSettings]):
+class Failover(RepeatedExperiment[FailoverSettings]):
     """Cost of a dead accelerator for a job: kills on a photonic rack, on electrical racks, and with migration."""
 
     name = "failover"
@@ -83,22 +84,33 @@ class Failover(Experiment[FailoverSettings]):
                 rows += len(members)
         return rows
 
-    def run(self, runner: Runner) -> None:
-        """Measure every fabric, which is brought up anew for every run."""
+    def pieces(self) -> list[Piece]:
+        """Every run on every fabric, with its kills."""
+        found = []
+        for name in self.settings.fabrics:
+            for kills in self.settings.kills_by_run(self.settings.setting(name).plan):
+                found.append(Piece(f"{name}, kill {','.join(map(str, kills))}", (name, kills)))
+        return found
+
+    def measure(self, runner: Runner, piece: Piece) -> list[FailoverRow]:
+        """Bring one fabric up anew and run its jobs, with the kills of one run."""
+        name, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
         dies_after_s = None if after_ms is None else after_ms / 1e3
-        measured: list[FailoverRow] = []
-        for name in self.settings.fabrics:
-            setting = self.settings.setting(name)
-            for kills in self.settings.kills_by_run(setting.plan):
-                specs = self.settings.specs(setting)
-                rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
-                measured += rows
-                add_ratios(measured)
-                runner.replace(measured)
-                for row in rows:
-                    if row.event != NEIGHBOUR:
-                        runner.progress.say(f"  {_outcome(row)}")
+        specs = self.settings.specs(self.settings.setting(name))
+        rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
+        for row in rows:
+            if row.event != NEIGHBOUR:
+                runner.progress.result(_outcome(row))
+        return rows
+
+    def relate(self, rows: Sequence[MeasuredRow]) -> None:
+        """Set the step times relative to the photonic rack."""
+        add_ratios(rows)
+
+    def same(self, row: MeasuredRow) -> Hashable:
+        """The job and what happened to it: a run may end before its last kill."""
+        return (row.tenant, row.event) if isinstance(row, FailoverRow) else None
 
     @classmethod
     def report(cls) -> Report:

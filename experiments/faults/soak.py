@@ -35,7 +35,7 @@ def soak(points: int, folder: Path) -> Iterator[SoakRow]:
     sizes = ",".join(str(1024 + 4 * number) for number in range(points))
     launch.command = launch.railyard(
         *("run", "collective", "--ranks", "2", "--fabric", "ocs", "--iterations", "1"),
-        *("--sizes", sizes, "--out", str(launch.out)),
+        *("--repeats", "1", "--attempts", "1", "--sizes", sizes, "--out", str(launch.out)),
     )
     process = launch.start()
     main = Process.of(process.pid)

@@ -19,11 +19,13 @@ class Victim:
     """Further arguments of ``railyard plot`` for its results."""
 
 
+_ONCE = ("--repeats", "1", "--attempts", "1")
 CIRCUITS = Victim(
     "circuits",
     (
         *("collective", "--op", "all_to_all", "--algorithms", "pairwise", "--ranks", "3", "--fabric", "ocs"),
         *("--sizes", "1K,4K", "--iterations", "3", "--reconfiguration-delay", "100", "--ack-timeout", "15"),
+        *_ONCE,
     ),
     points=2,
 )
@@ -34,6 +36,7 @@ SPLICE = Victim(
         *("failover", "--fabrics", "photonic", "--alone", "--torus", "2x2", "--server", "2x1", "--slice", "2x1@0,0"),
         *("--steps", "4", "--kill", "1@1.5", "--checkpoint-every", "1", "--time", "0.1", "--job-compute", "0.5"),
         *("--job-gradient-bytes", "1e8", "--job-state-bytes", "1e8", "--ack-timeout", "15"),
+        *_ONCE,
     ),
     points=1,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from experiments.racks.predicted_recovery import Bounds
 from experiments.racks.setting import TIMELINE, Setting
@@ -52,6 +52,11 @@ class FailoverRow(MeasuredRow):
 
     A fault of an incarnation that another fault had already ended loses no steps.
     """
+
+    main: ClassVar[tuple[str, ...]] = ("outage_s", "circuits_s", "step_time_before_s", "step_time_after_s")
+    given: ClassVar[frozenset[str]] = MeasuredRow.given | {
+        *("rank", "replaced_by", "reserve_chips", "chips", "fault_t", "first_step", "incarnation"),
+    }
 
     system: Annotated[str, "system that the fabric stands for"] = ""
     fabric: Annotated[str, "name of the fabric"] = ""

@@ -32,8 +32,9 @@ _SLACK_S = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class RackResult:
-    """Results of a run on one fabric: events, jobs and points, and the windows that the model predicted."""
+    """Results of run ``number`` on one fabric: events, jobs and points, and the windows that the model predicted."""
 
+    number: int
     kills: tuple[Kill, ...]
     windows: tuple[JobWindow, ...]
     jobs: tuple[JobSupervisor, ...]
@@ -84,6 +85,7 @@ class RackResult:
             found.append(row)
         for row in found:
             row.on(jobs[row.tenant].spec.setting, self.seed)
+            row.point = self.number
             row.checksum_ok = self.checksum_ok(jobs[row.tenant])
             judge_together(row, self.verdicts(row.tenant))
             row.count(self.delivered)
@@ -137,7 +139,7 @@ def play(
     runner.record.remove(folder)
     points = points_of(events, specs, seen)
     seed = session.settings.seed
-    return RackResult(tuple(kills), tuple(seen), jobs, tuple(events), tuple(points), counters.delivered, seed)
+    return RackResult(number, tuple(kills), tuple(seen), jobs, tuple(events), tuple(points), counters.delivered, seed)
 
 
 def timeout_s(spec: JobSpec, seen: Sequence[JobWindow], kills: int) -> float:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from experiments.job_point import Fabric
-from experiments.settings import Option, PacketSettings
+from experiments.settings import Option, RepeatedSettings
 from measure.published import published
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -58,7 +58,7 @@ class JobSection(TenantSection):
     )
 
 
-class RackSettings(PacketSettings):
+class RackSettings(RepeatedSettings):
     """Settings that all experiments on racks share."""
 
     mtu: Annotated[int, Option(metavar="BYTES")] = Field(

@@ -54,14 +54,21 @@ class FabricRun:
 
 
 def fabric_runs(events: Sequence[Event], rows: Iterable[Row], scale: Scale) -> Iterator[FabricRun]:
-    """The first run with a fault on each fabric, at most ``_MOST_RUNS``.
+    """The first run with a fault on each fabric, at most ``_MOST_RUNS``; of repeats one that a row shows.
 
     A run is the time of a ``run point`` event, whose ``mode`` is the name of the fabric in the rows.
     """
+    rows = list(rows)
     systems = {row["fabric"]: row["system"] for row in rows}
+    shown: dict[str, set[int]] = {}
+    for row in rows:
+        if row.get("point") is not None:
+            shown.setdefault(row["fabric"], set()).add(row["point"])
     drawn: set[str] = set()
     for e in events:
         if e.source != "run" or e.kind != "point" or e.end is None or e["mode"] in drawn or len(drawn) >= _MOST_RUNS:
+            continue
+        if e["mode"] in shown and e.get("point") not in shown[e["mode"]]:
             continue
         run = fabric_run(within(events, e.t, e.end), e["mode"], systems.get(e["mode"], ""), scale)
         if run is not None:

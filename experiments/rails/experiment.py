@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cached_property
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from controllers.engine.jobs import Job
 from controllers.policies.catalog import rehearse
-from experiments.experiment import Action, Experiment
+from experiments.experiment import Action
 from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import (
     fabric_on,
@@ -28,8 +28,10 @@ from experiments.rails.job import (
 from experiments.rails.modes import OWN_POLICY, Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import RailSettings
+from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
+from measure.results.row import MeasuredRow
 from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
 from workloads.catalog import Workload
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
 
 
-class Rails(Experiment[RailSettings]):
+class Rails(RepeatedExperiment[RailSettings]):
     """Step time of a training job on optical rails against electrical ones, over modes and reconfiguration delays."""
 
     name = "rails"
@@ -97,8 +99,12 @@ class Rails(Experiment[RailSettings]):
         """One row for every mode and delay."""
         return len(self.settings.points())
 
-    def run(self, runner: Runner) -> None:
-        """Measure every mode at every delay, and add the stall law's step time."""
+    def pieces(self) -> list[Piece]:
+        """Every mode at every delay."""
+        return [Piece(f"{mode}, {delay_ms:g} ms", (mode, delay_ms)) for mode, delay_ms in self.settings.points()]
+
+    def begin(self, runner: Runner) -> None:
+        """Give the manifest all fabrics and points, and say the scale."""
         settings, points = self.settings, self.settings.points()
         fabrics = {settings.fabric_of(mode): self.fabric(mode) for mode, _ in points}
         runner.extra = {
@@ -111,21 +117,25 @@ class Rails(Experiment[RailSettings]):
             f"scale 1/{1 / self.scale.rate:.4g}, time {self.scale.time:g}: steps are expected to take "
             f"{self.expected_error:.1%} too long (target {TARGET_ERROR:.0%})"
         )
-        baseline: RailRow | None = None
-        for number, (mode, delay_ms) in enumerate(points, 1):
-            title = f"{mode}, {delay_ms:g} ms"
-            job = job_point(settings, self.workload, mode, delay_ms, self.scale)
-            found = runner.measure(job, f"[{number}/{len(points)}] {title}")
-            row = self._row(mode, delay_ms, self.scale)
-            row.predict(found.prediction)
-            row.take(found)
-            if mode in ("electrical", "native"):
-                baseline = baseline or row
-            elif baseline is not None and mode in ("on-demand", "provisioned"):
+
+    def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
+        """Measure one mode at one delay."""
+        mode, delay_ms = piece.of
+        found = runner.measure(job_point(self.settings, self.workload, mode, delay_ms, self.scale), piece.name)
+        row = self._row(mode, delay_ms, self.scale)
+        row.predict(found.prediction)
+        row.take(found)
+        took = "no step finished" if row.step_time_s is None else f"step {row.step_time_s:.3f} s"
+        runner.progress.result(f"{piece.name}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
+        return [row]
+
+    def relate(self, rows: Sequence[MeasuredRow]) -> None:
+        """Add the stall law's step time, from the steps and windows without reconfigurations."""
+        found = [row for row in rows if isinstance(row, RailRow)]
+        baseline = next((row for row in found if row.mode in ("electrical", "native")), None)
+        for row in found:
+            if baseline is not None and row.mode in ("on-demand", "provisioned"):
                 row.stall_law_step_time_s = stall_law_step_time_s(row, baseline)
-            runner.add(row)
-            took = "no step finished" if row.step_time_s is None else f"step {row.step_time_s:.3f} s"
-            runner.progress.say(f"  {title}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
 
     def fabric(self, mode: Mode) -> Fabric:
         """Fabric on which the job runs in ``mode``."""

@@ -103,14 +103,22 @@ def _note(row: Row | None) -> str:
 def measured_points(
     manifest: Mapping[str, Any], events: Sequence[Event], rows: Sequence[Row]
 ) -> list[tuple[Point, list[Event]]]:
-    """The points with figures of their own, with their events: in every mode the point with the longest delay."""
+    """The points with figures of their own, with their events: in every mode the point with the longest delay.
+
+    Of repeats it is the one that the row shows.
+    """
     scale, plans, groups = scale_of(manifest), plans_of(manifest), groups_of(manifest)
     predicted = {row["point"]: row["predicted_step_time_s"] for row in rows}
     chosen: dict[str, Event] = {}
+
+    def rank(e: Event) -> tuple[bool, float, bool]:
+        shown = e["point"] in predicted
+        return shown or bool(e.get("stopped")), e["delay_s"], shown
+
     for e in events:
         if e.source == "run" and e.kind == "point" and e.end is not None and e["fabric"] in plans:
             best = chosen.get(e["mode"])
-            if best is None or e["delay_s"] >= best["delay_s"]:
+            if best is None or rank(e) >= rank(best):
                 chosen[e["mode"]] = e
     found = []
     for e in chosen.values():

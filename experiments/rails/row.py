@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from experiments.job_row import JobRow
 from experiments.runner import Measured
@@ -17,6 +17,9 @@ from measure.model.prediction import Prediction
 @dataclass(kw_only=True)
 class RailRow(JobRow):
     """One mode at one reconfiguration delay."""
+
+    main: ClassVar[tuple[str, ...]] = ("step_time_s",)
+    given: ClassVar[frozenset[str]] = JobRow.given | {"dark_configured_wall_s"}
 
     workload: Annotated[str, "name of the workload"]
     fabric: Annotated[str, "electrical, one-shot or ocs"]

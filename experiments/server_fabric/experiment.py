@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from controllers.engine.jobs import Job
-from experiments.experiment import Experiment
 from experiments.point_run import counted
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.incarnations import read_incarnations
@@ -15,10 +14,11 @@ from experiments.racks.recovery import all_reduce_busbw
 from experiments.racks.row import FailoverRow, add_ratios, judge_together
 from experiments.racks.run import RackResult, play
 from experiments.racks.setting import PORT_GBPS, JobSpec
+from experiments.repeats import Piece, RepeatedExperiment
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, ServerFabricRow
 from experiments.server_fabric.settings import Epoch, ServerFabricSettings
 from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
-from measure.results.row import ResultRow
+from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
 from railyard.ownership import remove_file
 from railyard.protocol import Hop
@@ -35,7 +35,7 @@ KILL = "1@2.5"
 """The kill of study ``recovery``; one of the two hosts outside the slice replaces the dead one."""
 
 
-class ServerFabric(Experiment[ServerFabricSettings]):
+class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     """Gain of steerable server links on MORPHLUX's prototype: iperf3, all-reduce, epochs, recovery."""
 
     name = "server-fabric"
@@ -69,17 +69,21 @@ class ServerFabric(Experiment[ServerFabricSettings]):
         """One row for each measure of an epoch on each fabric, and one for the recovery."""
         return sum(len(epoch.measures) for epoch, _ in self._epochs()) + ("recovery" in self.settings.studies)
 
-    def run(self, runner: Runner) -> None:
-        """Measure all studies that the settings name, on both fabrics."""
-        for epoch, spec in self._epochs():
-            rows = self._measure(runner, epoch, spec)
-            runner.add(*rows)
-            for row in rows:
-                runner.progress.say(f"  {epoch.name}, {row.measure}: {row.value:.2f} {row.unit}")
-        if "recovery" in self.settings.studies:
-            found = play(runner, [self.settings.recovery_spec()], parse_kills(KILL)).rows()
-            add_ratios(found)
-            runner.add(*found)
+    def pieces(self) -> list[Piece]:
+        """Every epoch on both fabrics, and the recovery."""
+        found = [Piece(f"{epoch.name}, {spec.setting.name}", (epoch, spec)) for epoch, spec in self._epochs()]
+        return [*found, *([Piece("recovery", None)] if "recovery" in self.settings.studies else [])]
+
+    def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
+        """Measure what is wanted of one epoch on one fabric, or the recovery."""
+        if piece.of is None:
+            recovered = play(runner, [self.settings.recovery_spec()], parse_kills(KILL)).rows()
+            add_ratios(recovered)
+            return recovered
+        rows = self._measure(runner, *piece.of)
+        for row in rows:
+            runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
+        return rows
 
     @classmethod
     def report(cls) -> Report:
@@ -135,6 +139,7 @@ class ServerFabric(Experiment[ServerFabricSettings]):
         values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
         verdicts = result.verdicts(spec.name)
         for row in rows:
+            row.point = result.number
             if row.measure == "iperf3":
                 iperf, events = found[0]
                 row.value = iperf.mbps / 1e3 / spec.setting.scale.rate

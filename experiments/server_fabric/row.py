@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from measure.published import Published, published
 from measure.results.row import MeasuredRow
@@ -25,6 +25,9 @@ ELECTRICAL, PHOTONIC = "electrical", "photonic"
 @dataclass(kw_only=True)
 class ServerFabricRow(MeasuredRow):
     """One measure of one slice on one fabric, in ``unit`` of the real system; an all-reduce gives its busbw."""
+
+    main: ClassVar[tuple[str, ...]] = ("value",)
+    given: ClassVar[frozenset[str]] = MeasuredRow.given | {"predicted", "lanes", "batch", "steps"}
 
     measure: Annotated[Measure, "what was measured"]
     shape: Annotated[str, "shape of the slice, with the batch size if it is not that of the settings"]

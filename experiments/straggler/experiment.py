@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from experiments.repeats import Piece
 from experiments.straggler.settings import StragglerSettings
 from experiments.trials.experiment import TrialExperiment
 from experiments.trials.row import TrialRow
+from experiments.trials.trial import Trial
+from measure.results.row import MeasuredRow
 from workloads.stragglers.detector import Detector
 from workloads.stragglers.injection import INJECTIONS, parse_injection
 
@@ -24,6 +27,8 @@ LEAST_GAP_S = 0.01
 @dataclass(kw_only=True)
 class StragglerRow(TrialRow):
     """One collective with a late rank, on one fabric."""
+
+    given: ClassVar[frozenset[str]] = TrialRow.given | {"persistence", "all_reduce_share", "step"}
 
     persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
     all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None
@@ -62,13 +67,16 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         detected = len(self.settings.ranks) if "detector" in self.settings.studies else 0
         return super().points() + detected * DETECTOR_STEPS
 
-    def run(self, runner: Runner) -> None:
-        """Measure all studies; the trials of the detector depend on earlier arrivals."""
-        super().run(runner)
-        for n in self.settings.ranks if "detector" in self.settings.studies else ():
-            self._detect(runner, n)
+    def pieces(self) -> list[Piece]:
+        """Every trial, and all steps of the detector as one piece: its trials depend on earlier arrivals."""
+        detected = self.settings.ranks if "detector" in self.settings.studies else ()
+        return [*super().pieces(), *(Piece(f"detector, {n} ranks", n) for n in detected)]
 
-    def _detect(self, runner: Runner, n: int) -> None:
+    def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
+        """Measure one trial, or the detector."""
+        return super().measure(runner, piece) if isinstance(piece.of, Trial) else self._detect(runner, piece.of)
+
+    def _detect(self, runner: Runner, n: int) -> list[TrialRow]:
         """Run the detector step by step: predict the late rank, run StragglAR for it, and observe the arrivals.
 
         The detector begins with a wrong prediction. The late rank of each step is drawn beforehand with the seed.
@@ -80,6 +88,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         plan = parse_injection(f"persistent:{delay_s:.9g}@{DETECTOR_PERSISTENCE}")
         delays = plan.delays(n, DETECTOR_STEPS, late, settings.seed)
         detector = Detector(n, first=(late + 1) % n, least_s=LEAST_GAP_S)
+        rows = []
         for step in range(DETECTOR_STEPS):
             late_rank = max(range(n), key=lambda rank: delays[rank][step])
             expected = detector.predict()
@@ -92,4 +101,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
                 steps=1,
                 tags=(("step", step), ("right", late_rank == expected)),
             )
-            detector.observe(self.measure(runner, trial).steps[-1].arrivals)
+            row, times = self.measure_trial(runner, trial)
+            detector.observe(times.steps[-1].arrivals)
+            rows.append(row)
+        return rows

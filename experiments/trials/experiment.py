@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
-from experiments.experiment import Experiment
 from experiments.job_point import JobPoint, machine_floors
+from experiments.repeats import Piece, RepeatedExperiment
 from experiments.runner import Runner
-from experiments.settings import MOST_POINTS, Iterations, PacketSettings, UnscaledSection
+from experiments.settings import MOST_POINTS, Iterations, RepeatedSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.results.row import MeasuredRow
 from railyard.errors import ConfigError
 from railyard.size import in_words
 
 
-class TrialSettings(PacketSettings):
+class TrialSettings(RepeatedSettings):
     """The keys of experiments that measure collectives; rates and sizes are those on the wire by default."""
 
     iterations: Iterations = 3
@@ -34,7 +35,7 @@ MOST_WORK = 500_000
 """Transfers (``Trial.work``) of all trials together: they are checked in two seconds."""
 
 
-class TrialExperiment(Experiment[T]):
+class TrialExperiment(RepeatedExperiment[T]):
     """An experiment whose rows are trials of type ``row``."""
 
     row: ClassVar[type[TrialRow]] = TrialRow
@@ -84,24 +85,32 @@ class TrialExperiment(Experiment[T]):
         """One row for every trial."""
         return len(self.trials)
 
-    def run(self, runner: Runner) -> None:
-        """Measure all trials of the settings, one after another; ``ConfigError`` for a delay below the floors."""
+    def begin(self, runner: Runner) -> None:
+        """Raise ``ConfigError`` for a delay below the floors."""
         if self.floored:
             floors = machine_floors(self.settings.datapath)
             for trial in self.trials:
                 self.job(trial).check_floors(self.scale, floors)
-        for trial in self.trials:
-            self.measure(runner, trial)
 
-    def measure(self, runner: Runner, trial: Trial) -> CollectiveTimes:
-        """Measure one trial and add its row; returns the times of its steps."""
-        plan, late = trial.schedule, f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
-        title = f"{plan.algorithm}, {plan.n} ranks, {in_words(trial.bytes)}, {trial.fabric.kind}{late}"
-        found = runner.measure(self.job(trial), title)
+    def pieces(self) -> list[Piece]:
+        """Every trial of the settings."""
+        return [Piece(_title(trial), trial) for trial in self.trials]
+
+    def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
+        """Measure one trial."""
+        return [self.measure_trial(runner, piece.of)[0]]
+
+    def measure_trial(self, runner: Runner, trial: Trial) -> tuple[TrialRow, CollectiveTimes]:
+        """Measure one trial: its row, and the times of its steps."""
+        title, found = _title(trial), runner.measure(self.job(trial), _title(trial))
         times = collective_times(found.events, trial.schedule, WORLD, found.point.warmup(found.metrics.steps))
         row = described(self.row, trial, self.scale, self.settings.seed)
         row.predict(trial, self.scale, found.prediction)
         row.measure(trial, self.scale, found, times)
-        runner.add(row)
-        runner.progress.say(f"  {title}: {row.time_s:.4f} s (model {row.predicted_time_s:.4f} s), {row.verdict}")
-        return times
+        runner.progress.result(f"{title}: {row.time_s:.4f} s (model {row.predicted_time_s:.4f} s), {row.verdict}")
+        return row, times
+
+
+def _title(trial: Trial) -> str:
+    plan, late = trial.schedule, f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
+    return f"{plan.algorithm}, {plan.n} ranks, {in_words(trial.bytes)}, {trial.fabric.kind}{late}"

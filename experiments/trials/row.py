@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from experiments.job_row import JobRow
 from experiments.runner import Measured
@@ -23,6 +23,9 @@ class TrialRow(JobRow):
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
     last rank's arrival; the two are equal if no rank is late. Bandwidths (nccl-tests) count from the last arrival.
     """
+
+    main: ClassVar[tuple[str, ...]] = ("time_s", "after_arrival_s", "busbw_gbps")
+    given: ClassVar[frozenset[str]] = JobRow.given | {"straggler", "bound_s"}
 
     study: Annotated[str, "study of the trial; trials of a study are compared"]
     algorithm: Annotated[str, "algorithm of the collective"]

@@ -6,7 +6,7 @@ same order of repeats, so that differences and ratios are paired within a repeat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from measure.metrics.estimate import Estimate, estimate, paired_difference, paired_ratio, slope
 from measure.results.row import Row
@@ -36,3 +36,13 @@ def ratio_of(row: Row, base: Row, key: str) -> Estimate | None:
 def slope_of(rows: Sequence[Row], x: str, key: str) -> Estimate | None:
     """The slope of field ``key`` over field ``x``, a least-squares line for each repeat."""
     return slope([row[x] for row in rows], [values_of(row, key) for row in rows])
+
+
+def bounds(row: Row, columns: Iterable[str]) -> Mapping[str, float | None]:
+    """The ends of the intervals of ``row`` whose columns, such as ``time_s_low``, are among ``columns``."""
+    wanted, found = set(columns), dict[str, float | None]()
+    for key in row.get("samples", {}):
+        if f"{key}_low" in wanted and f"{key}_low" not in row:
+            known = estimate_of(row, key)
+            found[f"{key}_low"], found[f"{key}_high"] = (None, None) if known is None else (known.low, known.high)
+    return found

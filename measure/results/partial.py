@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from measure.results.row import Row
 from railyard.timeline import Event
 
 COMPLETE, STOPPED = "complete", "stopped: "
@@ -12,14 +13,20 @@ COMPLETE, STOPPED = "complete", "stopped: "
 PARTIAL = "PARTIAL"
 
 
-def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) -> str | None:
-    """The sentence about the results of a run that has fewer than all its points, here ``rows``; None if it has all.
+def measured_in(row: Row) -> int:
+    """The number of repeats in which a row was measured so far, also those that do not count."""
+    return max((len(values) for values in row.get("samples", {}).values()), default=1)
 
+
+def partial(manifest: Mapping[str, Any], measured: int, *, under_way: bool = False) -> str | None:
+    """The sentence about the results of a run that has fewer than all its measurements; None if it has all.
+
+    ``measured`` are those of all rows together (``measured_in``), of which each is a point in one repeat.
     ``under_way``: the run holds the lock of its folder.
     """
     ended, planned = manifest.get("ended"), manifest.get("planned")
     if ended == COMPLETE:
-        if not isinstance(planned, int) or rows >= planned:
+        if not isinstance(planned, int) or measured >= planned:
             return None
         why = "the run ended by itself, and the summary lacks the others"
     elif isinstance(ended, str):
@@ -28,9 +35,12 @@ def partial(manifest: Mapping[str, Any], rows: int, *, under_way: bool = False) 
         why = "the run is still under way"
     else:
         why = "the run was killed, or could not write why it ended"
+    repeats = manifest.get("experiment", {}).get("repeats", 1)
+    what = "point" if repeats == 1 else "measurement"
     if planned is None:
-        return f"{PARTIAL}: {rows} point{'' if rows == 1 else 's'}: {why}"
-    return f"{PARTIAL} {rows} of {planned} points: {why}"
+        return f"{PARTIAL}: {measured} {what}{'' if measured == 1 else 's'}: {why}"
+    of_points = "" if repeats == 1 else f" ({repeats} of each point)"
+    return f"{PARTIAL} {measured} of {planned} {what}s{of_points}: {why}"
 
 
 def cut_lines(events: Iterable[Event]) -> str | None:

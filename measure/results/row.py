@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Check, Verdict
@@ -33,7 +33,14 @@ class ResultRow:
 
 @dataclass(kw_only=True)
 class MeasuredRow(ResultRow):
-    """A row of an experiment with packets: seed, scale and verdict. ``faithful`` None: a prediction without a run."""
+    """A row of an experiment with packets: seed, scale and verdict. ``faithful`` None: a prediction without a run.
+
+    ``main`` are the numbers that the point was measured for; ``summary.csv`` has their intervals. ``given`` are numbers
+    that may be empty and are not measured.
+    """
+
+    main: ClassVar[tuple[str, ...]] = ()
+    given: ClassVar[frozenset[str]] = frozenset({"point"})
 
     seed: Annotated[int, "seed of payloads and of all that is drawn"] = 1
     rate_scale: Annotated[float, "emulated / real link rate"] = 1.0
@@ -54,6 +61,7 @@ class MeasuredRow(ResultRow):
         dict[str, list[float | None]], "value of each measured number in each repeat; empty for one measurement"
     ] = field(default_factory=dict)
 
+    point: Annotated[int | None, "number of the point in events.jsonl; of repeats, the one that the row shows"] = None
     misdelivered: Annotated[int | None, "packets that a host received for another host"] = None
     sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None
@@ -99,6 +107,17 @@ def described(kind: type[ResultRow]) -> Iterator[Described]:
         yield Described(each.name, " or ".join(map(_type_name, parts)) + optional, text, column)
 
 
+_HINTS: dict[type[ResultRow], Mapping[str, Any]] = {}
+"""Types of the fields by type of row, which take time to find."""
+
+
+def types_of(kind: type[ResultRow], name: str) -> tuple[Any, ...]:
+    """The types that a field may have, ``NoneType`` among them."""
+    if kind not in _HINTS:
+        _HINTS[kind] = get_type_hints(kind)
+    return _parts(_HINTS[kind][name])
+
+
 def _parts(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
@@ -111,4 +130,5 @@ def _type_name(hint: Any) -> str:
 
 def columns(kind: type[ResultRow]) -> list[str]:
     """The columns of ``summary.csv`` for a type of rows."""
-    return [each.name for each in described(kind) if each.column]
+    intervals = [f"{name}_{end}" for name in getattr(kind, "main", ()) for end in ("low", "high")]
+    return [*(each.name for each in described(kind) if each.column), *intervals]

@@ -9,6 +9,7 @@ import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
+from measure.results.estimates import bounds
 from measure.results.plain import plain
 from measure.results.row import Row
 
@@ -52,7 +53,7 @@ class Summary:
         table = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         for row in self:
-            table.writerow(row)
+            table.writerow({**row, **bounds(row, columns)})
             yield text.getvalue().encode()
             text.seek(0)
             text.truncate()

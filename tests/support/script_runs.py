@@ -21,6 +21,8 @@ from railyard.timeline import Event
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 PATIENCE_S = 120
+ONCE = ("--repeats", "1", "--attempts", "1")
+"""Options of a run whose numbers a test does not look at: each point is measured once, also if it is not faithful."""
 
 
 def hear_signals() -> None:
@@ -48,9 +50,10 @@ def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """The script as a child in a session of its own."""
+    """The script as a child in a session of its own; each point is measured once, unless the arguments say more."""
+    once = () if script == "plot.py" else ONCE
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / script), *arguments],
+        [sys.executable, str(ROOT / "scripts" / script), *once, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -98,8 +98,8 @@ class Bench:
     def measure(self, **values: Any) -> Outcome:
         """The only case of an experiment with these keys."""
         made = AllToAll(experiment(**values))
-        (trial,) = made.trials
-        made.measure(self.run, trial)
+        (piece,) = made.pieces()
+        self.run.add(*made.measure(self.run, piece))
         row = self.run.rows[-1]
         for reason in late_timers([row]):
             self.machine.late(reason)

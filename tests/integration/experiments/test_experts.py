@@ -40,6 +40,8 @@ def test_experts_in_every_mode_get_the_right_values_and_gradients_their_ring(tmp
             "delays_ms": [20],
             "steps": STEPS,
             "verify": True,
+            "repeats": 1,
+            "attempts": 1,
             "scale": {"rate": "1/40"},
         }
     )

@@ -45,6 +45,7 @@ class Heard(RunProgress):
 def run(out: Path, **values: Any) -> tuple[list[Row], list[str]]:
     """Rows and what a person heard; a step takes about a tenth of a second."""
     small: dict[str, Any] = {"job": SMALL, "neighbour": None, "steps": STEPS, "kill": "1@3.5", "fabrics": "photonic"}
+    small |= {"repeats": 1, "attempts": 1}
     scale = {"rate": 1 / 400, "time": 0.3}
     settings = validated(FailoverSettings, {**small, "scale": scale, "reconfiguration_delay_ms": 50, **values})
     failover, progress = Failover(settings), Heard()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from script_runs import ONCE
 
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
@@ -36,7 +37,7 @@ def test_failover_writes_rows_from_which_plot_draws_figures_and_tables(tmp_path:
         "scale: {rate: 1/400, time: 0.3}\n"
         "detection: {heartbeat_ms: 2000}\n"  # on a busy machine late heartbeats would count as deaths
     )
-    done = railyard("run", "failover", str(experiment), "--no-figures", "--out", str(out))
+    done = railyard("run", "failover", str(experiment), *ONCE, "--no-figures", "--out", str(out))
     assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
     assert "rank 1 is killed" in done.stderr and "circuits up" in done.stdout
     rows = json.loads((out / "summary.json").read_text())
@@ -57,7 +58,7 @@ def test_failover_writes_rows_from_which_plot_draws_figures_and_tables(tmp_path:
 @pytest.mark.timed(late_ms=20)  # rates over a second, to 10 %
 def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    small = ("--study", "iperf3", "--shapes", "2x1x1", "--iperf-seconds", "1")
+    small = (*ONCE, "--study", "iperf3", "--shapes", "2x1x1", "--iperf-seconds", "1")
     done = railyard("run", "server-fabric", *small, "--out", str(out))
     assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
     rows = json.loads((out / "summary.json").read_text())
@@ -69,7 +70,7 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
 @pytest.mark.beside
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    command = [*RAILYARD, "run", "failover", "--fabric", "photonic", "--out", str(out)]
+    command = [*RAILYARD, "run", "failover", "--fabric", "photonic", *ONCE, "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert running.stderr is not None
     assert "is up" in running.stderr.readline()

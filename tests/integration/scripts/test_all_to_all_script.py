@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from script_runs import ONCE
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 FINISHED = (0, 8)
@@ -20,7 +21,8 @@ ASKED = (
 
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
+    once = () if name == "plot.py" else ONCE
+    command = [sys.executable, str(ROOT / "scripts" / name), *once, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
+from script_runs import ONCE
 
 pytestmark = pytest.mark.root
 ROW_KEYS = {
@@ -21,7 +22,8 @@ FINISHED = (0, 8)
 
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
+    once = () if name == "plot.py" else ONCE
+    command = [sys.executable, str(ROOT / "scripts" / name), *once, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
 
 

@@ -2,7 +2,7 @@
 # limit: 1200
 # shows: a training job on electrical and on optical rails, every element of its payload checked
 out=$(mktemp -d)
-run_railyard run rails --workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --verify \
+run_railyard run rails --workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --repeats 1 --attempts 1 --verify \
     --out "$out/results"
 python - "$out/results/summary.json" <<'PYTHON'
 import json, sys

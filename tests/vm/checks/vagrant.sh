@@ -10,7 +10,7 @@ ovs-vsctl show
 ip -o link >/run/links-before
 status=0
 runuser -l vagrant -c 'cd /railyard && sudo scripts/run.sh --workload smoke --modes electrical,on-demand --delays 500 \
-    --time 20 --steps 1 --out results/short' || status=$?
+    --time 20 --steps 1 --repeats 1 --attempts 1 --out results/short' || status=$?
 [ $status = 0 ] || [ $status = 8 ] || fails "the run ended with status $status"
 runuser -l vagrant -c 'cd /railyard && .venv/bin/railyard plot results/short' || [ $? = 8 ]
 [ -z "$(find /railyard ! -user vagrant -print -quit)" ] || fails "root has files in the checkout: $(find /railyard ! -user vagrant)"

@@ -33,7 +33,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, Sequence[dict[str, 
         return status, "first\nthe fast path ended\n"
 
     monkeypatch.setattr(quick, "_run", run)
-    return [row.to_json() for row in quick.quick_runs(Bed("bpf", repeats=len(found)))]
+    return [row.to_json() for row in quick.quick_runs(Bed("bpf", runs=len(found)))]
 
 
 def test_only_runs_with_faithful_points_alone_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,5 +62,5 @@ def test_a_run_that_does_not_end_was_not_measured(monkeypatch: pytest.MonkeyPatc
         raise subprocess.TimeoutExpired(list(words), 1800)
 
     monkeypatch.setattr(quick, "_run", run)
-    (row, whole) = quick.quick_runs(Bed("bpf", repeats=1))
+    (row, whole) = quick.quick_runs(Bed("bpf", runs=1))
     assert (row.value, row.why_not) == (None, "run.sh --quick did not end within 1800 s") and not whole.ok

@@ -34,6 +34,6 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
     job = rack.job()
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = RackResult((), tuple(windows([job.spec], [])), (job,), (launch,), points=(), delivered=None, seed=1)
+    played = RackResult(0, (), tuple(windows([job.spec], [])), (job,), (launch,), points=(), delivered=None, seed=1)
     assert played.checksum_ok(job) is None
     assert played.rows() == []

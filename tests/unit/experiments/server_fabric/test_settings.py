@@ -12,6 +12,7 @@ import pytest
 from synthetic_job import build_plan, counters, samples
 
 from experiments.command.run import experiment_of, parser_of
+from experiments.progress import RunProgress
 from experiments.server_fabric import experiment as server_fabric
 from experiments.server_fabric.experiment import ServerFabric, iperf_paths
 from experiments.server_fabric.row import SHAPES, Shape
@@ -157,15 +158,19 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
 
     def play(runner: Any, specs: Any, before: Callable[[Any], None]) -> Any:
         before(SimpleNamespace(data=tmp_path, register=lambda *given: None, call=lambda *words, **more: None))
-        return SimpleNamespace(verdicts=lambda name: [])
+        return SimpleNamespace(number=0, verdicts=lambda name: [])
 
     recorded: list[Event] = []
     runner = SimpleNamespace(
-        record=SimpleNamespace(add_events=recorded.extend), add=lambda *rows: None, progress=SimpleNamespace(say=id)
+        record=SimpleNamespace(add_events=recorded.extend, add_attempt=lambda **attempt: None),
+        number=0,
+        add=lambda *rows: None,
+        progress=RunProgress(),
     )
     monkeypatch.setattr(server_fabric, "counted", counted)
     monkeypatch.setattr(server_fabric, "play", play)
     monkeypatch.setattr(server_fabric, "_lane", lambda session, path: None)
     monkeypatch.setattr(server_fabric, "measure_iperf", lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
-    ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"])).run(cast(Any, runner))
+    once = {"repeats": 1, "attempts": 1}
+    ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
     assert recorded == [sampled, read] * 2  # of both fabrics

@@ -9,6 +9,7 @@ import pytest
 from experiments.all_to_all.experiment import AllToAll
 from experiments.all_to_all.settings import AllToAllSettings
 from experiments.bench.slots import AnySlots
+from experiments.progress import RunProgress
 from experiments.settings import validated
 from experiments.trials import experiment as trials
 from railyard.errors import ConfigError
@@ -20,6 +21,9 @@ class Measured(Exception):
 
 
 class NoRunner:
+    number = 0
+    progress = RunProgress()
+
     def measure(self, *_: Any) -> None:
         raise Measured
 

@@ -37,7 +37,7 @@ class Study:
         def model_dump(mode: str) -> dict[str, Any]:
             return {}
 
-    def points(self) -> int:
+    def planned(self) -> int:
         return POINTS
 
 

@@ -1,0 +1,107 @@
+"""Rows of repeated measurements as one row: medians of the faithful repeats. Pure.
+
+What counts is decided by verdicts alone, never by the numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import fields
+from statistics import median, median_low
+from typing import Any, TypeVar
+
+from measure.metrics.checks import NOT_FAITHFUL
+from measure.results.row import MeasuredRow, types_of
+
+M = TypeVar("M", bound=MeasuredRow)
+NOT_MEASURED = ("predicted_", "paper_", "published_", "derived_", "authors_")
+"""How fields begin whose numbers do not come from the measurement."""
+
+
+def sampled(kind: type[MeasuredRow]) -> tuple[str, ...]:
+    """The measured numbers of a type of rows: numbers that may be empty, unless they are given or of the model."""
+    return tuple(
+        each.name
+        for each in fields(kind)
+        if each.name not in kind.given
+        and not each.name.startswith(NOT_MEASURED)
+        and type(None) in types_of(kind, each.name)
+        and set(types_of(kind, each.name)) <= {int, float, type(None)}
+    )
+
+
+def _truths(kind: type[MeasuredRow]) -> tuple[str, ...]:
+    """The measured truth values of a type of rows."""
+    return tuple(each.name for each in fields(kind) if set(types_of(kind, each.name)) == {bool, type(None)})
+
+
+def combined(found: Sequence[M | None]) -> M:
+    """The row of a point from the rows of its repeats, of which at least one is there; None where a repeat has no row.
+
+    Numbers are medians over the repeats that are faithful, or over all if none is, and ``samples`` has their values;
+    everything else is that of the repeat with the lower median of the main number. A truth value holds if it holds in
+    each of them. The row is faithful if every repeat is; else its checks are those of the first one that is not.
+    """
+    measured = [row for row in found if row is not None]
+    good = [row if row is not None and row.faithful else None for row in found]
+    counting: Sequence[M | None] = good if any(good) else found
+    rows = [row for row in counting if row is not None]
+    whole = copy(_typical(rows))
+    whole.repeats, whole.attempts = len(rows), sum(row.attempts for row in measured)
+    if len(found) == 1:
+        return whole
+    whole.samples = {}
+    for name in sampled(type(whole)):
+        values = [None if row is None else getattr(row, name) for row in counting]
+        known = [value for value in values if value is not None]
+        if known:
+            whole.samples[name] = values
+            setattr(whole, name, median_low(known) if all(isinstance(v, int) for v in known) else median(known))
+    for name in _truths(type(whole)):
+        known = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+        setattr(whole, name, all(known) if known else None)
+    _judge(whole, measured)
+    return whole
+
+
+def _typical(rows: Sequence[M]) -> M:
+    """The row with the lower median of the first main number that any of them has."""
+    for name in type(rows[0]).main:
+        known = [row for row in rows if getattr(row, name) is not None]
+        if known:
+            known.sort(key=lambda row: getattr(row, name))
+            return known[(len(known) - 1) // 2]
+    return rows[0]
+
+
+def _judge(whole: MeasuredRow, measured: Sequence[MeasuredRow]) -> None:
+    bad = [row for row in measured if not row.faithful]
+    whole.faithful = not bad
+    if bad:
+        why = bad[0].verdict.removeprefix(f"{NOT_FAITHFUL}: ")
+        whole.verdict = f"{NOT_FAITHFUL} in {len(bad)} of {len(measured)} repeats: {why}"
+        whole.checks = list(bad[0].checks)
+
+
+def combined_rows(
+    repeats: Sequence[Mapping[int, Sequence[MeasuredRow]]], same: Callable[[Any], Hashable] = lambda row: None
+) -> list[MeasuredRow]:
+    """One row for each point: ``repeats[i][piece]`` are the rows of a piece in repeat ``i``, in order.
+
+    Rows of one piece are of the same point if they are of one type, equal in ``same``, and at one place among such
+    rows. The rows of the result are in the order of pieces, and in each that of the first repeat.
+    """
+    found: list[MeasuredRow] = []
+    for piece in sorted({piece for repeat in repeats for piece in repeat}):
+        points: dict[Hashable, list[MeasuredRow | None]] = {}
+        mine = [repeat[piece] for repeat in repeats if piece in repeat]
+        for number, rows in enumerate(mine):
+            seen: Counter[Hashable] = Counter()
+            for row in rows:
+                kind = (type(row), same(row))
+                points.setdefault((kind, seen[kind]), [None] * len(mine))[number] = row
+                seen[kind] += 1
+        found += map(combined, points.values())
+    return found

@@ -1,0 +1,156 @@
+"""Repeats of an experiment: their order, attempts that are made again, and what is kept after each piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from experiments.command.main import main
+from experiments.progress import RunProgress
+from experiments.redraw import read_folder
+from experiments.registry import ENTRIES, find
+from experiments.repeats import Piece, RepeatedExperiment, order
+from experiments.runner import Runner
+from experiments.settings import RepeatedSettings, UnscaledSection
+from measure.metrics.checks import Check, Verdict
+from measure.results.results import Results
+from measure.results.row import MeasuredRow
+
+BAD = Verdict(False, (Check("link rate", 0.5, 0.9, "", False, "links reached 50 %"),))
+GOOD = Verdict(True, ())
+
+
+@dataclass(kw_only=True)
+class NumberRow(MeasuredRow):
+    main: ClassVar[tuple[str, ...]] = ("number",)
+
+    piece: str
+    number: float | None = None
+    ratio: float | None = None
+
+
+class NumberSettings(RepeatedSettings):
+    scale: UnscaledSection = UnscaledSection()
+
+
+class Numbers(RepeatedExperiment[NumberSettings]):
+    """Three pieces, of which the verdicts are given; the number of a row is that of its measurement."""
+
+    name = "numbers"
+    Settings = NumberSettings
+    rows = (NumberRow,)
+    verdicts: Iterator[Verdict]
+
+    def __init__(self, verdicts: Sequence[Verdict] = (), **values: Any) -> None:
+        super().__init__(NumberSettings(**values))
+        self.verdicts, self.seen = iter(verdicts), list[str]()
+
+    def points(self) -> int:
+        return 3
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(name, name) for name in "abc"]
+
+    def measure(self, runner: Runner, piece: Piece) -> list[NumberRow]:
+        verdict = next(self.verdicts, GOOD)
+        if verdict is None:
+            raise KeyboardInterrupt
+        self.seen.append(piece.of)
+        row = NumberRow(piece=piece.of, number=float(len(self.seen)), point=runner.next_number())
+        row.judge(verdict)
+        return [row]
+
+
+class Related(Numbers):
+    def relate(self, rows: Sequence[MeasuredRow]) -> None:
+        found = [row for row in rows if isinstance(row, NumberRow)]
+        base = next((row.number for row in found if row.piece == "a"), None)
+        for row in found:
+            row.ratio = row.number / base if base and row.number else None
+
+
+def run(experiment: Numbers, folder: Path) -> Results:
+    with Runner(experiment, folder / "out", RunProgress()) as runner:
+        experiment.run(runner)
+    return Results.open(folder / "out")
+
+
+def test_the_order_is_drawn_for_each_repeat_from_the_seed_and_as_declared_for_a_single_one() -> None:
+    assert order(8, seed=5, repeat=0, repeats=1) == list(range(8))
+    drawn = [order(8, seed=1, repeat=repeat, repeats=3) for repeat in range(3)]
+    assert drawn == [order(8, seed=1, repeat=repeat, repeats=3) for repeat in range(3)]
+    assert len({tuple(each) for each in drawn}) == 3 and all(sorted(each) == list(range(8)) for each in drawn)
+    assert drawn[0] != order(8, seed=2, repeat=0, repeats=3)
+
+
+def test_every_piece_is_measured_in_every_repeat_and_the_rows_are_in_their_order(tmp_path: Path) -> None:
+    experiment = Related(repeats=3)
+    results = run(experiment, tmp_path)
+    rows = results.rows()
+    assert [row["piece"] for row in rows] == ["a", "b", "c"]
+    drawn = [["abc"[place] for place in order(3, 1, repeat, 3)] for repeat in range(3)]
+    assert experiment.seen == [piece for each in drawn for piece in each]
+    for row in rows:
+        assert row["samples"]["number"] == [each.index(row["piece"]) + 1 + 3 * i for i, each in enumerate(drawn)]
+        assert (row["repeats"], row["attempts"], row["faithful"]) == (3, 3, True)
+    base = rows[0]["samples"]["number"]
+    for row in rows[1:]:
+        pairs = zip(row["samples"]["number"], base, strict=True)
+        assert row["samples"]["ratio"] == pytest.approx([number / other for number, other in pairs])
+    manifest = results.manifest()
+    assert manifest["planned"] == 9 and read_folder(results).partial is None
+    assert [each["piece"] for each in manifest["attempts"]] == experiment.seen
+    assert [each["points"] for each in manifest["attempts"]] == [[number] for number in range(9)]
+
+
+def test_what_is_not_faithful_is_measured_again_and_all_attempts_are_recorded(tmp_path: Path) -> None:
+    experiment = Numbers([BAD, BAD, GOOD, GOOD, BAD, BAD, BAD], repeats=1, attempts=3)
+    results = run(experiment, tmp_path)
+    assert "".join(experiment.seen) == "aaabccc"
+    a, b, c = results.rows()
+    assert [(row["number"], row["attempts"], row["faithful"]) for row in (a, b, c)] == [
+        (3, 3, True),
+        (4, 1, True),
+        (7, 3, False),
+    ]
+    said = [(each["piece"], each["attempt"], each["faithful"]) for each in results.manifest()["attempts"]]
+    assert said[:3] == [("a", 1, False), ("a", 2, False), ("a", 3, True)]
+    assert results.manifest()["attempts"][0]["verdict"] == "NOT FAITHFUL: links reached 50 %"
+
+
+def test_one_attempt_is_never_made_again(tmp_path: Path) -> None:
+    experiment = Numbers([BAD] * 3, repeats=1, attempts=1)
+    run(experiment, tmp_path)
+    assert "".join(experiment.seen) == "abc"
+
+
+@pytest.mark.parametrize("kind", [Numbers, Related])
+def test_a_run_that_is_stopped_keeps_what_was_measured_and_counts_it(tmp_path: Path, kind: type[Numbers]) -> None:
+    experiment = kind([*[GOOD] * 4, None], repeats=2)  # type: ignore[list-item]
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path)
+    results = Results.open(tmp_path / "out")
+    assert sorted(row["repeats"] for row in results.rows()) == [1, 1, 2]
+    assert read_folder(results).partial == "PARTIAL 4 of 6 measurements (2 of each point): stopped: by a signal"
+
+
+@pytest.mark.parametrize("key", ["repeats", "attempts"])
+def test_none_at_all_is_refused_by_name(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("rails", "collective", "straggler", "all-to-all", "failover", "server-fabric"):
+        assert main(["predict", name, f"--{key}", "0"]) == 2
+        assert capsys.readouterr().err == f"railyard: --{key}: must be at least 1, not '0'\n"
+
+
+def test_quick_measures_once_in_every_experiment_and_no_other_has_the_options() -> None:
+    for entry in ENTRIES:
+        kind = find(entry.name)
+        repeated = issubclass(kind, RepeatedExperiment)
+        assert ("attempts" in kind.Settings.model_fields) == repeated
+        if repeated:
+            assert kind.quick_values()["repeats"] == 1
+            settings = kind.Settings()
+            assert isinstance(settings, RepeatedSettings) and (settings.repeats, settings.attempts) == (3, 3)

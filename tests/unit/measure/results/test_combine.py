@@ -1,0 +1,131 @@
+"""Rows of repeats as one row: what counts is a matter of verdicts, the numbers are medians, pairs stay pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated, ClassVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from measure.metrics.checks import Check, Verdict
+from measure.metrics.estimate import estimate
+from measure.results.combine import combined, combined_rows, sampled
+from measure.results.estimates import estimate_of, ratio_of, values_of
+from measure.results.row import MeasuredRow, columns
+from measure.results.summary import Summary
+
+
+@dataclass(kw_only=True)
+class Timed(MeasuredRow):
+    main: ClassVar[tuple[str, ...]] = ("time_s",)
+    given: ClassVar[frozenset[str]] = MeasuredRow.given | {"delay_s"}
+
+    name: str = "a"
+    delay_s: float | None = 0.5
+    time_s: Annotated[float | None, "measured"] = None
+    predicted_time_s: float | None = 1.0
+    slower: float | None = None
+    right: bool | None = None
+    parts: Sequence[float] = ()
+
+
+FAILED = Check("link rate", 0.5, 0.9, "", False, "links reached 50 %")
+
+
+def timed(time_s: float | None, faithful: bool = True, number: int = 0, **more: object) -> Timed:
+    row = Timed(time_s=time_s, point=number, parts=[time_s or 0.0], **more)  # type: ignore[arg-type]
+    row.judge(Verdict(faithful, () if faithful else (FAILED,)))
+    return row
+
+
+def test_measured_numbers_are_sampled_and_given_and_predicted_ones_are_not() -> None:
+    own = [name for name in sampled(Timed) if name not in sampled(MeasuredRow)]
+    assert own == ["time_s", "slower"]
+    assert {"misdelivered", "sent_bytes", "received_bytes", "lost_packets"} <= set(sampled(MeasuredRow))
+    assert not {"point", "seed", "rate_scale", "attempts"} & set(sampled(MeasuredRow))
+
+
+def test_the_row_has_medians_and_all_else_of_the_repeat_with_the_lower_median() -> None:
+    row = combined([timed(4.0, number=0, right=True), timed(1.0, number=1), timed(3.0, number=2, right=True)])
+    assert (row.time_s, row.point, row.parts) == (3.0, 2, [3.0])
+    assert (row.repeats, row.attempts, row.faithful, row.verdict, row.right) == (3, 3, True, "faithful", True)
+    assert row.samples == {"time_s": [4.0, 1.0, 3.0]}
+    two = combined([timed(4.0), timed(1.0, number=1, right=False)])
+    assert (two.time_s, two.point, two.right) == (2.5, 1, False)
+
+
+def test_one_measurement_has_no_samples_and_no_interval() -> None:
+    row = combined([timed(4.0)])
+    assert (row.samples, row.repeats) == ({}, 1)
+    one = estimate_of(row.to_json(), "time_s")
+    assert one is not None and (one.low, one.n) == (None, 1)
+
+
+def test_a_repeat_that_is_not_faithful_does_not_count_and_the_row_says_so() -> None:
+    again = timed(9.0, faithful=False, number=1)
+    again.attempts = 3
+    row = combined([timed(4.0), again, timed(3.0, number=2)])
+    assert (row.time_s, row.samples["time_s"]) == (3.5, [4.0, None, 3.0])
+    assert (row.faithful, row.repeats, row.attempts) == (False, 2, 5)
+    assert row.verdict == "NOT FAITHFUL in 1 of 3 repeats: links reached 50 %"
+    assert row.checks == [FAILED]
+
+
+def test_if_none_is_faithful_all_count() -> None:
+    row = combined([timed(4.0, False), timed(2.0, False), timed(None, False)])
+    assert (row.time_s, row.repeats, row.samples["time_s"]) == (3.0, 3, [4.0, 2.0, None])
+    assert row.verdict.startswith("NOT FAITHFUL in 3 of 3 repeats")
+
+
+numbers = st.floats(0.01, 100)
+measured = st.lists(st.tuples(numbers, st.booleans()), min_size=2, max_size=6)
+
+
+@given(measured, st.randoms(use_true_random=False))
+def test_what_counts_depends_on_verdicts_alone_and_not_on_the_order(
+    found: list[tuple[float, bool]], random: object
+) -> None:
+    row = combined([timed(*each) for each in found])
+    counting = [value for value, good in found if good] or [value for value, _ in found]
+    assert row.repeats == len(counting)
+    assert row.time_s == median(counting)
+    assert row.samples["time_s"] == [
+        value if good or not any(good for _, good in found) else None for value, good in found
+    ]
+    assert row.faithful == all(good for _, good in found)
+    assert row.parts[0] in counting
+    backwards = combined([timed(*each) for each in reversed(found)])
+    assert (backwards.time_s, backwards.repeats, backwards.parts) == (row.time_s, row.repeats, row.parts)
+    seen = estimate_of(row.to_json(), "time_s")
+    assert seen == estimate(counting)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=2, max_size=5))
+def test_rows_of_one_repeat_stay_pairs(pairs: list[tuple[float, float]]) -> None:
+    repeats = [{0: [timed(base)], 1: [timed(other, name="b", slower=other / base)]} for base, other in pairs]
+    electrical, optical = (row.to_json() for row in combined_rows(repeats))
+    assert values_of(optical, "slower") == [other / base for base, other in pairs]
+    assert ratio_of(optical, electrical, "time_s") == estimate([other / base for base, other in pairs])
+
+
+def test_rows_come_in_the_order_of_pieces_also_where_a_repeat_lacks_some() -> None:
+    first, second = {1: [timed(2.0, name="b")], 0: [timed(1.0)]}, {1: [timed(4.0, name="b")]}
+    found = combined_rows([first, second, {}])
+    assert [(row.name, row.time_s, row.repeats) for row in found] == [("a", 1.0, 1), ("b", 3.0, 2)]  # type: ignore[attr-defined]
+
+
+def test_rows_of_a_piece_whose_number_differs_are_told_apart() -> None:
+    first, second = {0: [timed(1.0), timed(2.0, name="b")]}, {0: [timed(4.0, name="b")]}
+    a, b = combined_rows([first, second], lambda row: row.name)
+    assert (a.samples["time_s"], b.samples["time_s"]) == ([1.0, None], [2.0, 4.0])
+    assert (a.repeats, a.faithful) == (1, True)
+
+
+def test_the_table_has_the_ends_of_the_interval_of_main_numbers() -> None:
+    rows = [combined([timed(1.0), timed(2.0)]).to_json(), timed(5.0).to_json()]
+    asked = [name for name in columns(Timed) if name in ("time_s", "time_s_low", "time_s_high")]
+    assert asked == ["time_s", "time_s_low", "time_s_high"]
+    assert b"".join(Summary(rows).csv(asked)) == (b"time_s,time_s_low,time_s_high\n1.5,-4.853,7.853\n5.0,,\n")
