@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from measure.metrics.estimate import Estimate, paired_ratio
+from measure.metrics.estimate import Estimate, estimate, paired_ratio
 from measure.results.estimates import estimate_of, ratio_of, slope_of, values_of
 from measure.results.row import Row
 
@@ -95,3 +95,28 @@ def total(key: str) -> Number:
 def share(good: Select) -> Number:
     """The share of the rows that ``good`` selects."""
     return lambda rows: Estimate(sum(map(good, rows)) / len(rows), None, None, 1)
+
+
+def in_repeats(function: Callable[[Sequence[Row]], float | None]) -> Number:
+    """What ``function`` makes of the rows, for each repeat: it gets them with the values of that repeat."""
+
+    def number(rows: Sequence[Row]) -> Estimate | None:
+        samples = [row.get("samples") or {} for row in rows]
+        n = min((len(values) for each in samples for values in each.values()), default=0)
+
+        def repeat(i: int) -> list[Row]:
+            return [
+                {**row, **{key: of[i] for key, of in each.items()}} for row, each in zip(rows, samples, strict=True)
+            ]
+
+        return estimate([_known(function, each) for each in (map(repeat, range(n)) if n else [rows])])
+
+    return number
+
+
+def _known(function: Callable[[Sequence[Row]], float | None], rows: Sequence[Row]) -> float | None:
+    """The value of a function of rows; None where a field is missing, or was not measured in this repeat."""
+    try:
+        return function(rows)
+    except (KeyError, TypeError, IndexError, ZeroDivisionError):
+        return None

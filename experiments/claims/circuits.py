@@ -1,0 +1,216 @@
+"""Claims about collectives, StragglAR, rotating circuits and photonic meshes (PIP), and the trunk of Propius."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.claims.claim import Claim, Tolerance
+from experiments.claims.numbers import fields, furthest, in_repeats, ratio, share, total, where
+from experiments.straggler.findings import break_even_s
+from experiments.straggler.report import laws
+from measure.published import published
+from measure.results.row import Row
+
+_RING, _STRAGGLAR = where(algorithm="ring"), where(algorithm="stragglar")
+_AFTER_ARRIVAL = ratio("after_arrival_s", _RING, _STRAGGLAR)
+
+
+def _speedup_by_law(rows: Sequence[Row]) -> float:
+    return laws(rows)[0].speedup
+
+
+def _critical_delay_s(rows: Sequence[Row]) -> float:
+    return laws(rows)[0].critical_delay_s
+
+
+def _speedup(n: int, name: str, says: str, source: str, tolerance: Tolerance, note: str = "") -> Claim:
+    """The claim that StragglAR is faster than Ring by a ratio, after the straggler's arrival on ``n`` ranks."""
+    simulated = published(source).values.get(n) if source == "stragglar-simulated" else None
+    return Claim(
+        name=name,
+        system="StragglAR",
+        says=says,
+        run="straggler-ranks",
+        rows=where(n=n),
+        number=_AFTER_ARRIVAL,
+        source=source,
+        expected=in_repeats(_speedup_by_law) if source == "law" else simulated,
+        tolerance=tolerance,
+        unit="x",
+        form=".3f",
+        note=note,
+    )
+
+
+_NEAR = Tolerance(share=0.03)
+
+COLLECTIVES: tuple[Claim, ...] = (
+    Claim(
+        name="collective-model",
+        system="Collectives",
+        says="All-reduces of 1 and 4 MB take as long as predicted; the worst measured / predicted is shown",
+        run="collective",
+        number=furthest("time_s", "predicted_time_s"),
+        source="model",
+        expected=1.0,
+        tolerance=Tolerance(share=0.02),
+        form=".3f",
+    ),
+)
+
+STRAGGLAR: tuple[Claim, ...] = (
+    *(
+        _speedup(n, f"stragglar-law-{n}", f"After the arrival of a late rank it beats Ring of {n} ranks", "law", _NEAR)
+        for n in (4, 8, 16)
+    ),
+    _speedup(16, "stragglar-simulated", "It does so as in the authors' simulation", "stragglar-simulated", _NEAR),
+    _speedup(
+        8,
+        "stragglar-hardware",
+        "It does so as the authors measured it on 8 GPUs",
+        "stragglar-measured",
+        Tolerance(share=0.02),
+        "Law, simulation and emulator are above the hardware: expect less of it than they say.",
+    ),
+    Claim(
+        name="stragglar-break-even",
+        system="StragglAR",
+        says="It is faster than Ring from a certain lateness on",
+        run="straggler",
+        number=in_repeats(break_even_s),
+        source="law",
+        expected=in_repeats(_critical_delay_s),
+        tolerance=Tolerance(share=0.05),
+        unit="s",
+    ),
+    Claim(
+        name="stragglar-loses",
+        system="StragglAR",
+        says="It loses where no rank is late: it takes longer than Ring",
+        run="straggler",
+        rows=where(algorithm=("ring", "stragglar"), straggler_delay_s=0.0),
+        number=ratio("time_s", _STRAGGLAR, _RING),
+        source="model",
+        expected=ratio("predicted_time_s", _STRAGGLAR, _RING),
+        tolerance=Tolerance(share=0.02),
+        unit="x",
+        form=".3f",
+    ),
+    Claim(
+        name="stragglar-model",
+        system="StragglAR",
+        says="With a late rank every all-reduce takes as long as predicted; the worst measured / predicted is shown",
+        run="straggler",
+        number=furthest("time_s", "predicted_time_s"),
+        source="model",
+        expected=1.0,
+        tolerance=Tolerance(share=0.02),
+        form=".3f",
+    ),
+)
+
+PIP: tuple[Claim, ...] = (
+    Claim(
+        name="pip-formula",
+        system="PIP",
+        says="An all-to-all of 8 ranks over rotating circuits takes (n - 1)(D / B + T), here for T = 100 ms; the "
+        "measured time over that is shown",
+        run="all-to-all",
+        rows=where(study="delay", policy="rotor", reconfiguration_delay_ms=100.0),
+        number=fields("time_s", "formula_s"),
+        source="law",
+        expected=1.0,
+        tolerance=_NEAR,
+        form=".3f",
+    ),
+    Claim(
+        name="pip-duty",
+        system="PIP",
+        says="In slots of 200 ms ranks send for the share of the time that dark and guard times leave",
+        run="all-to-all",
+        rows=where(study="slot", slot_ms=200.0),
+        number=fields("duty_cycle", "ideal_duty_cycle"),
+        source="law",
+        expected=1.0,
+        tolerance=Tolerance(share=0.01),
+        form=".3f",
+    ),
+    Claim(
+        name="pip-once",
+        system="PIP",
+        says="Each pair meets once: all bytes arrive, and none at a host for which they are not",
+        run="all-to-all",
+        number=total("misdelivered"),
+        source="law",
+        expected=0.0,
+        tolerance=Tolerance(),
+        unit="packets",
+    ),
+    Claim(
+        name="pip-bytes",
+        system="PIP",
+        says="Ranks receive the bytes that they send; the sum of the received over that of the sent is shown",
+        run="all-to-all",
+        number=in_repeats(
+            lambda rows: (
+                sum(row["payload_received_bytes"] for row in rows) / sum(row["payload_sent_bytes"] for row in rows)
+            )
+        ),
+        source="law",
+        expected=1.0,
+        tolerance=Tolerance(),
+        form=".6g",
+    ),
+    Claim(
+        name="pip-matchings",
+        system="PIP",
+        says="A mesh of 3 x 3 holds all 7 matchings in which 8 evenly spaced ports meet pairwise",
+        run="mesh",
+        number=share(where(routable=True, proved=True)),
+        source="law",
+        expected=1.0,
+        tolerance=Tolerance(),
+        note="Each with the fewest cells, proved. The mesh is of our geometry, not the authors' device.",
+    ),
+    Claim(
+        name="pip-32",
+        system="PIP",
+        says="A mesh of 9 x 9 can switch 32 ports: it holds all matchings in which they meet pairwise",
+        run="mesh-32",
+        rows=where(routable=True),
+        number=lambda rows: float(len(rows) + 1),
+        source="pip-most-ports",
+        tolerance=Tolerance(),
+        unit="ports",
+        note="Shown are the ports whose 31 matchings fit. They are chosen; of evenly spaced ones none fits.",
+    ),
+)
+
+PROPIUS: tuple[Claim, ...] = (
+    Claim(
+        name="propius-trunk",
+        system="Propius",
+        says="A round over an optical trunk takes as long as the formula says; the worst measured / formula is shown",
+        run="propius-trunk",
+        number=furthest("time_s", "predicted_time_s"),
+        source="law",
+        expected=1.0,
+        tolerance=Tolerance(share=0.05),
+        form=".3f",
+        note="The optical trunk is ours; the paper has none.",
+    ),
+    Claim(
+        name="propius-turns",
+        system="Propius",
+        says="Regions that take turns on an optical trunk without a delay end a round before those that share one",
+        run="propius-trunk",
+        rows=lambda row: (
+            row.get("policy") == "electrical" or (row.get("policy"), row.get("delay_ms")) == ("phase", 0.0)
+        ),
+        number=ratio("time_s", where(policy="electrical"), where(policy="phase")),
+        source="law",
+        expected=ratio("predicted_time_s", where(policy="electrical"), where(policy="phase")),
+        tolerance=Tolerance(share=0.05),
+        unit="x",
+    ),
+)
