@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from experiments.claims.circuits import COLLECTIVES, PIP, PROPIUS, STRAGGLAR
+from experiments.claims.circuits import COLLECTIVES, LATE_RANK, ROTATION, TRUNK
 from experiments.claims.claim import Claim
 from experiments.claims.emulator import EMULATOR
-from experiments.claims.opus import OPUS
-from experiments.claims.racks import LUMION, MORPHLUX
+from experiments.claims.opus import RAILS
+from experiments.claims.racks import RECOVERY, SLICES
 from experiments.claims.runs import RUNS
 
 __all__ = ["CLAIMS", "RUNS"]
 
-CLAIMS: tuple[Claim, ...] = (*OPUS, *LUMION, *STRAGGLAR, *COLLECTIVES, *MORPHLUX, *PIP, *PROPIUS, *EMULATOR)
+CLAIMS: tuple[Claim, ...] = (*RAILS, *RECOVERY, *LATE_RANK, *COLLECTIVES, *SLICES, *ROTATION, *TRUNK, *EMULATOR)

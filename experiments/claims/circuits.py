@@ -11,8 +11,8 @@ from experiments.straggler.report import laws
 from measure.published import published
 from measure.results.row import Row
 
-_RING, _STRAGGLAR = where(algorithm="ring"), where(algorithm="stragglar")
-_AFTER_ARRIVAL = ratio("after_arrival_s", _RING, _STRAGGLAR)
+_RING, _LATE = where(algorithm="ring"), where(algorithm="stragglar")
+_AFTER_ARRIVAL = ratio("after_arrival_s", _RING, _LATE)
 
 
 def _speedup_by_law(rows: Sequence[Row]) -> float:
@@ -58,7 +58,7 @@ COLLECTIVES: tuple[Claim, ...] = (
     ),
 )
 
-STRAGGLAR: tuple[Claim, ...] = (
+LATE_RANK: tuple[Claim, ...] = (
     *(
         _speedup(n, f"stragglar-law-{n}", f"After the arrival of a late rank it beats Ring of {n} ranks", "law", _NEAR)
         for n in (4, 8, 16)
@@ -89,9 +89,9 @@ STRAGGLAR: tuple[Claim, ...] = (
         says="It loses where no rank is late: it takes longer than Ring",
         run="straggler",
         rows=where(algorithm=("ring", "stragglar"), straggler_delay_s=0.0),
-        number=ratio("time_s", _STRAGGLAR, _RING),
+        number=ratio("time_s", _LATE, _RING),
         source="model",
-        expected=ratio("predicted_time_s", _STRAGGLAR, _RING),
+        expected=ratio("predicted_time_s", _LATE, _RING),
         tolerance=Tolerance(share=0.02),
         unit="x",
         form=".3f",
@@ -109,7 +109,7 @@ STRAGGLAR: tuple[Claim, ...] = (
     ),
 )
 
-PIP: tuple[Claim, ...] = (
+ROTATION: tuple[Claim, ...] = (
     Claim(
         name="pip-formula",
         system="PIP",
@@ -186,7 +186,7 @@ PIP: tuple[Claim, ...] = (
     ),
 )
 
-PROPIUS: tuple[Claim, ...] = (
+TRUNK: tuple[Claim, ...] = (
     Claim(
         name="propius-trunk",
         system="Propius",
@@ -197,7 +197,7 @@ PROPIUS: tuple[Claim, ...] = (
         expected=1.0,
         tolerance=Tolerance(share=0.05),
         form=".3f",
-        note="The optical trunk is ours; the paper has none.",
+        note="The optical trunk is ours.",
     ),
     Claim(
         name="propius-turns",

@@ -30,7 +30,7 @@ def _gain(name: str, measure: str, says: str, note: str = "") -> Claim:
     )
 
 
-LUMION: tuple[Claim, ...] = (
+RECOVERY: tuple[Claim, ...] = (
     Claim(
         name="lumion-circuits",
         system="LUMION",
@@ -132,7 +132,7 @@ LUMION: tuple[Claim, ...] = (
     ),
 )
 
-MORPHLUX: tuple[Claim, ...] = (
+SLICES: tuple[Claim, ...] = (
     _gain("morphlux-iperf3", "iperf3", "Steering both ports of a host to its peer doubles the bandwidth"),
     _gain(
         "morphlux-all-reduce",

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from experiments.claims.claim import MeasuredRun
 
-_RAIL_DELAYS = "rails --delays 0,10,50,100,250,500,1000 --modes electrical,on-demand,provisioned"
-
 RUNS: tuple[MeasuredRun, ...] = (
     MeasuredRun("fabric-cost", "fabric-cost", 0.1, root=False, figures={"fabric-cost": "fabric-cost.png"}),
     MeasuredRun("mesh", "mesh --width 3 --height 3 --ports 8 --exact", 0.1, root=False),
     MeasuredRun("mesh-32", "mesh --width 9 --height 9 --ports 32", 0.1, root=False),
     MeasuredRun(
-        "rails-delays", _RAIL_DELAYS, 0.3, verb="predict", root=False, figures={"overhead": "rails-overhead.png"}
+        "rails-testbed",
+        "rails --delays 0,10,50,100,250,500,1000 --modes electrical,on-demand,provisioned --port-gbps 100",
+        0.3,
+        verb="predict",
+        root=False,
+        figures={"overhead": "rails-overhead.png"},
     ),
-    MeasuredRun("rails-testbed", f"{_RAIL_DELAYS} --port-gbps 100", 0.3, verb="predict", root=False),
     MeasuredRun("allocation", "allocation", 1, root=False, figures={"requests": "allocation-requests.png"}),
-    MeasuredRun("links", "bench --only links,dark", 2),
-    MeasuredRun("rails", "rails", 8, figures={"step-time": "step-time.png"}),
-    MeasuredRun("collective", "collective --algorithms ring,recursive-halving-doubling --sizes 1M,4M", 0.5),
-    MeasuredRun("straggler", "straggler --iterations 1", 3, figures={"straggler-delay": "straggler-delay.png"}),
+    MeasuredRun("links", "bench --only links,dark", 1),
+    MeasuredRun("rails", "rails", 10, figures={"step-time": "step-time.png"}),
+    MeasuredRun("collective", "collective --algorithms ring,recursive-halving-doubling --sizes 1M,4M", 1),
+    MeasuredRun(
+        "straggler",
+        "straggler --algorithms ring,stragglar --iterations 1",
+        3,
+        figures={"straggler-delay": "straggler-delay.png"},
+    ),
     MeasuredRun("straggler-ranks", "straggler --study ranks --ranks 4,8,16 --iterations 1", 2),
     MeasuredRun(
         "all-to-all",
@@ -28,15 +35,15 @@ RUNS: tuple[MeasuredRun, ...] = (
     ),
     MeasuredRun(
         "failover",
-        "failover",
-        5,
+        "failover --time 0.5",
+        6,
         keep=("breakdown", "predicted_breakdown"),
         figures={"throughput": "failover-throughput.png", "recovery": "failover-recovery.png"},
     ),
     MeasuredRun(
         "server-fabric",
-        "server-fabric",
-        4,
+        "server-fabric --shapes 2x1x1 --study iperf3,epoch,recovery",
+        3,
         keep=("breakdown", "predicted_breakdown"),
         figures={"server-fabric": "server-fabric.png"},
     ),

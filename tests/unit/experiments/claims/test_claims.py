@@ -207,7 +207,7 @@ def test_a_kept_file_that_is_none(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("nosuch", "nosuch: is no claim; claims are opus-cost, "),
+        ("nosuch", "nosuch: is no claim; claims are opus-model, "),
         ("opus-cots", 'opus-cots: is no claim; did you mean "opus-cost"?'),
         ("--out x", "--out: is used with --run alone; leave it out"),
         ("--run --quick rails", "--quick: rails needs root or takes minutes; leave --quick out"),
