@@ -47,7 +47,7 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         "--study grid --policies rotor,electrical --ranks 8 --sizes 625000 --delays 10,50",
         "--study skew --demand demand.csv           # a matrix of your own",
         "--reach --ranks 8,16                       # test the circuits by pings",
-        "--mesh 5x5 --study delay                   # on a mesh (docs/pip.md)",
+        "--mesh 5x5 --study delay                   # on a mesh (docs/mesh.md)",
         "--predict            # the model alone; needs no root",
     )
     actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}

@@ -3,7 +3,8 @@
 A block begins with a comment that says what it holds, and ends with ``<!-- end -->``:
 
 - ``<!-- measured NAME -->``: the tables of run NAME, as its report makes them, and where they come from;
-- ``<!-- measured NAME | COLUMN | ... -->``: the same with these columns, of the tables that have all of them;
+- ``<!-- measured NAME | COLUMN | ... -->``: the same with these columns, of the tables that have all of them; column
+  ``interval FIELD`` is the 95 % interval of a field;
 - ``<!-- findings NAME -->``: the findings of its report;
 - ``<!-- claims -->``, ``<!-- claims SYSTEM -->``: the claims with their verdicts; ``<!-- runs -->``: the runs.
 """
@@ -20,12 +21,14 @@ from experiments.claims.kept import Kept
 from experiments.registry import find
 from experiments.report import Column, Table
 from measure.metrics.estimate import Estimate
+from measure.results.estimates import estimate_of
 from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.scale import Scale, scale_in_words
 
-BLOCK = re.compile(r"(<!-- (measured|findings|claims|runs)\b([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"<!-- (measured|findings|claims|runs)\b([^>]*?) ?-->\n.*?<!-- end -->", re.DOTALL)
 _WIDTH = 120
+INTERVAL = "interval "
 _TABLE_WIDTH = 84
 """Columns of a terminal whose tables fit, as Markdown, into a page."""
 
@@ -42,9 +45,10 @@ class Pages:
         """A page with its blocks made anew; ``ConfigError`` with the name of the page for a marker that is wrong."""
 
         def made(found: re.Match[str]) -> str:
-            name, *columns = (part.strip() for part in " ".join(found[3].split()).split("|"))
-            lines = self._block(found[2], name, columns, page)
-            return "\n".join([found[1].rstrip("\n"), "", *lines, "", found[4]])
+            name, *columns = (part.strip() for part in " ".join(found[2].split()).split("|"))
+            lines = self._block(found[1], name, columns, page)
+            marker, _, _ = found[0].partition("-->")
+            return "\n".join([f"{marker}-->", "", *lines, "", "<!-- end -->"])
 
         return BLOCK.sub(made, text)
 
@@ -58,9 +62,13 @@ class Pages:
         run, kept = self._runs[name], self._kept.get(name)
         if kept is None:
             return wrapped(f"Not measured yet: `{run.command}`.")
-        if what == "findings":
-            return list(finding_lines(kept))
-        return list(table_blocks(kept, columns, page))
+        try:
+            return list(finding_lines(kept) if what == "findings" else table_blocks(kept, columns, page))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(
+                f"the report of {name} does not fit what is kept ({type(error).__name__}: {error}); measure it again",
+                source=page,
+            ) from error
 
 
 # ---- tables and findings of a run ------------------------------------------------------------------------------------
@@ -73,8 +81,10 @@ def table_blocks(kept: Kept, columns: Sequence[str], page: str) -> Iterator[str]
     if not any(found for _, found in shown):
         known = " / ".join(" | ".join(map(_name, table.columns)) for table in tables)
         raise ConfigError(f"no table has the columns {' | '.join(columns)}; there are {known}", source=page)
+    several = sum(bool(found) for _, found in shown) > 1
     for table, found in shown:
         if found:
+            yield from ([*wrapped(f"**{' '.join(table.title.split())}**"), ""] if several else [])
             yield from markdown_table(
                 [_name(each) for each in found], [[_cell(c, r) for c in found] for r in table.rows]
             )
@@ -87,7 +97,18 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Column]:
     if not names:
         return table.shown(_TABLE_WIDTH)
     of_name = {_name(column): column for column in reversed(table.columns)}
+    of_name |= {name: _interval(name.removeprefix(INTERVAL)) for name in names if name.startswith(INTERVAL)}
     return [of_name[name] for name in names] if set(names) <= of_name.keys() else []
+
+
+def _interval(key: str) -> Column:
+    """The column of the 95 % interval of field ``key``, empty for a single value."""
+
+    def shown(row: Row) -> str | None:
+        found = estimate_of(row, key)
+        return None if found is None or found.low is None else f"{found.low:.4g} to {found.high:.4g}"
+
+    return Column("95 % interval", shown)
 
 
 def _name(column: Column) -> str:

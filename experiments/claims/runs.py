@@ -6,7 +6,7 @@ from experiments.claims.claim import MeasuredRun
 
 RUNS: tuple[MeasuredRun, ...] = (
     MeasuredRun("fabric-cost", "fabric-cost", 0.1, root=False, figures={"fabric-cost": "fabric-cost.png"}),
-    MeasuredRun("mesh", "mesh --width 3 --height 3 --ports 8 --exact", 0.1, root=False),
+    MeasuredRun("mesh", "mesh --width 3 --height 3 --ports 8 --exact", 0.1, root=False, keep=("used_ports", "pairs")),
     MeasuredRun("mesh-32", "mesh --width 9 --height 9 --ports 32", 0.1, root=False),
     MeasuredRun(
         "rails-testbed",
