@@ -18,8 +18,10 @@ from experiments.job_point import Fabric, JobPoint
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent, to_nothing
 from experiments.runner import Runner
 from experiments.settings import Iterations, Option, PacketSettings, PortGbps, UnscaledSection
-from measure.figures.style import BLUE, new_figure, style_axes
-from measure.results.row import MeasuredRow, Row
+from measure.figures import panels
+from measure.figures.curves import curves, series_of
+from measure.figures.style import new_figure, style_axes
+from measure.results.row import MeasuredRow
 from railyard.scale import goodput_share
 from railyard.size import parse_size
 from topos.rails import RailTopo
@@ -137,13 +139,11 @@ COLUMNS: Sequence[Column] = (
 
 # 5. One figure.
 def figure(recorded: Recorded) -> Figure:
-    """Time against the number of senders: markers are measured, the line is the model."""
-    drawn = new_figure(7, 4)
+    """Time against the number of senders: markers with intervals are measured, the line is the model."""
+    drawn = new_figure()
     axes = drawn.add_subplot()
-    rows: Sequence[Row] = sorted(recorded.rows, key=lambda row: row["senders"])
-    x = [row["senders"] for row in rows]
-    axes.plot(x, [row["predicted_time_s"] for row in rows], color=BLUE, label="model")
-    axes.plot(x, [row["time_s"] for row in rows], "o", color=BLUE, label="measured")
-    style_axes(axes, "Incast", "ranks that send at once", "time of a step (s)")
-    axes.legend(frameon=False)
+    found = curves(series_of(recorded.rows, lambda row: "incast"), "senders", "time_s", "predicted_time_s")
+    panels.draw(axes, found)
+    style_axes(axes, "Incast", "ranks that send at once", "time of a step (s)", grid="both")
+    panels.key(drawn, found.values())
     return drawn

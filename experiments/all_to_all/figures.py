@@ -15,24 +15,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from measure.figures import panels, style
-from measure.figures.curves import Curve, Look, Rows, Series, curves, panel_rows, series_of
+from measure.figures.curves import Curve, Rows, Series, curves, panel_rows, series_of
+from measure.figures.looks import DASHED, DOTTED, GREY, POLICIES, SHAPES, SPARE, TEXT, Look
+from measure.results.estimates import values_of
 from measure.results.row import Row
 from railyard.size import size_in_words
 
 _TARGET, _FAR = 1.05, 1.25
 _SMOOTH = 60
-LOOKS = {
-    "electrical": Look("electrical", style.GREEN, "s", (0, (5, 2))),
-    "rotor": Look("rotor", style.BLUE, "o", size=9.5),
-    "rotor-fixed": Look("rotor, fixed slots", style.SKY, "v", (0, (3, 1, 1, 1))),
-    "valiant": Look("two hops (Valiant)", style.PURPLE, "P", (0, (2, 1))),
-    "demand": Look("demand-aware", style.VERMILION, "^", (0, (1, 1)), 5.5),
-    "multi-hop": Look("multi-hop", style.ORANGE, "D", (0, (4, 1))),
-}
-BROAD: dict[str, Any] = {"linewidth": 4.5, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
+BROAD: dict[str, Any] = {"linewidth": 3.0, "linestyle": (0, (1.6, 0.5)), "zorder": 1}
 """Line style of a formula: broad and below other lines, so that it stays visible under model and measurements."""
 
 
@@ -79,7 +72,7 @@ def time_against(variable: _Variable, rows: Rows) -> Figure | None:
     """
     rows = [row for row in rows if row.get("time_s")]
     formula = formula_entry("formula: (n − 1)(D/B + T) in slots, else the wire's bound")
-    target = style.entry(f"{_TARGET:g} × formula", linewidth=0.8, linestyle=style.DOTTED)
+    target = style.entry(f"{_TARGET:g} × formula", linewidth=0.8, linestyle=DOTTED)
     return panels.figure_of(_groups(rows, variable), partial(_time_panels, variable), formula, target, below=True)
 
 
@@ -117,11 +110,10 @@ def _draw_time(axes: Axes, rows: Rows, variable: _Variable) -> Iterable[Curve]:
     drawn = _curves(rows, variable, "time_s", "predicted_time_s", factor)
     draw_formula(axes, _curves(rows, variable, "formula_s", "formula_s", factor).values())
     said = ["All-to-all", *(_SAID[name](rows[0][name]) for name in variable.same)]
-    style.style_axes(axes, ", ".join(said), "", f"time ({unit})", grid="both", room=True)
+    style.style_axes(axes, ", ".join(said), "", f"time ({unit})", grid="both")
     if variable is _BYTES:
         panels.logarithmic(axes)
         panels.draw(axes, drawn)
-        panels.label_ends(axes, drawn)
     else:
         panels.draw_near(axes, drawn, unit)
     return drawn.values()
@@ -132,8 +124,8 @@ def _draw_ratio(axes: Axes, rows: Rows, variable: _Variable) -> None:
     drawn = _curves([over_formula(row) for row in rows if row.get("formula_s")], variable, "ratio", "model_ratio")
     far = {name: one for name, one in drawn.items() if min(y for _, y in one.points) > _FAR}
     near = {name: one for name, one in drawn.items() if name not in far}
-    axes.axhline(1.0, color=style.GREY, **BROAD)
-    axes.axhline(_TARGET, color=style.TEXT, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+    axes.axhline(1.0, color=GREY, **BROAD)
+    axes.axhline(_TARGET, color=TEXT, linewidth=0.8, linestyle=DOTTED, zorder=1)
     panels.draw(axes, near)
     every = [y for one in near.values() for _, y in one.points]
     low, high = min([0.98, *every]), max([_TARGET, *every])
@@ -149,9 +141,9 @@ def duty_against_slot(rows: Rows) -> Figure | None:
     None without rows of at least two slot lengths.
     """
     rows = [row for row in rows if row.get("slot_ms") and row.get("duty_cycle") is not None]
-    entries = [style.entry("slot / (slot + T)", linewidth=1.1, linestyle=style.DASHED)]
+    entries = [style.entry("slot / (slot + T)", linewidth=0.8, linestyle=DASHED)]
     if any(row.get("guard_ms") for row in rows):
-        entries.append(style.entry("less the guard time", linewidth=1.1, linestyle=style.DOTTED))
+        entries.append(style.entry("less the guard time", linewidth=0.8, linestyle=DOTTED))
     groups = panel_rows(rows, "slot_ms", ("n",))
     return panels.figure_of(groups, _slot_panels, *entries, formula_entry("formula of the time"), below=True)
 
@@ -169,7 +161,7 @@ def _by_delay(rows: Rows) -> Series:
     several = len({row["policy"] for row in rows}) > 1
 
     def name(row: Row) -> str:
-        policy = LOOKS[row["policy"]].name if row["policy"] in LOOKS else row["policy"]
+        policy = POLICIES[row["policy"]].name if row["policy"] in POLICIES else row["policy"]
         return f"T = {row['reconfiguration_delay_ms']:g} ms" + (f", {policy}" if several else "")
 
     return series_of(sorted(rows, key=lambda row: (row["reconfiguration_delay_ms"], row["policy"])), name)
@@ -180,15 +172,14 @@ def _draw_duty(axes: Axes, rows: Rows, slots: Sequence[float]) -> Iterable[Curve
     lengths = np.geomspace(slots[0], slots[-1], _SMOOTH + 1)
     for look, mine in series.values():
         delay, guard = mine[0]["reconfiguration_delay_ms"], mine[0].get("guard_ms") or 0.0
-        for kept, dashes in {guard: style.DOTTED, 0.0: style.DASHED}.items():
+        for kept, dashes in {guard: DOTTED, 0.0: DASHED}.items():
             shares = (lengths - kept) / (lengths + delay)
-            axes.plot(lengths, shares, color=look.colour, linewidth=1.1, linestyle=dashes, zorder=2)
+            axes.plot(lengths, shares, color=look.colour, linewidth=0.8, linestyle=dashes, zorder=2)
             lowest = min(lowest, *shares)
     drawn = curves(series, "slot_ms", "duty_cycle")
     panels.draw(axes, drawn)
     axes.set_ylim(max(0.0, lowest - 0.12 * (1 - lowest)), 1.0 + 0.04 * (1 - lowest))
-    style.style_axes(axes, f"Duty cycle of the slots, n = {rows[0]['n']}", "", "duty cycle", grid="both", room=True)
-    panels.label_ends(axes, drawn)
+    style.style_axes(axes, f"Duty cycle of the slots, n = {rows[0]['n']}", "", "duty cycle", grid="both")
     return drawn.values()
 
 
@@ -220,44 +211,48 @@ def uneven_demand(rows: Rows) -> Figure | None:
     if not groups:
         return None
     tallest = max(len(by_policy(group)) for group in groups)
-    figure = style.new_figure(8.6 if len(groups) == 1 else 1.0 + 5.6 * len(groups), 1.6 + 0.55 * tallest)
+    figure = style.new_figure(style.COLUMN if len(groups) == 1 else style.PAGE, 0.8 + 0.28 * tallest)
+    drawn: list[Curve] = []
     for axes, here in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
-        _draw_bars(axes, here)
+        drawn += _draw_places(axes, here)
     formula = formula_entry("formula: slots as long as their longest transfer, else the wire's bound")
-    bar, model = Patch(color=style.GREY, label="measured"), style.entry("model", style.BLACK, linewidth=1.6)
-    style.legend(figure, [bar, model, formula])
+    model = style.entry("model", marker="|", markersize=10, markeredgewidth=1.2, linestyle="")
+    crossed = [panels.unfaithful_mark()] if any(one.unfaithful for one in drawn) else []
+    caption = panels.caption((each for one in drawn for each in one.estimates.values()), model=False)
+    style.legend(figure, [model, formula, *crossed], caption=caption)
     return figure
 
 
-def _draw_bars(axes: Axes, rows: Rows) -> None:
+def _draw_places(axes: Axes, rows: Rows) -> Iterable[Curve]:
+    """Draw a line of the panel for each policy: the measured time, the model and the formula."""
     longest = max(row["time_s"] for row in rows)
     factor, unit = style.time_unit(longest)
     series = by_policy(rows)
     times = curves(series, lambda _: 0.0, "time_s", "predicted_time_s", factor)
     formulas = curves(series, lambda _: 0.0, "formula_s", None, factor)
     for place, (name, one) in enumerate(times.items()):
-        ((_, time),) = one.measured
-        face, hatch = ("white", "//") if one.unfaithful else (one.look.colour, None)
-        axes.barh(place, time, 0.62, color=face, edgecolor=one.look.colour, hatch=hatch)
-        axes.text(time + 0.012 * longest * factor, place, f"{time:.3g}", va="center", fontsize=9, color=style.TEXT)
         for _, x in formulas[name].measured:
-            axes.vlines(x, place - 0.38, place + 0.38, style.GREY, **BROAD | {"zorder": 3, "linewidth": 3.5})
+            axes.vlines(x, place - 0.38, place + 0.38, GREY, **BROAD)
         for _, x in one.model:
-            axes.vlines(x, place - 0.31, place + 0.31, style.BLACK, linewidth=1.6, zorder=4)
+            axes.vlines(x, place - 0.31, place + 0.31, one.look.colour, linewidth=1.2, zorder=2)
+        for value in one.estimates.values():
+            panels.mark(axes, place, value, one.look, faithful=not one.unfaithful, across=True)
+            style.note(axes, f"{value.median:.3g}", (value.median, place), (0, 4), ha="center", va="bottom")
     axes.set_yticks(range(len(times)), [one.look.name for one in times.values()])
     axes.set_ylim(len(times) - 0.4, -0.6)
-    axes.set_xlim(0, 1.1 * longest * factor)
-    title = f"Uneven all-to-all, n = {rows[0]['n']}, {size_in_words(rows[0]['bytes_per_pair'])} per pair on average"
+    axes.set_xlim(0, 1.15 * longest * factor)
+    title = f"n = {rows[0]['n']}, {size_in_words(rows[0]['bytes_per_pair'])} per pair on average"
     style.style_axes(axes, title, f"time ({unit})", "", grid="x")
+    return times.values()
 
 
 def by_policy(rows: Rows) -> Series:
     """The rows of each policy and slot length, with the look of their curve."""
     looks: dict[tuple[str, float], Look] = {}
-    for policy in [*LOOKS, *sorted({row["policy"] for row in rows} - set(LOOKS))]:
-        look = LOOKS.get(policy, Look(policy, style.BLACK, "X"))
+    for policy in [*POLICIES, *sorted({row["policy"] for row in rows} - set(POLICIES))]:
+        look = POLICIES.get(policy, SPARE[-1].named(policy))
         slots = sorted({row.get("slot_ms") or 0.0 for row in rows if row["policy"] == policy})
-        for marker, slot in zip((look.marker, *"v<>^*" * len(slots)), slots, strict=False):
+        for marker, slot in zip((look.marker, *SHAPES * len(slots)), slots, strict=False):
             name = f"{look.name}, {slot:g} ms" if slot and len(slots) > 1 else look.name
             looks[policy, slot] = replace(look, name=name, marker=marker)
     return series_of(rows, lambda row: (row["policy"], row.get("slot_ms") or 0.0), looks)
@@ -267,19 +262,26 @@ def draw_formula(axes: Axes, formulas: Iterable[Curve]) -> None:
     """Draw the lines of a formula, each once, since most policies have the same one."""
     distinct = {tuple((x, float(f"{y:.6g}")) for x, y in one.model): one.model for one in formulas}
     for points in distinct.values():
-        panels.line(axes, points, color=style.GREY, **BROAD)
+        panels.line(axes, points, color=GREY, **BROAD)
 
 
 def over_formula(row: Row) -> Row:
     """The row with two more columns: ``ratio``, measured time over formula, and ``model_ratio``."""
     model = row.get("predicted_time_s")
+    times = [time and time / row["formula_s"] for time in values_of(row, "time_s")]
+    samples = {"ratio": times}
     ratio = row["time_s"] / row["formula_s"]
-    return {**row, "ratio": ratio, "model_ratio": None if model is None else model / row["formula_s"]}
+    return {
+        **row,
+        "ratio": ratio,
+        "samples": samples,
+        "model_ratio": None if model is None else model / row["formula_s"],
+    }
 
 
 def formula_entry(label: str) -> Line2D:
     """The legend style.entry of a formula."""
-    return style.entry(label, style.GREY, **BROAD)
+    return style.entry(label, GREY, **BROAD)
 
 
 FIGURES: Mapping[str, tuple[str, Callable[[Rows], Figure | None]]] = {

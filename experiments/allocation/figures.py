@@ -17,29 +17,14 @@ from matplotlib.ticker import PercentFormatter
 from experiments.allocation.failures import OVERPROVISION
 from experiments.allocation.row import SYSTEMS
 from experiments.allocation.studies import FAILED, FAILED_AT, INDEX, INDEX_FREED, published_failed
-from measure.figures import panels, style
-from measure.figures.curves import Look, Rows, curves, series_of
+from measure.figures import looks, panels, style
+from measure.figures.curves import Rows, curves, series_of
+from measure.figures.looks import SPARE, TEXT, WHITE, Look
 
-_COLOUR_OF = {"contiguous": style.VERMILION, "morphlux": style.BLUE}
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.SKY, style.BLACK)
-_RULES = {"ring": (style.BLUE, "closed rings"), "link": (style.ORANGE, "all links")}
-_OPEN: dict[str, Any] = {
-    "marker": "D",
-    "markersize": 8,
-    "markerfacecolor": "white",
-    "linestyle": "",
-    "color": style.TEXT,
-}
-"""Look of a published value."""
+_DASHES = tuple(look.dashes for look in SPARE)
+_OPEN: dict[str, Any] = style.open_mark(Look("", TEXT, "D"))
+"""Entry of the legend of a published value."""
 _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
-_FAILURES = {
-    "migration": Look("TPU migration: whole rack", style.VERMILION, "s"),
-    "block": Look("slice moves to another block", style.ORANGE, "v"),
-    "kubernetes": Look("Kubernetes: whole server", style.GREEN, "D"),
-    "morphlux": Look("MORPHLUX: spare chip", style.BLUE, "o"),
-    "ideal": Look("ideal switch", style.BLACK, "x", style.DOTTED),
-}
 
 
 def allocation_figures(rows: Rows) -> dict[str, Figure]:
@@ -60,14 +45,15 @@ def allocation_figures(rows: Rows) -> dict[str, Figure]:
 
 def fragmentation(rows: Rows) -> Figure:
     """Figure of the distribution of the fragmentation index over racks, a line for each system and freed share."""
-    figure = style.new_figure(8.5, 4.6)
+    figure = style.new_figure()
     axes = figure.add_subplot()
     shares = list(dict.fromkeys(row["freed"] for row in rows))
     for row in rows:
         label = f"{SYSTEMS[row['system']]}, {row['freed']:.0%} freed"
         label += f" (median {row['index_median']:.2f}, most {row['index_max']:.2f})"
+        colour = looks.SYSTEMS[row["system"]].colour
         dashes = _DASHES[shares.index(row["freed"]) % len(_DASHES)]
-        panels.cumulative(axes, row["per_rack"], 1.0, color=_COLOUR_OF[row["system"]], linestyle=dashes, label=label)
+        panels.cumulative(axes, row["per_rack"], 1.0, color=colour, linestyle=dashes, label=label)
     index = INDEX.values["contiguous"]
     panels.mark_vertical(axes, index, f"{INDEX.label}, {INDEX_FREED:.0%} freed: up to {index:g}", "center")
     axes.set_xlim(-0.02, 1.0)
@@ -79,7 +65,7 @@ def fragmentation(rows: Rows) -> Figure:
 
 def failed_requests(rows: Rows) -> Figure:
     """Figure of bars: the share of large requests that fail although enough chips are free, for each mix."""
-    figure = style.new_figure(8.5, 4.6)
+    figure = style.new_figure()
     axes = figure.add_subplot()
     mixes = series_of(rows, lambda row: (row["mix"], row["freed"]))
     names = []
@@ -87,67 +73,72 @@ def failed_requests(rows: Rows) -> Figure:
         for row in here:
             x = place + (-0.2 if row["system"] == "contiguous" else 0.2)
             share = row["failed_share"]
-            axes.bar(x, share, 0.36, color=_COLOUR_OF[row["system"]])
-            axes.text(x, share + 0.015, f"{share:.0%}", ha="center", va="bottom", fontsize=9, color=style.TEXT)
+            look = looks.SYSTEMS[row["system"]]
+            axes.bar(x, share, 0.36, color=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch)
+            style.note(axes, f"{share:.0%}", (x, share), (0, 1), ha="center", va="bottom")
             given = published_failed(row["system"], mix, freed, row["chips"])
             if given:  # a mark of none would lie on the axis
-                axes.plot(x, given, **_OPEN)
-        names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']} requests")
+                axes.plot(x, given, **_OPEN | {"markerfacecolor": WHITE})
+        names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']}\nrequests")
     axes.set_xticks(range(len(names)), names)
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Requests for {rows[0]['chips']} chips in racks with as many free"
     style.style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
-    bars = [Patch(color=colour, label=SYSTEMS[system]) for system, colour in _COLOUR_OF.items()]
+    bars = [_patch(look, SYSTEMS[system]) for system, look in looks.SYSTEMS.items()]
     style.legend(figure, [*bars, style.entry(f"{FAILED.label}, its mix {FAILED_AT[0]}", **_OPEN)])
     return figure
 
 
+def _patch(look: Look, name: str) -> Patch:
+    return Patch(facecolor=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch, label=name)
+
+
 def bandwidth(rows: Rows) -> Figure:
     """Figure of the distribution over racks of the share of egress that steering regains, by rule and by mix."""
-    figure = style.new_figure(10.5, 4.8)
+    figure = style.new_figure(style.PAGE, 2.4)
     left, right = figure.subplots(1, 2, sharey=True)
     first = rows[0]
     for row in (row for row in rows if row["mix"] == first["mix"]):
-        colour, words = _RULES[row["rule"]]
-        counted = row["fibres_counted"]
-        words += ", with fibres" if counted else ""
-        panels.cumulative(left, row["per_rack"], 1.0, color=colour, linestyle=_DASHES[counted], label=words)
+        rule, counted = looks.RULES[row["rule"]], row["fibres_counted"]
+        words = rule.name + (", with fibres" if counted else "")
+        panels.cumulative(left, row["per_rack"], 1.0, color=rule.colour, linestyle=_DASHES[counted], label=words)
     rings = [row for row in rows if row["rule"] == "ring" and not row["fibres_counted"]]
-    for row, colour in zip(rings, _COLOURS, strict=False):
-        panels.cumulative(right, row["per_rack"], 1.0, color=colour, label=row["mix"])
+    for row, look in zip(rings, SPARE, strict=False):
+        lines = {"color": look.colour, "linestyle": look.dashes}
+        panels.cumulative(right, row["per_rack"], 1.0, label=row["mix"], **lines)
     for axes, title in ((left, f"Mix “{first['mix']}”, {first['racks']} full racks"), (right, "By mix, closed rings")):
         axes.set_xlim(-0.02, 0.75)
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         _dress(axes, title, "gain (of a chip's egress, mean over a rack)")
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97), fontsize=8, frameon=False, handlelength=1.5)
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97), fontsize=style.SMALL, frameon=False, handlelength=2.2)
     right.set_ylabel("")
     return figure
 
 
 def overprovision(rows: Rows) -> Figure:
     """Figure of chips out of use against failures per rack; open markers are published ratios x our MORPHLUX."""
-    figure = style.new_figure(8.5, 4.8)
+    figure = style.new_figure(height=2.5)
     axes = figure.add_subplot()
     base = {row["failures"]: row["chips_mean"] for row in rows if row["system"] == "morphlux"}
-    series = series_of(rows, lambda row: row["system"], _FAILURES)
+    series = series_of(rows, lambda row: row["system"], looks.FAILURES)
     ours = curves(series, "failures", "chips_mean")
     handles = []
     for system, (look, here) in series.items():
         shape = {"color": look.colour, "marker": look.marker}
-        panels.line(axes, ours[system].measured, markersize=6, linestyle=look.dashes, **shape)
+        panels.line(axes, ours[system].measured, markersize=4.5, linewidth=1.0, linestyle=look.dashes, **shape)
         ratios = _range([row["ratio_to_morphlux"] for row in here])
-        handles.append(style.entry(f"{look.name} ({ratios})", markersize=6, linestyle=look.dashes, **shape))
+        handles.append(style.entry(f"{look.name} ({ratios})", linestyle=look.dashes, **shape))
         if system in OVERPROVISION.values and system != "ideal":
             given = [(failures, chips * OVERPROVISION.values[system]) for failures, chips in base.items()]
-            panels.line(axes, given, markersize=10, markerfacecolor="none", linestyle="", **shape)
+            panels.line(axes, given, **style.open_mark(look))
     axes.set_yscale("log")
     panels.name_ticks(axes.yaxis, [tick for tick in _CHIPS if tick <= 1.5 * max(row["chips_mean"] for row in rows)])
     panels.name_ticks(axes.xaxis, base)
     title = "Chips out of use after failures"
     style.style_axes(axes, title, "failed chips in a rack", "chips out of use (mean over racks)", grid="both")
     words = f"open: ratio ({OVERPROVISION.label}; about) × our MORPHLUX"
-    handles.append(style.entry(words, marker="o", markerfacecolor="none", markersize=8, linestyle=""))
+    handles.append(style.entry(words, **_OPEN))
     style.legend(figure, handles, 2)
     return figure
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from measure.figures import panels
-from measure.figures.curves import Look, Rows, curves, series_of
-from measure.figures.style import BLUE, DASHED, ORANGE, TEXT, entry, legend, new_figure, style_axes
+from measure.figures.curves import Rows, curves, series_of
+from measure.figures.looks import FABRICS, TEXT
+from measure.figures.style import PAGE, entry, legend, new_figure, style_axes
 from measure.published import published
 
-_LOOKS = {
-    "fat-tree": Look("fat tree", BLUE, "o"),
-    "rail-optimized": Look("rail-optimized", ORANGE, "s", DASHED),
-}
+_LOOKS = {name: FABRICS[name] for name in ("fat-tree", "rail-optimized")}
 _PANELS = (("cost_ratio", "cost", "opus-cost-h200"), ("power_ratio", "power", "opus-power-h200"))
 
 
@@ -24,19 +24,20 @@ def ratios(rows: Rows) -> Figure | None:
     rows = [row for row in rows if row["fabric"] in _LOOKS]
     if not rows:
         return None
-    figure = new_figure(9.5, 4.4)
+    figure = new_figure(PAGE, 2.3)
     series = series_of(rows, lambda row: row["fabric"], _LOOKS)
     sizes = sorted({row["gpus"] for row in rows})
     for axes, (column, name, key) in zip(figure.subplots(1, 2), _PANELS, strict=True):
         for curve in curves(series, "gpus", column).values():
             look = curve.look
-            panels.line(axes, curve.points, color=look.colour, marker=look.marker, linestyle=look.dashes)
-        axes.axhline(published(key).value, color=TEXT, linewidth=1.2, linestyle=(0, (1, 2)), zorder=1)
+            shape: dict[str, Any] = {"marker": look.marker, "markersize": 4, "linestyle": look.dashes}
+            panels.line(axes, curve.points, color=look.colour, linewidth=1.0, **shape)
+        axes.axhline(published(key).value, color=TEXT, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1)
         axes.set_xscale("log")
         panels.name_ticks(axes.xaxis, sizes, lambda size: f"{size / 1024:g}K" if size >= 1024 else f"{size:g}")
         axes.set_ylim(bottom=0)
         style_axes(axes, f"{name} over photonic rails", "GPUs", "ratio", grid="both")
-    looks = [entry(look.name, look.colour, marker=look.marker, linestyle=look.dashes) for look, _ in series.values()]
+    looks = [panels.thing(look) for look, _ in series.values()]
     theirs = entry(f"{published('opus-cost-h200').label}, H200", linestyle=(0, (1, 2)))
     legend(figure, [*looks, theirs])
     return figure

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from controllers.mesh.switch import STATES
 from experiments.mesh.row import routable_in_words
-from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, TEXT, VERMILION, render
+from measure.figures.looks import BAR, CROSS, FAINT, GUIDE, PALE_NUMBER, PATHS, TEXT, WHITE
+from measure.figures.style import render
 from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.ownership import naming, open_binary
@@ -47,10 +48,8 @@ MARGIN = 0.95
 HEAD, CAPTION, FOOT, LEGEND = 0.36, 0.26, 0.4, 1.75
 """Space for the title of a figure, the title of a panel, the legend of cells below and that of paths beside, in
 inches."""
-WINE = "#882255"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, WINE)
-"""Colours of paths; from the ninth path on they repeat with a white core."""
-BAR, CROSS, GUIDE, PALE = "#D6D6D6", "#FFDF9E", "#BDBDBD", 0.45
+PALE = 0.45
+"""Opacity of cells without light."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") ->
     if alone:
         _legend_of_paths(figure, mesh, pictures[0], 1 - LEGEND / width)
     _legend_of_cells(figure)
-    figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=7.5, color="#666666", ha="right", va="bottom")
+    figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=7.5, color=FAINT, ha="right", va="bottom")
     return figure
 
 
@@ -116,8 +115,8 @@ def write_figure(path: Path, rows: Sequence[Row]) -> None:
 
 
 def colour_of(number: int) -> tuple[str, bool]:
-    """Colour of the ``number``-th path of a picture, and whether it has a white core."""
-    return COLOURS[number % len(COLOURS)], number // len(COLOURS) % 2 == 1
+    """Colour of the ``number``-th path of a picture, and whether it has a white core, as colours repeat then."""
+    return PATHS[number % len(PATHS)], number // len(PATHS) % 2 == 1
 
 
 def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> Vector:
@@ -231,7 +230,7 @@ def _guides(mesh: Mesh, states: Sequence[bool]) -> Curve:
 def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
     """Draw the light of a path with a white edge, and a white core if its colour is another path's too."""
     colour, core = colour_of(number)
-    layers = [("white", 0.135), (colour, 0.085)] + ([("white", 0.03)] if core else [])
+    layers = [(WHITE, 0.135), (colour, 0.085)] + ([(WHITE, 0.03)] if core else [])
     for layer, (shade, width) in enumerate(layers):
         order = 3 + number * 0.01 + layer * 0.001
         look: dict[str, Any] = {"edgecolor": shade, "linewidth": width * points, "joinstyle": "round", "zorder": order}
@@ -240,12 +239,12 @@ def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
 
 def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) -> None:
     """Draw the number of a port, white on the colour of the port's path if there is one."""
-    face, edge, ink, size = "white", "none", "#858585", min(10.0, 0.23 * points)
+    face, edge, ink, size = WHITE, "none", PALE_NUMBER, min(10.0, 0.23 * points)
     if path is None:
         size *= 0.85
     else:
         edge, core = colour_of(path)
-        face, ink = ("white", edge) if core else (edge, "white")
+        face, ink = (WHITE, edge) if core else (edge, WHITE)
     weight = "normal" if path is None else "bold"
     axes.add_patch(Circle((at[0], at[1]), DISC, facecolor=face, edgecolor=edge, linewidth=0.05 * points, zorder=6))
     look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontweight": weight, "zorder": 7}
@@ -257,7 +256,7 @@ def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: flo
     for number, (a, b) in enumerate(picture.pairs):
         colour, core = colour_of(number)
         count = len(mesh.trace(picture.states, a).cells)
-        line = Line2D([], [], linewidth=1.4 if core else 4, color="white" if core else colour)
+        line = Line2D([], [], linewidth=1.4 if core else 4, color=WHITE if core else colour)
         line.set_path_effects([Stroke(linewidth=4, foreground=colour), Normal()])
         line.set_label(f"{a} – {b}: {count} cell{'s' if count > 1 else ''}")
         handles.append(line)

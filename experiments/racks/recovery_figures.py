@@ -12,36 +12,13 @@ from matplotlib.patches import Patch
 
 from experiments.racks.row import CIRCUITS
 from experiments.racks.setting import TIMELINE
-from measure.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    LIGHT,
-    ORANGE,
-    PURPLE,
-    SKY,
-    TEXT,
-    VERMILION,
-    YELLOW,
-    new_figure,
-    style_axes,
-)
+from measure.figures.looks import BLACK, PARTS, TEXT, WHITE, Look
+from measure.figures.panels import caption
+from measure.figures.style import PAGE, SMALL, legend, new_figure, open_mark, style_axes
+from measure.results.estimates import estimate_of
 
 Rows = Sequence[Mapping[str, Any]]
-PART_COLOURS = {
-    "detect": VERMILION,
-    "decide": BLACK,
-    "rewire": PURPLE,
-    "launch": GREY,
-    "checkpoint": BLUE,
-    "load": SKY,
-    "library": ORANGE,
-    "data": YELLOW,
-    "start": "#8C8C8C",
-    "first step": GREEN,
-}
-"""Colour of each part of a recovery, by its name in ``FailoverRow.breakdown``."""
+PUBLISHED = Look("", BLACK, "D")
 _ENDS_WITH = {
     "rewire": "circuits up, job launched",
     "library": "collective library synchronised",
@@ -59,7 +36,7 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
     """
     if not rows:
         return None
-    figure = new_figure(10.0, 1.6 + 0.95 * len(rows))
+    figure = new_figure(PAGE, 0.6 + 0.5 * len(rows))
     axes = figure.add_subplot()
     shown = [(place, row, key) for place, row in enumerate(rows) for key in ("breakdown", "predicted_breakdown")]
     longest = max(sum(seconds for _, seconds in row[key]) for _, row, key in shown)
@@ -67,24 +44,37 @@ def recovery_breakdown(rows: Rows) -> Figure | None:
         y, alpha = (place - 0.19, 1.0) if key == "breakdown" else (place + 0.19, 0.55)
         reached = 0.0
         for name, seconds in row[key]:
-            look: Any = {"color": PART_COLOURS[name], "alpha": alpha, "edgecolor": "white", "linewidth": 0.4}
-            axes.barh(y, seconds, 0.34, left=reached, zorder=2, **look)
+            axes.barh(y, seconds, 0.34, left=reached, zorder=2, alpha=alpha, **_bar(name))
             reached += seconds
         if row[key]:
-            _beside(axes, reached, y, _total(row, key, reached), longest)
+            _beside(axes, _right(axes, row, y, reached) if key == "breakdown" else reached, y,
+                    _total(row, key, reached), longest)  # fmt: skip
     for place, row in enumerate(rows):
         for at in filter(None, (row["paper_circuits_s"], row["paper_outage_s"])):
-            axes.plot(at, place, marker="D", markersize=7, color="white", markeredgecolor=BLACK, zorder=5)
+            axes.plot(at, place, zorder=5, **open_mark(PUBLISHED, markerfacecolor=WHITE))
     labels = [f"{row['fabric']}\n{row['system']}" for row in rows]
     _style(axes, labels, longest * 1.25, "From the chip's death to the first step done again")
     used = {name for _, row, key in shown for name, _ in row[key]}
-    handles: list[Patch | Line2D] = [
-        Patch(color=look, label=name) for name, look in PART_COLOURS.items() if name in used
-    ]
+    handles: list[Patch | Line2D] = [Patch(**_bar(name), label=name) for name in PARTS if name in used]
     if any(row["paper_circuits_s"] for row in rows):
         handles.append(published_mark(f"MORPHLUX ({CIRCUITS.label})"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=6, frameon=False, fontsize=8.5)
+    totals = [each for row in rows if (each := estimate_of(row, "outage_s")) is not None]
+    legend(figure, handles, 6, caption(totals, model=False, markers="upper bars") + "; lower, pale bars: model")
     return figure
+
+
+def _bar(part: str) -> dict[str, Any]:
+    look = PARTS[part]
+    return {"facecolor": look.colour, "edgecolor": WHITE, "linewidth": 0.4, "hatch": look.hatch or None}
+
+
+def _right(axes: Axes, row: Mapping[str, Any], y: float, reached: float) -> float:
+    """Draw the interval of the outage; returns its right end, or that of the bar."""
+    outage = estimate_of(row, "outage_s")
+    if outage is None or outage.low is None or outage.high is None:
+        return reached
+    axes.plot([outage.low, outage.high], [y, y], color=TEXT, marker="|", markersize=5, linewidth=0.9, zorder=4)
+    return max(reached, outage.high)
 
 
 def _style(axes: Axes, labels: Sequence[str], longest: float, title: str) -> None:
@@ -92,9 +82,7 @@ def _style(axes: Axes, labels: Sequence[str], longest: float, title: str) -> Non
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.42, -0.58)
     axes.set_xlim(0, longest)
-    axes.grid(axis="x", color=LIGHT, linewidth=0.7)
-    axes.set_axisbelow(True)
-    style_axes(axes, title, "s after the fault", "")
+    style_axes(axes, title, "time after the fault (s)", "", grid="x")
     axes.tick_params(axis="y", length=0)
 
 
@@ -107,8 +95,8 @@ def _total(row: Mapping[str, Any], key: str, total: float) -> str:
 
 
 def published_mark(label: str) -> Line2D:
-    """The legend entry of a published point: a diamond."""
-    return Line2D([], [], marker="D", markersize=6, color="white", markeredgecolor=BLACK, linestyle="", label=label)
+    """The legend entry of a published value: an open diamond."""
+    return Line2D([], [], label=label, **open_mark(PUBLISHED))
 
 
 def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
@@ -125,19 +113,19 @@ def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
     head = [name for name in parts if name not in tail]
     names = [*head, *(name for name in ends if name not in parts), *tail]
     given = {stage["name"] for stage in row["stages"] if stage["given"]}
-    figure = new_figure(10.0, 1.5 + 0.42 * len(names))
+    figure = new_figure(PAGE, 0.5 + 0.27 * len(names))
     axes = figure.add_subplot()
     longest = max(sum(parts.values()), *ends.values())
     reached = 0.0
     for place, name in enumerate(names):
         if name in parts:
             seconds = parts[name]
-            axes.barh(place - 0.17, seconds, 0.32, left=reached, color=PART_COLOURS[name], zorder=3)
+            axes.barh(place - 0.17, seconds, 0.32, left=reached, zorder=3, **_bar(name))
             reached += seconds
             said = f"{reached:.2f} s  (+{seconds:.3g} s{', given' if name in given else ''})"
             _beside(axes, reached, place - 0.17, said, longest, bold=True)
         if name in ends:
-            white: Any = {"facecolor": "white", "edgecolor": TEXT, "hatch": "////", "linewidth": 0.8}
+            white: Any = {"facecolor": WHITE, "edgecolor": TEXT, "linewidth": 0.7}
             axes.barh(place + 0.2, ends[name] - starts[name], 0.26, left=starts[name], **white)
             said = f"{TIMELINE.label}: {ends[name]:g} s, {_ENDS_WITH[name]}"
             _beside(axes, ends[name], place + 0.2, said, longest)
@@ -147,4 +135,4 @@ def recovery_timeline(row: Mapping[str, Any]) -> Figure | None:
 
 def _beside(axes: Axes, x: float, y: float, text: str, longest: float, *, bold: bool = False) -> None:
     weight = "bold" if bold else "normal"
-    axes.text(x + 0.008 * longest, y, text, va="center", fontsize=8.5, color=TEXT, fontweight=weight, zorder=4)
+    axes.text(x + 0.008 * longest, y, text, va="center", fontsize=SMALL, color=TEXT, fontweight=weight, zorder=4)

@@ -1,4 +1,4 @@
-"""The modes of a rail experiment: what the switches are, which policy controls them, and how figures show them."""
+"""The modes of a rail experiment: what the switches are, and which policy controls them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ class ModeSpec:
     """One mode: ``fabric`` is that of its switches (empty: ``fabric.kind``), ``policy`` the default one.
 
     ``swept``: jobs wait for circuits, so the mode is measured at each delay, and not at 0 alone. ``slots``: experts'
-    all-to-alls move in slots, all else on demand. ``colour`` (of Okabe and Ito) and ``marker`` are those of figures.
+    all-to-alls move in slots, all else on demand.
     """
 
     fabric: str
     policy: str
-    colour: str
-    marker: str
     swept: bool = False
     slots: bool = False
 
 
 MODES: Mapping[Mode, ModeSpec] = {
-    "native": ModeSpec("", "static", "#000000", "*"),
-    "electrical": ModeSpec("electrical", "electrical", "#009E73", "s"),
-    "one-shot": ModeSpec("one-shot", "one-shot", "#CC79A7", "D"),
-    "on-demand": ModeSpec("ocs", "opus", "#D55E00", "o", swept=True),
-    "provisioned": ModeSpec("ocs", "opus", "#0072B2", "^", swept=True),
-    "rotor": ModeSpec("ocs", "rotor", "#E69F00", "P", swept=True, slots=True),
-    "demand": ModeSpec("ocs", "demand", "#56B4E9", "X", swept=True, slots=True),
+    "native": ModeSpec("", "static"),
+    "electrical": ModeSpec("electrical", "electrical"),
+    "one-shot": ModeSpec("one-shot", "one-shot"),
+    "on-demand": ModeSpec("ocs", "opus", swept=True),
+    "provisioned": ModeSpec("ocs", "opus", swept=True),
+    "rotor": ModeSpec("ocs", "rotor", swept=True, slots=True),
+    "demand": ModeSpec("ocs", "demand", swept=True, slots=True),
 }
 """All modes, in the order of tables and figures."""
 assert tuple(MODES) == get_args(Mode)

@@ -15,9 +15,15 @@ HEADING = f"from {published('opus-llama-native').label}, %".replace(", ", ",\n",
 _MODES = ("on-demand", "provisioned")
 
 
+def electrical_row(rows: Sequence[Row]) -> Row | None:
+    """The row of the electrical point, or else of the native one; None if there is neither."""
+    return next((row for mode in ("electrical", "native") for row in rows if row["mode"] == mode), None)
+
+
 def electrical(rows: Sequence[Row], column: str) -> float | None:
     """The step time in ``column`` of the electrical point, or else of the native one; None if there is neither."""
-    return next((row[column] for mode in ("electrical", "native") for row in rows if row["mode"] == mode), None)
+    row = electrical_row(rows)
+    return None if row is None else row[column]
 
 
 def published_steps(row: Row) -> Published | None:

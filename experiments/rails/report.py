@@ -70,13 +70,14 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.rails.figures import overhead, sweep, window_cdf
+    from experiments.rails.windows import pooled_windows
     from measure.figures.gantt import gantt
     from measure.figures.link_throughput import link_throughput
 
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)
     yield Drawn("overhead", overhead(rows), rows)
-    yield Drawn("windows", window_cdf(rows), rows)
+    yield Drawn("windows", window_cdf(rows, pooled_windows(rows, recorded.events, recorded.scale)), rows)
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):
         row = of_number.get(point.number)

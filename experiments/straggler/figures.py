@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing
 from measure.figures import panels, style
-from measure.figures.curves import Column, Curve, Look, Points, Rows, curves, panel_rows, series_of
+from measure.figures.curves import Column, Curve, Points, Rows, curves, panel_rows, series_of
+from measure.figures.looks import ALGORITHMS, DASHED, DOTTED, GREY, LIGHT, TEXT, WRONG
+from measure.metrics.estimate import ratios
 from measure.published import published
+from measure.results.estimates import values_of
 from measure.results.row import Row
 from railyard.size import size_in_words
 
@@ -31,19 +35,12 @@ SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-meas
 MEASURED_RANKS = 8
 PERSISTENCE = published("stragglar-persistence")
 """Range of the share of steps in which the persistent straggler was the late rank."""
-WRONG = " (wrong rank)"
-LOOKS = {
-    "ring": Look("Ring", style.BLUE, "o", size=9.5),
-    "recursive-halving-doubling": Look("RHD", style.GREEN, "s", (0, (5, 3)), 5.0),
-    "straggler-direct": Look("Direct", style.PURPLE, "D", (0, (1, 1))),
-    "stragglar": Look("StragglAR", style.VERMILION, "^"),
-    "stragglar" + WRONG: Look("wrong rank", style.ORANGE, "v", (0, (3, 1, 1, 1))),
-}
-_SIMULATED: Mapping[str, Any] = {"marker": "+", "markersize": 8, "linestyle": ""}
-_MEASURED: Mapping[str, Any] = {"marker": "D", "markersize": 6, "markerfacecolor": "white", "linewidth": 1.0}
-"""Looks of published values."""
 _SAME = ("fabric", "collective", "n", "bytes")
-_PREDICTED = style.entry("predicted", linewidth=0.9, linestyle=style.DASHED)
+_PREDICTED = style.entry("predicted", linewidth=0.7, linestyle=DASHED)
+_OURS = ALGORITHMS["stragglar"]
+_SIMULATED: Mapping[str, Any] = style.open_mark(_OURS, marker="o")
+_MEASURED: Mapping[str, Any] = style.open_mark(_OURS, marker="D", linestyle="-", linewidth=0.8)
+"""Looks of published values, which are all of StragglAR."""
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
@@ -101,30 +98,25 @@ def _by_law(name: str, curve: Curve, law: StragglerLaw, longest_s: float, factor
 
 def speedup_against_ranks(rows: Rows) -> Figure | None:
     """Figure of the speed-up over Ring after arrival, at the longest delay measured for both, against n."""
-    grey = style.entry("StragglAR's law, no latency", style.GREY, linewidth=4)
-    cross = style.entry(SPEEDUPS.label, **_SIMULATED)
-    bar = style.entry(MEASURED.label, **_MEASURED)
+    grey = style.entry("StragglAR's law, no latency", GREY, linewidth=3)
+    cross = Line2D([], [], label=f"StragglAR: {SPEEDUPS.label}", **_SIMULATED)
+    bar = Line2D([], [], label=f"StragglAR: {MEASURED.label}", **_MEASURED)
     return panels.figure_of(panel_rows(_ratios(_study(rows, "ranks")), "n", ()), _speedup_panel, grey, cross, bar)
 
 
 def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
     law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in SPEEDUPS.values]
-    panels.line(axes, law, color=style.GREY, linewidth=4, zorder=1, solid_capstyle="round")
-    axes.plot(*zip(*SPEEDUPS.values.items(), strict=True), color=style.TEXT, zorder=7, **_SIMULATED)
-    axes.plot([MEASURED_RANKS] * 2, MEASURED.bounds, color=style.TEXT, zorder=7, **_MEASURED)
+    panels.line(axes, law, color=GREY, linewidth=3, zorder=1, solid_capstyle="round")
+    axes.plot(*zip(*SPEEDUPS.values.items(), strict=True), zorder=7, **_SIMULATED)
+    axes.plot([MEASURED_RANKS] * 2, MEASURED.bounds, zorder=7, **_MEASURED)
     drawn = by_algorithm(ratios, "n", "ratio", "model_ratio")
     panels.draw(axes, drawn)
-    axes.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
+    axes.axhline(1.0, color=TEXT, linewidth=0.6, zorder=1)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 2.05)
     panels.name_ticks(axes.xaxis, {*SPEEDUPS.values, *(row["n"] for row in ratios)})
     title = "Speed-up over Ring after the straggler's arrival"
     style.style_axes(axes, title, "ranks n", "Ring / algorithm", grid="both")
-    for name, curve in drawn.items():
-        above = name == "stragglar"
-        shift, align = ((9, 9), "right") if above else ((9, -9), "left")
-        look = panels.LABEL | {"color": curve.look.colour, "ha": align, "va": "center", "zorder": 6}
-        style.note(axes, curve.look.name, max(curve.points), shift, **look)
     return drawn.values()
 
 
@@ -142,9 +134,11 @@ def _ratios(rows: Rows) -> Rows:
 
 def _over(row: Row, ring: Row) -> Row:
     models = [_after_model(r) for r in (ring, row)]
+    paired = ratios(values_of(ring, "after_arrival_s"), values_of(row, "after_arrival_s"))
     return {
         **row,
         "ratio": ring["after_arrival_s"] / row["after_arrival_s"],
+        "samples": {"ratio": paired},
         "model_ratio": None if None in models else models[0] / models[1],  # type: ignore[operator]
         "faithful": row.get("faithful", True) and ring.get("faithful", True),
     }
@@ -165,16 +159,14 @@ def time_against_size(rows: Rows) -> Figure | None:
 def _size_panels(axes: Axes, below: Axes, rows: Rows) -> Iterable[Curve]:
     factor, unit = style.time_unit(max(r["after_arrival_s"] for r in rows))
     drawn = by_algorithm(rows, "bytes", "after_arrival_s", _after_model, factor)
-    ratios = by_algorithm(_ratios(rows), "bytes", "ratio", "model_ratio")
+    speedups = by_algorithm(_ratios(rows), "bytes", "ratio", "model_ratio")
     panels.draw(axes, drawn)
-    panels.draw(below, ratios)
-    below.axhline(1.0, color=style.TEXT, linewidth=0.8, zorder=1)
+    panels.draw(below, speedups)
+    below.axhline(1.0, color=TEXT, linewidth=0.6, zorder=1)
     panels.logarithmic(axes)
     panels.name_ticks(below.xaxis, (row["bytes"] for row in rows), size_in_words)
     _dress(axes, {**rows[0], "bytes": None}, "", f"time after arrival ({unit})")
     style.style_axes(below, "", "buffer", "Ring / algorithm", grid="both")
-    panels.label_ends(axes, drawn)
-    panels.label_ends(below, ratios)
     return drawn.values()
 
 
@@ -184,7 +176,7 @@ def time_against_reconfiguration(rows: Rows, laws: Sequence[StragglerLaw] = ()) 
     circuits = [r for r in rows if r["fabric"] != "electrical" and r.get("reconfiguration_delay_ms") is not None]
     packets = [r for r in rows if r["fabric"] == "electrical"]
     groups = panel_rows(circuits, "reconfiguration_delay_ms", _SAME)
-    packet = style.entry("on packets, measured", linewidth=1.2, linestyle=style.DOTTED)
+    packet = style.entry("on packets, measured", linestyle=DOTTED)
     return panels.figure_of(
         groups, partial(_reconfiguration_panel, laws, packets), _PREDICTED, *([packet] if packets else [])
     )
@@ -198,7 +190,7 @@ def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Ax
     for row in packets:
         if row["algorithm"] in drawn and (row["n"], row["bytes"]) == (rows[0]["n"], rows[0]["bytes"]):
             colour = drawn[row["algorithm"]].look.colour
-            axes.axhline(row["after_arrival_s"] * factor, color=colour, linewidth=1.2, linestyle=style.DOTTED)
+            axes.axhline(row["after_arrival_s"] * factor, color=colour, linewidth=1.0, linestyle=DOTTED)
     law = _law_of(rows[0], laws)
     _mark_break_even(axes, drawn, ("stragglar", "ring"), law.critical_reconfiguration_s * 1e3 if law else None, "ms")
     return drawn.values()
@@ -207,14 +199,14 @@ def _reconfiguration_panel(laws: Sequence[StragglerLaw], packets: Rows, axes: Ax
 def time_against_prediction(rows: Rows) -> Figure | None:
     """Figure of mean total time against the share of correct predictions; the range seen in practice is shaded."""
     rows = [r for r in _measured(rows, "prediction") if r.get("persistence") is not None]
-    shade = style.entry(f"seen in practice: {PERSISTENCE.shown()} ({PERSISTENCE.label})", style.LIGHT, linewidth=8)
+    shade = style.entry(f"seen in practice: {PERSISTENCE.shown()} ({PERSISTENCE.label})", LIGHT, linewidth=6)
     return panels.figure_of(panel_rows(rows, "persistence", _SAME), _prediction_panel, _PREDICTED, shade)
 
 
 def _prediction_panel(axes: Axes, rows: Rows) -> Iterable[Curve]:
     factor, unit = style.time_unit(max(r["time_s"] for r in rows))
     drawn = by_algorithm(rows, "persistence", "time_s", "predicted_time_s", factor)
-    axes.axvspan(*PERSISTENCE.bounds, color=style.LIGHT, zorder=0, linewidth=0)
+    axes.axvspan(*PERSISTENCE.bounds, color=LIGHT, zorder=0, linewidth=0)
     _dress(axes, rows[0], "steps with a correct prediction (share)", f"mean total time ({unit})")
     panels.draw_near(axes, drawn, unit)
     _mark_break_even(axes, drawn, ("ring", "stragglar"))
@@ -257,8 +249,8 @@ def series_name(row: Row) -> str:
 
 
 def by_algorithm(rows: Rows, x: Column, y: Column, model: Column | None, factor: float = 1.0) -> dict[str, Curve]:
-    """Curves by series name, those of ``LOOKS`` first, with y and model multiplied by ``factor``."""
-    return curves(series_of(rows, series_name, LOOKS), x, y, model, factor)
+    """Curves by series name, those of ``ALGORITHMS`` first, with y and model multiplied by ``factor``."""
+    return curves(series_of(rows, series_name, ALGORITHMS), x, y, model, factor)
 
 
 def _crossing_point(first: Points, second: Points) -> tuple[float, float] | None:
@@ -273,9 +265,11 @@ def _crossing_point(first: Points, second: Points) -> tuple[float, float] | None
 
 def _mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
     """Draw a ring around a measured crossing, with ``text`` below it, away from the curves."""
-    axes.plot(*point, "o", markersize=13, markerfacecolor="none", color=style.TEXT, markeredgewidth=1.3, zorder=6)
-    pointer = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.9, "shrinkB": 7}
-    style.note(axes, text, point, (24, -58), va="top", bbox=style.ON_WHITE, arrowprops=pointer, zorder=6)
+    axes.plot(*point, "o", markersize=9, markerfacecolor="none", color=TEXT, markeredgewidth=0.9, zorder=6)
+    pointer = {"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "shrinkB": 5}
+    said = style.wrapped(text, 0.5 * style.panel_inches(axes), style.SMALL)
+    look: dict[str, Any] = {"textcoords": "axes fraction", "ha": "right", "va": "bottom", "bbox": style.ON_WHITE}
+    style.note(axes, said, point, (0.98, 0.04), arrowprops=pointer, zorder=6, **look)
 
 
 def _measured(rows: Rows, study: str) -> Rows:

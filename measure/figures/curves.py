@@ -1,51 +1,41 @@
-"""Curves of figures that compare measurements with the model: series of rows, their looks, and medians."""
+"""Curves of figures that compare measurements with the model: series of rows, their looks, medians and intervals."""
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
-from measure.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from measure.figures.looks import SPARE, Look
+from measure.metrics.estimate import Estimate, estimate
+from measure.results.estimates import values_of
 from measure.results.row import Row
 
 Rows = Sequence[Row]
-Column = str | Callable[[Row], float | None]
-"""A column of a row, or a function of the row."""
+Values = float | Sequence[float | None] | None
+Column = str | Callable[[Row], Values]
+"""A column of a row, or a function of the row that gives a number, or one for each repeat."""
 Points = Sequence[tuple[float, float]]
 _FAR = 1.25
 _MOST_PANELS = 9
-
-
-@dataclass(frozen=True)
-class Look:
-    """The style of one curve, and its name in figures."""
-
-    name: str
-    colour: str
-    marker: str
-    dashes: Any = "-"
-    size: float = 6.5
-
-
 Series = Mapping[Any, tuple[Look, Rows]]
-_SPARE = tuple(
-    Look("", colour, marker)
-    for colour, marker in zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK), "o^sDvPX", strict=True)
-)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve: measured points, those of them that are not faithful, and points of the model, ascending by x."""
+    """One curve: estimates of what was measured, those of them that are not faithful, and the model, ascending by x."""
 
     look: Look
-    measured: Points
+    estimates: Mapping[float, Estimate]
     unfaithful: Points
     model: Points
+
+    @property
+    def measured(self) -> Points:
+        """The medians of what was measured."""
+        return [(place, each.median) for place, each in self.estimates.items()]
 
     @property
     def points(self) -> Points:
@@ -76,29 +66,38 @@ def series_of(rows: Rows, name: Callable[[Row], Hashable], looks: Mapping[Any, L
     found: dict[Any, list[Row]] = {known: [] for known in looks}
     for row in rows:
         found.setdefault(name(row), []).append(row)
-    used = {look.colour for look in looks.values()}
-    spare = cycle(sorted(_SPARE, key=lambda look: look.colour in used))
-    return {key: (looks.get(key) or replace(next(spare), name=str(key)), mine) for key, mine in found.items() if mine}
+    used = {looks[key].colour for key, mine in found.items() if mine and key in looks}
+    spare = cycle(sorted(SPARE, key=lambda look: look.colour in used))
+    return {key: (looks.get(key) or next(spare).named(str(key)), mine) for key, mine in found.items() if mine}
 
 
 def curves(series: Series, x: Column, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
-    """The curve of each series: medians of rows with the same x, with y and model multiplied by ``factor``."""
+    """The curve of each series, with y and model multiplied by ``factor``; repeats at the same x are taken together."""
     found = {}
     for name, (look, rows) in series.items():
-        measured = _medians(rows, x, y, factor)
+        measured = _estimates(rows, x, y, factor)
         bad = {_read(row, x) for row in rows if not row.get("faithful", True)}
-        unfaithful = [point for point in measured if point[0] in bad]
-        found[name] = Curve(look, measured, unfaithful, _medians(rows, x, model, factor) if model else [])
+        unfaithful = [(place, each.median) for place, each in measured.items() if place in bad]
+        lines = _estimates(rows, x, model, factor) if model else {}
+        found[name] = Curve(look, measured, unfaithful, [(place, each.median) for place, each in lines.items()])
     return found
 
 
-def _medians(rows: Rows, x: Column, y: Column, factor: float) -> Points:
-    points: dict[float, list[float]] = defaultdict(list)
+def _estimates(rows: Rows, x: Column, y: Column, factor: float) -> dict[float, Estimate]:
+    points: dict[float, list[float | None]] = defaultdict(list)
     for row in rows:
-        place, value = _read(row, x), _read(row, y)
-        if place is not None and value is not None:
-            points[place].append(value * factor)
-    return sorted((place, statistics.median(values)) for place, values in points.items())
+        place = _read(row, x)
+        if place is not None:
+            points[place] += _repeats(row, y)
+    found = {place: estimate(points[place]) for place in sorted(points)}
+    return {place: each.times(factor) for place, each in found.items() if each is not None}
+
+
+def _repeats(row: Row, column: Column) -> Sequence[float | None]:
+    if isinstance(column, str):
+        return values_of(row, column)
+    value = column(row)
+    return value if isinstance(value, Sequence) else [value]
 
 
 def _read(row: Row, column: Column) -> Any:

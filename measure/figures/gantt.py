@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from measure.figures import style
+from measure.figures.looks import ACTIVITIES, DIMENSIONS, GREY, TEXT, WHITE, Look
 from measure.metrics.intervals import Interval
 from measure.metrics.point import Point
 from measure.metrics.stall import Dark, read_darks
@@ -21,19 +22,27 @@ from topos.plan import SwitchPlan
 
 MAX_RANKS = 24
 _MAX_PORTS = 4 * MAX_RANKS
+_OPEN = {"start": GREY, "wait": ACTIVITIES["wait"].colour}
+"""Colours of the edges of bars that are not filled with a colour."""
+
+
+def _bar_look(kind: str, look: Look) -> Mapping[str, Any]:
+    face = WHITE if kind == "wait" else look.colour
+    label = f"{look.name} data, or its circuits" if kind in DIMENSIONS else look.name
+    edge = {"edgecolor": _OPEN[kind]} if kind in _OPEN else {}
+    return {"facecolor": face, "hatch": look.hatch or None, "label": label, **edge}
+
+
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "compute": {"facecolor": style.LIGHT, "label": "compute"},
-    **{
-        name: {"facecolor": colour, "label": f"{name.upper()} data, or its circuits"}
-        for name, colour in style.DIMENSION_COLOURS.items()
-    },
-    "rewired": {"facecolor": style.GREY, "label": "other circuits"},
-    "start": {"facecolor": "#F7F7F7", "edgecolor": style.GREY, "label": "starting circuits"},
-    "wait": {"facecolor": "white", "edgecolor": style.VERMILION, "hatch": "////", "label": "waits for its circuits"},
-    "dark": {"facecolor": style.BLACK, "label": "port dark"},
+    kind: _bar_look(kind, look)
+    for kind, look in {
+        "compute": ACTIVITIES["compute"],
+        **DIMENSIONS,
+        **{kind: ACTIVITIES[kind] for kind in ("rewired", "start", "wait", "dark")},
+    }.items()
 }
 """The kinds of bars, from those drawn first (below others) to those drawn last, with look and name in the legend."""
-_EDGE: Mapping[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
+_EDGE: Mapping[str, Any] = {"edgecolor": WHITE, "linewidth": 0.2}
 _Bar = tuple[str, float, float, Interval]
 """A bar: kind, vertical position of its top, height, and its time."""
 
@@ -63,7 +72,7 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     darks = read_darks(point, events)
     rows = _rows(point, [d.switch for d in darks])
     factor, unit = style.time_unit(point.scale.real_s(end - start))
-    figure = style.new_figure(11, 1.9 + 0.26 * rows.height)
+    figure = style.new_figure(style.PAGE, 0.9 + 0.16 * rows.height)
     axes = figure.add_subplot()
     scale = factor / point.scale.time
     bars: dict[str, dict[tuple[float, float], list[Interval]]] = {kind: defaultdict(list) for kind in _LOOKS}
@@ -72,15 +81,15 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     for kind, places in bars.items():
         for place, spans in places.items():
             axes.broken_barh(spans, place, **{**_EDGE, **_LOOKS[kind]})
-    _label(axes, rows, (end - start) * scale)
     unfinished = "" if step in steps.complete else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
     title = f"{point.title}: step {step}{unfinished}{more}"
     style.style_axes(axes, title, f"time in the step ({unit})", "", grid="x")
+    _label(axes, rows, (end - start) * scale)
     axes.spines["left"].set_visible(False)
     used = [kind for kind, places in bars.items() if places]
-    style.legend(figure, [Patch(**_LOOKS[kind]) for kind in used], len(used), "upper center")
+    style.legend(figure, [Patch(**_LOOKS[kind]) for kind in used], len(used))
     return figure
 
 
@@ -131,7 +140,7 @@ def _port_bars(point: Point, rows: _Rows, darks: Sequence[Dark], shown: Interval
 
 def _kind(dimension: str) -> str:
     """The kind of bar of a dimension: its name, or ``rewired`` for one without a colour."""
-    return dimension if dimension in style.DIMENSION_COLOURS else "rewired"
+    return dimension if dimension in DIMENSIONS else "rewired"
 
 
 def _port_states(
@@ -158,5 +167,5 @@ def _label(axes: Axes, rows: _Rows, width: float) -> None:
     """Set the range of both axes, and the names of ranks and rails."""
     axes.set_ylim(rows.height, -0.2)
     axes.set_xlim(0, width)
-    axes.set_yticks([y for y, _ in rows.labels], [label for _, label in rows.labels], fontsize=8)
+    axes.set_yticks([y for y, _ in rows.labels], [label for _, label in rows.labels], fontsize=style.SMALL, color=TEXT)
     axes.tick_params(axis="y", length=0)

@@ -11,13 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from measure.figures.style import BLUE, GREY, TEXT, new_figure, note, style_axes, time_unit
+from measure.figures.looks import DASHED, GREY, HEAT, TEXT, THROUGHPUT
+from measure.figures.style import MEDIUM, PAGE, SMALL, new_figure, note, style_axes, time_unit
 from measure.metrics.point import Point
 from railyard.scale import Scale
 from railyard.timeline import Event
 
 _BINS = 600
-_MAX_LABELS = 40
+_MAX_LABELS = 32
 
 
 @dataclass(frozen=True)
@@ -89,24 +90,25 @@ def _draw(
     edges: NDArray[np.float64],
     unit: str,
 ) -> Figure:
-    figure = new_figure(10.5, 3.6 + min(0.16 * len(series), 8.0))
-    heights = [max(1.6, 0.16 * len(series)), 1.5]
+    figure = new_figure(PAGE, 2.3 + min(0.11 * len(series), 5.0))
+    heights = [max(1.0, 0.11 * len(series)), 1.0]
     heat, whole = figure.subplots(2, 1, sharex=True, height_ratios=heights)
     places, shares = np.arange(len(series) + 1), tx / line[:, None] * 100
-    image = heat.pcolormesh(edges, places, shares, cmap="Blues", vmin=0, vmax=100, rasterized=True)
+    image = heat.pcolormesh(edges, places, shares, cmap=HEAT, vmin=0, vmax=100, rasterized=True)
     every = max(1, -(-len(series) // _MAX_LABELS))
-    heat.set_yticks(places[:-1:every] + 0.5, [one.interface for one in series[::every]], fontsize=7)
+    heat.set_yticks(places[:-1:every] + 0.5, [one.interface for one in series[::every]], fontsize=SMALL)
     heat.invert_yaxis()
     style_axes(heat, f"{point.title}: what each port sends", "", "")
-    heat.tick_params(axis="y", length=0, labelsize=7)
+    heat.tick_params(axis="y", length=0, labelsize=SMALL)
     bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
-    bar.set_label("of line rate (%)", color=TEXT)
+    bar.set_label("of line rate (%)", color=TEXT, fontsize=MEDIUM)
+    bar.ax.tick_params(labelsize=SMALL, length=2)
     unit_gbps, rate_unit = (1e3, "Tb/s") if line.sum() >= 2e3 else (1.0, "Gb/s")
     together, all_lines = tx.sum(axis=0) / unit_gbps, line.sum() / unit_gbps
-    whole.stairs(together, edges, fill=True, color=BLUE, alpha=0.35)
-    whole.stairs(together, edges, color=BLUE, linewidth=1.1, baseline=None)
-    whole.axhline(all_lines, color=GREY, linewidth=1, linestyle="--")
-    note(whole, "line rate", (1, all_lines), (3, 0), xycoords=("axes fraction", "data"), fontsize=8, va="center")
+    whole.stairs(together, edges, fill=True, color=THROUGHPUT.colour, alpha=0.35)
+    whole.stairs(together, edges, color=THROUGHPUT.colour, linewidth=0.8, baseline=None)
+    whole.axhline(all_lines, color=GREY, linewidth=0.8, linestyle=DASHED)
+    note(whole, "line rate", (1, all_lines), (3, 0), xycoords=("axes fraction", "data"), va="center")
     whole.set_ylim(0, all_lines * 1.08)
     style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})", grid="both")
     return figure

@@ -54,9 +54,14 @@ def paired_difference(values: Sequence[float | None], base: Sequence[float | Non
     return estimate([None if a is None or b is None else a - b for a, b in zip(values, base, strict=False)])
 
 
+def ratios(values: Sequence[float | None], base: Sequence[float | None]) -> list[float | None]:
+    """``values / base``, each pair from the same repeat; None where one of them was not measured."""
+    return [None if a is None or not b else a / b for a, b in zip(values, base, strict=False)]
+
+
 def paired_ratio(values: Sequence[float | None], base: Sequence[float | None]) -> Estimate | None:
     """The estimate of ``values / base``, each pair from the same repeat."""
-    return estimate([None if a is None or not b else a / b for a, b in zip(values, base, strict=False)])
+    return estimate(ratios(values, base))
 
 
 def slope(x: Sequence[float], values: Sequence[Sequence[float | None]]) -> Estimate | None:

@@ -55,15 +55,24 @@ def read_phases(events: Iterable[Event]) -> tuple[ObservedPhase, ...]:
     return tuple(sorted(phases, key=lambda p: (p.rank, p.step, p.t)))
 
 
+Transition = tuple[str, str]
+"""The dimensions of the phases before and after a window, such as ``("dp", "pp")``."""
+
+
 def windows(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[float, ...]:
     """The windows of the measured steps (wall-clock seconds): the gap after each phase until one of another dimension.
 
     Phases that overlap have a window of 0. There are no windows across step boundaries, as in Opus, since no request is
     made there in advance.
     """
+    return tuple(window for _, window in windows_between(phases, measured))
+
+
+def windows_between(phases: Sequence[ObservedPhase], measured: Iterable[int]) -> tuple[tuple[Transition, float], ...]:
+    """The windows as ``windows`` has them, each with its transition."""
     wanted = set(measured)
     return tuple(
-        max(0.0, other.t - one.end)
+        ((one.dimension, other.dimension), max(0.0, other.t - one.end))
         for one, other in pairwise(phases)
         if (one.rank, one.step) == (other.rank, other.step) and one.step in wanted and one.dimension != other.dimension
     )

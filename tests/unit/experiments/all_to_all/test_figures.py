@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from reports import printed
 
 from experiments.all_to_all.experiment import AllToAll
-from experiments.all_to_all.figures import LOOKS, all_to_all_figures
+from experiments.all_to_all.figures import all_to_all_figures
 from experiments.all_to_all.row import AllToAllRow
 from experiments.redraw import redraw
+from measure.figures.looks import POLICIES
 from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
@@ -53,7 +54,7 @@ def marks(axes: Axes) -> set[tuple[float, float]]:
 
 def test_a_figure_for_each_thing_that_varies(figures: dict[str, Figure]) -> None:
     assert set(figures) == NAMES
-    names = {LOOKS[policy].name for policy in EVERY}
+    names = {POLICIES[policy].name for policy in EVERY}
     for name in ("bytes", "ranks", "delay"):
         assert names <= set(words(figures[f"all_to_all_{name}"]))
         assert any("(n − 1)(D/B + T)" in text for text in words(figures[f"all_to_all_{name}"]))

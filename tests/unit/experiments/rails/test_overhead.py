@@ -58,10 +58,22 @@ def test_the_figure_has_lines_of_the_model_and_open_markers_of_what_was_publishe
     opened = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     (marker,) = [tuple(np.asarray(line.get_xydata()).ravel()) for line in opened]
     assert marker == pytest.approx((100.0, 7.13), abs=0.01)
-    entries = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "from authors' files, measured,\nover native" in entries and "measured" not in entries
+    entries = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "open: from authors' files, measured, over native" in entries
+    assert [legend.get_title().get_text() for legend in figure.legends] == ["lines: model", ""]
     assert overhead(LLAMA[:1]) is None
     assert overhead(LLAMA[1:]) is None, "there is no point on packet switches"
+
+
+def test_measured_overheads_are_paired_within_a_repeat() -> None:
+    """Both modes are 5 % longer in the second repeat, so that the overhead is the same and its interval is empty."""
+    steps = {"electrical": [10.0, 10.5], "on-demand": [11.0, 11.55]}
+    rows = [{**row, "samples": {"step_time_s": steps[row["mode"]]}, "faithful": True} for row in LLAMA[:2]]
+    figure = overhead(rows)
+    assert figure is not None
+    bars = [np.asarray(line.get_ydata()) for line in figure.axes[0].lines if line.get_marker() == "_"]
+    assert [list(bar) for bar in bars if bar.size == 2] == [pytest.approx([10.0, 10.0])]
+    assert "n = 2, bars: 95 % interval" in figure.legends[0].get_title().get_text()
 
 
 def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

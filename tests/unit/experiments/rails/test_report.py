@@ -199,7 +199,7 @@ def test_a_step_that_never_ended_is_drawn_as_far_as_it_came(make_point: Any, mak
 def test_figures_without_data_are_left_out(make_point: Any) -> None:
     assert gantt(make_point(), []) is None
     assert link_throughput(make_point(), []) is None
-    assert sweep([]) is None and window_cdf([]) is None
+    assert sweep([]) is None and window_cdf([], None) is None
 
 
 def test_a_figure_of_an_unfaithful_run_is_stamped(folder: Path) -> None:

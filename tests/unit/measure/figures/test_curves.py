@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from experiments.collective.figures import time_against_size
 from measure.figures import panels
-from measure.figures.curves import Look, curves, series_of
-from measure.figures.style import BLUE, new_figure, style_axes
+from measure.figures.curves import curves, series_of
+from measure.figures.looks import Look
+from measure.figures.style import entry, legend, new_figure, panel_inches, style_axes
 
-LOOKS = {"known": Look("Known", BLUE, "o")}
+LOOKS = {"known": Look("Known", "#0072B2", "o")}
 
 
 def test_series_without_a_look_get_one_that_no_other_has() -> None:
@@ -41,13 +42,41 @@ def test_a_model_of_one_point_is_a_level() -> None:
     assert found.level([3.0, 9.0, 1.0]).model == [(1.0, 2.0), (9.0, 2.0)]
 
 
+def bars(axes: Any) -> list[list[float]]:
+    """The intervals that are drawn, each from its lower to its upper end."""
+    found = [line.get_ydata() for line in axes.get_lines() if line.get_marker() == "_" and len(line.get_xdata()) == 2]
+    return [[float(y) for y in each] for each in found]
+
+
+def test_repeats_have_an_interval_and_a_single_measurement_has_none() -> None:
+    rows: list[dict[str, Any]] = [{"x": 1.0, "y": 2.0, "samples": {"y": [1.0, 2.0, 3.0]}}, {"x": 2.0, "y": 5.0}]
+    found = curves(series_of(rows, lambda row: "one"), "x", "y")["one"]
+    assert found.measured == [(1.0, 2.0), (2.0, 5.0)] and [each.n for each in found.estimates.values()] == [3, 1]
+    figure = new_figure()
+    axes = figure.add_subplot()
+    panels.draw(axes, {"one": found})
+    half = 4.303 / 3**0.5
+    assert bars(axes) == [pytest.approx([2 - half, 2 + half])]
+    panels.key(figure, [found])
+    assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1 to 3, bars: 95 % interval)"
+
+
+def test_names_that_are_long_stand_below_the_others_and_nothing_is_wider_than_the_figure() -> None:
+    figure = new_figure()
+    long = "published of somebody, measured with much care on a hundred devices of a kind that few have seen"
+    legend(figure, [entry("a"), entry(long), *(entry(f"policy {k}") for k in range(9))], caption="markers: measured")
+    texts = [[text.get_text() for text in each.get_texts()] for each in figure.legends]
+    assert texts[0] == ["a", *(f"policy {k}" for k in range(9))] and texts[1][0].replace("\n", " ") == long
+    assert all(each.get_window_extent().width <= figure.bbox.width for each in figure.legends)
+
+
 @given(st.sets(st.integers(1, 10**9), min_size=1, max_size=60))
 def test_ticks_stand_at_places_and_do_not_crowd(places: set[int]) -> None:
     axes = new_figure().add_subplot()
     panels.name_ticks(axes.xaxis, [None, *places], str)
     named = [label.get_text() for label in axes.get_xticklabels()]
     assert set(map(int, named)) <= places and named[0] == str(min(places))
-    assert sum(len(name) + 2 for name in named) <= 56 + 12
+    assert sum(len(name) + 2 for name in named) <= 16 * panel_inches(axes) + 12
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20))
@@ -76,13 +105,13 @@ def test_collectives_are_drawn_with_model_and_bound() -> None:
     figure = time_against_size(rows)
     assert figure is not None
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.texts] == ["ring, ocs 20 ms", "tree, ocs 20 ms"]
     assert axes.get_title(loc="left") == "all-reduce over 8 ranks, 400 Gb/s ports"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1 MiB", "4 MiB"]
     last = {round(float(np.asarray(line.get_ydata())[-1]), 6) for line in axes.get_lines()}
     assert {round(each * (1 << 22) * 1e-6, 6) for each in (1, 2, 3)} <= last, "in ms: bound, model, measured"
-    said = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert said == ["measured", "model", "lower bound: wire time, no latency", "point not faithful"]
+    said = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert said == ["Ring, ocs 20 ms", "tree, ocs 20 ms", "not faithful", "lower bound: wire time, no latency"]
+    assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1); lines: model"
     assert time_against_size(rows[:1]) is None
 
 
