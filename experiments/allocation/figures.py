@@ -24,6 +24,10 @@ from measure.figures.looks import SPARE, TEXT, WHITE, Look
 _DASHES = tuple(look.dashes for look in SPARE)
 _OPEN: dict[str, Any] = style.open_mark(Look("", TEXT, "D"))
 """Entry of the legend of a published value."""
+_MARK = 0.12
+"""Height of a published mark with the number beside it, in shares."""
+_MOST_MIXES = 5
+"""Most mixes whose names fit into a column."""
 _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -65,9 +69,9 @@ def fragmentation(rows: Rows) -> Figure:
 
 def failed_requests(rows: Rows) -> Figure:
     """Figure of bars: the share of large requests that fail although enough chips are free, for each mix."""
-    figure = style.new_figure()
-    axes = figure.add_subplot()
     mixes = series_of(rows, lambda row: (row["mix"], row["freed"]))
+    figure = style.new_figure(style.COLUMN if len(mixes) <= _MOST_MIXES else style.PAGE)
+    axes = figure.add_subplot()
     names = []
     for place, ((mix, freed), (_, here)) in enumerate(mixes.items()):
         for row in here:
@@ -75,8 +79,9 @@ def failed_requests(rows: Rows) -> Figure:
             share = row["failed_share"]
             look = looks.SYSTEMS[row["system"]]
             axes.bar(x, share, 0.36, color=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch)
-            style.note(axes, f"{share:.0%}", (x, share), (0, 1), ha="center", va="bottom")
             given = published_failed(row["system"], mix, freed, row["chips"])
+            above = (share, 1) if not given or abs(given - share) > _MARK else (max(given, share), 5)
+            style.note(axes, f"{share:.0%}", (x, above[0]), (0, above[1]), ha="center", va="bottom")
             if given:  # a mark of none would lie on the axis
                 axes.plot(x, given, **_OPEN | {"markerfacecolor": WHITE})
         names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']}\nrequests")

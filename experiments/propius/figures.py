@@ -127,7 +127,7 @@ def _job_curve(axes: Axes, rows: Rows, look: Look) -> list[Estimate]:
             panels.mark(axes, row["clients"], value, look, faithful=row["starved"] is None)
             drawn.append(value)
         if row.get("authors_jct_s"):
-            axes.plot([row["clients"]], [row.get("authors_jct_s")], zorder=5, **open_mark(look))
+            axes.plot(row["clients"], row["authors_jct_s"], zorder=5, **open_mark(look))
     return drawn
 
 

@@ -49,7 +49,7 @@ def throughput_over_time(runs: Sequence[FabricRun]) -> Figure | None:
         panel.set_ylim(0, 1.12 * highest)
         panel.set_xlim(first, last)
         lost = "" if run.recovery.state == "recovered" else f": {run.recovery.state}"
-        style_axes(panel, f"{run.fabric} ({run.system}){lost}", "", "Gb/s", grid="both")
+        style_axes(panel, f"{run.fabric} ({run.system}){lost}", "", "rate (Gb/s)", grid="both")
     panels[-1].set_xlabel("time after the fault (s)", color=TEXT, fontsize=MEDIUM)
     job, neighbour = TENANTS["job"], TENANTS["neighbour"]
     handles = [entry("job, payload of all ranks", job.colour)]

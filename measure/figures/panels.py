@@ -28,8 +28,9 @@ from measure.figures.style import (
 from measure.metrics.estimate import Estimate
 
 _IN_A_ROW = 3
-_APART = 2.0
-"""Points (1/72 inch) between measured values of two curves at one place, so that their intervals can be seen."""
+_APART, _SPREAD = 2.0, 4.0
+"""Points (1/72 inch) between measured values of two curves at one place, so that their intervals can be seen, and at
+most between those of all curves."""
 _LETTERS_PER_INCH = 16
 """Letters of ticks, and spaces between them, that fit below an inch of a panel."""
 
@@ -109,9 +110,10 @@ def logarithmic(axes: Axes) -> None:
 def draw(axes: Axes, drawn: Mapping[Any, Curve]) -> None:
     """Draw the model as lines and measurements as markers; points that are not faithful are hollow and crossed out."""
     measured = [curve for curve in drawn.values() if curve.estimates]
+    apart = min(_APART, _SPREAD / max(1, len(measured) - 1))
     for curve in drawn.values():
         look = curve.look
-        aside = _APART * (measured.index(curve) - (len(measured) - 1) / 2) if curve in measured else 0.0
+        aside = apart * (measured.index(curve) - (len(measured) - 1) / 2) if curve in measured else 0.0
         if curve.model:
             alone = {"marker": "_", "markersize": 14} if len(curve.model) == 1 else {}
             line(axes, curve.model, color=look.colour, linestyle=look.dashes, linewidth=1.0, zorder=2, **alone)
