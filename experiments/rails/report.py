@@ -77,7 +77,8 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)
     yield Drawn("overhead", overhead(rows), rows)
-    yield Drawn("windows", window_cdf(rows, pooled_windows(rows, recorded.events, recorded.scale)), rows)
+    pooled = pooled_windows(rows, recorded.events, recorded.scale, recorded.manifest.get("attempts", ()))
+    yield Drawn("windows", window_cdf(rows, pooled), rows)
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):
         row = of_number.get(point.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.rails.modes import MODES
 from measure.metrics.point import within
@@ -24,24 +25,31 @@ class PooledWindows:
     seconds: Mapping[Transition, Sequence[float]]
 
 
-def pooled_windows(rows: Sequence[Row], events: Sequence[Event], scale: Scale) -> PooledWindows | None:
+def pooled_windows(
+    rows: Sequence[Row], events: Sequence[Event], scale: Scale, attempts: Sequence[Mapping[str, Any]] = ()
+) -> PooledWindows | None:
     """The windows of the first mode that has any, at its shortest delay; None without events of windows.
 
-    The first modes have no reconfigurations, so that their windows are those of the job alone.
+    The first modes have no reconfigurations, so that their windows are those of the job alone. Points of ``attempts``
+    (of the manifest) that were not faithful are left out, unless no other point of the mode has windows.
     """
+    bad = {number for attempt in attempts if not attempt["faithful"] for number in attempt["points"]}
+    points = [e for e in events if e.source == "run" and e.kind == "point" and e.end is not None]
+    good = [e for e in points if e["point"] not in bad]
     for mode in MODES:
         measured = [row for row in rows if row["mode"] == mode and row.get("step_time_s") is not None]
         row = min(measured, key=lambda row: float(row["reconfiguration_delay_ms"]), default=None)
-        if row is not None and (found := _of_row(row, events, scale)) is not None:
+        found = row and (_of_row(row, good, events, scale) or _of_row(row, points, events, scale))
+        if found is not None:
             return found
     return None
 
 
-def _of_row(row: Row, events: Sequence[Event], scale: Scale) -> PooledWindows | None:
+def _of_row(row: Row, points: Sequence[Event], events: Sequence[Event], scale: Scale) -> PooledWindows | None:
     seconds: dict[Transition, list[float]] = defaultdict(list)
     repeats = 0
-    for e in events:
-        if e.source == "run" and e.kind == "point" and e.end is not None and _is_of(e, row, scale):
+    for e in points:
+        if e.end is not None and _is_of(e, row, scale):
             inside = within(events, e.t, e.end)
             measured = Steps.read(inside).complete[row["warmup_steps"] :]
             found = windows_between(read_phases(inside), measured)

@@ -17,6 +17,7 @@ from experiments.rails.figures import sweep, window_cdf
 from experiments.rails.report import REPORT, measured_points
 from experiments.rails.row import RailRow
 from experiments.rails.settings import RailSettings
+from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
 from experiments.report import exit_status
 from experiments.runner import Measured
@@ -27,7 +28,7 @@ from measure.figures.style import png, time_unit
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.model.prediction import Prediction
-from measure.results.manifest import build_manifest
+from measure.results.manifest import build_manifest, scale_of
 from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
@@ -200,6 +201,26 @@ def test_figures_without_data_are_left_out(make_point: Any) -> None:
     assert gantt(make_point(), []) is None
     assert link_throughput(make_point(), []) is None
     assert sweep([]) is None and window_cdf([], None) is None
+
+
+def test_windows_are_pooled_by_the_phases_around_them(folder: Path) -> None:
+    """Over repeats of one mode, without the attempts that were not faithful."""
+    results = Results.open(folder)
+    rows, events, scale = results.rows(), results.events(), scale_of(results.manifest())
+    found = pooled_windows(rows, events, scale)
+    assert found is not None and (found.mode, found.repeats) == ("electrical", 1)
+    whole = sorted(window for seconds in found.seconds.values() for window in seconds)
+    assert whole == pytest.approx(sorted(rows[0]["windows_s"])) and whole
+    twice = [dataclasses.replace(e, fields={**e.fields, "point": 9}) for e in events if e.get("point") == 0]
+    again = pooled_windows(rows, [*events, *twice], scale)
+    assert again is not None and again.repeats == 2 and sum(map(len, again.seconds.values())) == 2 * len(whole)
+    failed = [{"points": [9], "faithful": False}, {"points": [0], "faithful": True}]
+    assert pooled_windows(rows, [*events, *twice], scale, failed) == found
+    assert pooled_windows(rows, [*events, *twice], scale, failed[:1] + [{**failed[1], "faithful": False}]) == again
+    figure = window_cdf(rows, found)
+    assert figure is not None
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(names) == len(found.seconds) and all(" → " in name for name in names)
 
 
 def test_a_figure_of_an_unfaithful_run_is_stamped(folder: Path) -> None:
