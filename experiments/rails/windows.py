@@ -39,7 +39,9 @@ def pooled_windows(
     for mode in MODES:
         measured = [row for row in rows if row["mode"] == mode and row.get("step_time_s") is not None]
         row = min(measured, key=lambda row: float(row["reconfiguration_delay_ms"]), default=None)
-        found = row and (_of_row(row, good, events, scale) or _of_row(row, points, events, scale))
+        if row is None:
+            continue
+        found = _of_row(row, good, events, scale) or _of_row(row, points, events, scale)
         if found is not None:
             return found
     return None
