@@ -37,7 +37,7 @@ def _speedup(n: int, name: str, says: str, source: str, tolerance: Tolerance, no
         expected=in_repeats(_speedup_by_law) if source == "law" else simulated,
         tolerance=tolerance,
         unit="x",
-        form=".3f",
+        form=".3g" if source == "stragglar-measured" else ".3f",
         note=note,
     )
 

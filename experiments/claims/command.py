@@ -15,9 +15,10 @@ from rich.text import Text
 from experiments.claims.catalog import CLAIMS, RUNS
 from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
 from experiments.claims.kept import Kept, read_kept, write_file
-from experiments.claims.pages import Pages, cells, day, machine, pages_of
+from experiments.claims.pages import Pages, cells, day, interval_in_words, machine, median_in_words, pages_of
 from experiments.parser import Parser, folder
-from experiments.report import Cell, Column, Table, as_rich, console_for_tables
+from experiments.report import Column, Table, as_rich, console_for_tables
+from measure.results.row import Row
 from railyard.checkout import ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
 
@@ -140,7 +141,7 @@ def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> 
     if not full:
         console.print(as_rich(_table(judged), console.width))
         counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
-        console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) + ".")
+        console.print("; ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) + ".")
         return
     for each in judged:
         console.print(Text(f"{each.claim.name}: ", style="bold").append(f"{each.claim.says}.", style="not bold"))
@@ -149,17 +150,26 @@ def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> 
 
 
 def _table(judged: Sequence[Judged]) -> Table:
-    texts = {each.claim.name: cells(each) for each in judged}
+    return Table("", _COLUMNS, [{"judged": each} for each in judged])
 
-    def column(name: str, place: int) -> Column:
-        return Column(name, lambda row: texts[row["name"]][place], left=True)
 
-    def verdict(row: object) -> Cell:
-        return Text(row["verdict"], _COLOURS[row["verdict"]])  # type: ignore[index]
+def _here(row: Row) -> str | None:
+    claim, number = row["judged"].claim, row["judged"].number
+    return None if number is None else median_in_words(number, claim.form, claim.unit)
 
-    rows = [{"name": each.claim.name, "verdict": each.verdict} for each in judged]
-    columns = (Column("claim", "name", left=True), column("here", 0), column("compared with", 1))
-    return Table("", (*columns, Column("verdict", verdict, left=True)), rows)
+
+def _interval(row: Row) -> str:
+    claim, number = row["judged"].claim, row["judged"].number
+    return "" if number is None else interval_in_words(number, claim.form)
+
+
+_COLUMNS = (
+    Column("claim", lambda row: row["judged"].claim.name, left=True),
+    Column("here", _here, left=True),
+    Column("95 % interval", _interval, left=True, wide=True),
+    Column("compared with", lambda row: cells(row["judged"])[1], left=True),
+    Column("verdict", lambda row: Text(row["judged"].verdict, _COLOURS[row["judged"].verdict]), left=True),
+)
 
 
 def _lines(each: Judged, kept: Kept | None) -> list[str]:

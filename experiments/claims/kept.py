@@ -65,8 +65,8 @@ def _origin(run: MeasuredRun, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind_of(row: Row, kinds: Sequence[type[ResultRow]]) -> type[ResultRow]:
-    """The type of a row as in ``summary.json``: that with the same fields."""
-    return next(kind for kind in kinds if {each.name for each in fields(kind)} == set(row))
+    """The type of a row as in ``summary.json``: the one whose fields are most like those of the row."""
+    return min(kinds, key=lambda kind: len({each.name for each in fields(kind)} ^ set(row)))
 
 
 def _without_large(row: Row, kind: type[ResultRow], keep: Sequence[str]) -> dict[str, Any]:

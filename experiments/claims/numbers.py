@@ -118,5 +118,5 @@ def _known(function: Callable[[Sequence[Row]], float | None], rows: Sequence[Row
     """The value of a function of rows; None where a field is missing, or was not measured in this repeat."""
     try:
         return function(rows)
-    except (KeyError, TypeError, IndexError, ZeroDivisionError):
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return None

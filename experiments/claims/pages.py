@@ -106,7 +106,7 @@ def _interval(key: str) -> Column:
 
     def shown(row: Row) -> str | None:
         found = estimate_of(row, key)
-        return None if found is None or found.low is None else f"{found.low:.4g} to {found.high:.4g}"
+        return None if found is None else interval_in_words(found, ".4g")
 
     return Column("95 % interval", shown)
 
@@ -189,10 +189,19 @@ def cells(each: Judged) -> list[str]:
 
 def in_words(number: Estimate, form: str, unit: str) -> str:
     """A number with its unit, and with interval and n if there are several values."""
-    said = f"{number.median:{form}}{f' {unit}' if unit else ''}"
-    if number.low is None or number.high is None:
-        return said
-    return f"{said} ({number.low:{form}} to {number.high:{form}}, n = {number.n})"
+    said = median_in_words(number, form, unit)
+    interval = interval_in_words(number, form)
+    return f"{said} ({interval}, n = {number.n})" if interval else said
+
+
+def median_in_words(number: Estimate, form: str, unit: str) -> str:
+    """The median of a number with its unit."""
+    return f"{number.median:{form}}{'' if unit in ('', 'x') else ' '}{unit}"
+
+
+def interval_in_words(number: Estimate, form: str) -> str:
+    """The 95 % interval of a number, empty for a single value."""
+    return "" if number.low is None or number.high is None else f"{number.low:{form}} to {number.high:{form}}"
 
 
 def _range(expected: tuple[float, float], form: str) -> str:

@@ -189,7 +189,7 @@ SLICES: tuple[Claim, ...] = (
         tolerance=Tolerance(points=0.01),
     ),
     Claim(
-        name="morphlux-overprovision",
+        name="morphlux-moved-slice",
         system="MORPHLUX",
         says="After one failure moving a slice as a whole takes about ten times as many chips out of use",
         run="allocation",

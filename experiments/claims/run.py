@@ -40,7 +40,7 @@ def measure_all(
             keep(run, out / run.name, docs, draw=not again)
         except RailyardError as error:
             failed.append(f"{run.name}: {error}")
-            say(f"  FAILED, what was kept stays: {error}")
+            say(f"  FAILED: {error}")
             continue
         say(f"  kept ({(time.monotonic() - began) / 60:.1f} min)")
     return failed
@@ -84,13 +84,13 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> N
     said = partial(manifest, len(rows))
     if said is not None or not rows:
         raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
-    text = as_text(run.name, kept_from(run, results))
+    write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept_from(run, results)).encode())
     if draw and run.figures:
         redraw(folder)
     images = {place: folder / FIGURES / f"{name}.png" for name, place in run.figures.items()}
+    for place, image in images.items():
+        if image.is_file():
+            write_file(docs / "figures" / place, image.read_bytes())
     missing = [path for path in images.values() if not path.is_file()]
     if missing:
-        raise ConfigError(f"{missing[0]} was not drawn")
-    write_file(docs / "measured" / f"{run.name}.json", text.encode())
-    for place, image in images.items():
-        write_file(docs / "figures" / place, image.read_bytes())
+        raise ConfigError(f"its numbers are kept, but {missing[0]} was not drawn")

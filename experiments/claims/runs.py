@@ -16,7 +16,7 @@ RUNS: tuple[MeasuredRun, ...] = (
         root=False,
         figures={"overhead": "rails-overhead.png"},
     ),
-    MeasuredRun("allocation", "allocation", 1, root=False, figures={"requests": "allocation-requests.png"}),
+    MeasuredRun("allocation", "allocation", 1, root=False, figures={"allocation_requests": "allocation-requests.png"}),
     MeasuredRun("links", "bench --only links,dark", 1),
     MeasuredRun("rails", "rails", 10, figures={"step-time": "step-time.png"}),
     MeasuredRun("collective", "collective --algorithms ring,recursive-halving-doubling --sizes 1M,4M", 1),
@@ -24,14 +24,14 @@ RUNS: tuple[MeasuredRun, ...] = (
         "straggler",
         "straggler --algorithms ring,stragglar --iterations 1",
         3,
-        figures={"straggler-delay": "straggler-delay.png"},
+        figures={"straggler_delay": "straggler-delay.png"},
     ),
     MeasuredRun("straggler-ranks", "straggler --study ranks --ranks 4,8,16 --iterations 1", 2),
     MeasuredRun(
         "all-to-all",
         "all-to-all --study delay,slot --slots 50,100,200 --iterations 1",
         3,
-        figures={"delay": "all-to-all-delay.png"},
+        figures={"all_to_all_delay": "all-to-all-delay.png"},
     ),
     MeasuredRun(
         "failover",
@@ -47,5 +47,5 @@ RUNS: tuple[MeasuredRun, ...] = (
         keep=("breakdown", "predicted_breakdown"),
         figures={"server-fabric": "server-fabric.png"},
     ),
-    MeasuredRun("propius-trunk", "propius --study trunk", 2, figures={"trunk": "propius-trunk.png"}),
+    MeasuredRun("propius-trunk", "propius --study trunk", 2, figures={"propius-trunk": "propius-trunk.png"}),
 )
