@@ -55,6 +55,8 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
     if point.plan.delayed or point.plan.lossy:
         return not_judged(name, limit, unit, "transfers wait for link delay or lost packets, which no rate counts")
+    if point.contended:
+        return not_judged(name, limit, unit, "jobs share links from time to time; the step time shows what that costs")
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
     known = [t for t in read_transfers(point, events, steps) if t.line_rate_share is not None]
     if not known:

@@ -33,10 +33,12 @@ def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check,
     guests = not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
     processes = not_measured(OTHERS, limits.other_share, unit, "no CPU sample was recorded")
     if steal is not None:
-        says = f"{steal_says(steal)} (limit {limits.steal_share:.0%})"
+        over = "more than" if steal > limits.steal_share else "at most"
+        says = f"{steal_says(steal)}, {over} {limits.steal_share:.0%}"
         guests = Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
     if others is not None:
-        says = f"{others_says(others, cores)}; the limit is {limits.other_share:.0%}"
+        over = "more than" if others > limits.other_share else "at most"
+        says = f"{others_says(others, cores)}, {over} {limits.other_share:.0%}"
         processes = Check(OTHERS, others, limits.other_share, unit, others <= limits.other_share, says)
     return guests, processes
 
