@@ -34,8 +34,10 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
 _HELP_COLUMNS = 78
-_RUN_ONLY = ("rest", "rest_token_file", "pcap")
-"""Options that a prediction does not use."""
+_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s")
+"""Options of a run that nothing else uses."""
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s")
+"""Options that a prediction does not use: with them its numbers would be the same."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
@@ -44,7 +46,12 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
         print(USAGE)
         return 0
     kind, rest = kind_of(arguments)
-    options = parser_of(kind).read(rest, options_by_experiment)
+    parser = parser_of(kind)
+    for name in kind.actions:
+        if f"--{name}" in rest:
+            parser.usage = f"railyard run {kind.name} --{name} [FILE.yaml] [options]"
+            parser.description = f"{kind.actions[name].text}."
+    options = parser.read(rest, options_by_experiment)
     options.predict, options.arguments = options.predict or predict, arguments
     try:
         return _execute(kind, options)
@@ -71,7 +78,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
             return action.do(experiment, console_for_tables(wide=options.wide))
     check_json(options.json)
     if options.predict:
-        refuse_unused(options, _RUN_ONLY, "in a prediction, which starts nothing")
+        refuse_unused(options, _NOT_PREDICTED, "in a prediction, which starts nothing")
         if getattr(options, "out", None) is None:
             refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
     experiment.check()
@@ -87,7 +94,8 @@ def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str)
     """Raise ``ConfigError`` for the first of the options ``names`` that was given: it is not used ``where``."""
     for name in names:
         if getattr(options, name, None):
-            raise ConfigError(f"is not used {where}; leave it out", key=f"--{name.replace('_', '-')}")
+            option = f"--{name.removesuffix('_s').replace('_', '-')}"
+            raise ConfigError(f"is not used {where}; leave it out", key=option)
 
 
 def predict(arguments: Sequence[str]) -> int:

@@ -52,8 +52,9 @@ class Limits:
     - ``steal_share``: processor time that the hypervisor gave to other guests while this machine had work. It delays
       whoever had the work, by many milliseconds at a time.
     - ``other_share``: processor time of processes that are not the run's. Beside nobody they took 0.3 to 2.3 % of two
-      processors; one that keeps a processor busy takes half of them. A run that needs more than what is left is late
-      by amounts that differ from run to run, so that its other checks may pass by luck.
+      processors, and one that keeps a processor busy takes half of them. What that does to a run depends on where the
+      scheduler puts it: steps of small jobs moved by less than 0.5 %, timers came up to twice as late, and a run that
+      needs both processors stands still. One measurement cannot tell which it was.
     - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
       between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.

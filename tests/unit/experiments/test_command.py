@@ -60,6 +60,15 @@ def test_a_wrong_experiment_file(
         ("run collective --list --rest :0", "--rest: is not used with --list; leave it out"),
         ("run all-to-all --reach --json x", "--json: is not used with --reach; leave it out"),
         ("predict rails --pcap", "--pcap: is not used in a prediction, which starts nothing; leave it out"),
+        ("predict rails --verify", "--verify: is not used in a prediction, which starts nothing; leave it out"),
+        (
+            "predict rails --wait-quiet 9",
+            "--wait-quiet: is not used in a prediction, which starts nothing; leave it out",
+        ),
+        (
+            "predict collective --ack-timeout 9",
+            "--ack-timeout: is not used in a prediction, which starts nothing; leave",
+        ),
         (
             "predict rails --no-figures",
             "--no-figures: is not used in a prediction without --out, which draws nothing; leave it out",
@@ -100,6 +109,13 @@ def test_a_wrong_command_line(line: str, sentence: str, capsys: pytest.CaptureFi
     assert main(line.split()) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"railyard: {sentence}") and said.count("\n") == 1
+
+
+def test_help_of_an_action_is_about_the_action(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cli", "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith("usage: railyard run rails --cli [FILE.yaml] [options]\n\nMininet CLI on the fabric of the")
 
 
 def test_no_arguments_are_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The command lines of the documents of 0.4.0 keep working: each is parsed as the script of its name parses it."""
+"""The command lines of the documents, those of 0.4.0 among them, work: each is parsed as the command parses it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from experiments.command.run import experiment_of, kind_of, parser_of
 from experiments.show import parser as show_parser
 
 LINES = (ROOT / "tests" / "unit" / "scripts" / "command_lines_0.4.0.txt").read_text().splitlines()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+START = r"(?:sudo )?(railyard (?:run|predict) |scripts/(?:run\.sh|\w+\.py)(?![\w:]))"
+COMMAND = re.compile(rf"^(?:\$ )?{START}([^#>\n]*)|`{START}([^`]*)`", re.M)
+PLACEHOLDER = re.compile(r"[A-Z]{3,}|\.\.\.|NAME")
+"""A word in capitals stands for something else."""
 SHIM = re.compile(r"_venv\.railyard\((.*)\)$", re.M)
 
 
@@ -32,20 +37,40 @@ def test_every_script_is_a_shim_of_a_command() -> None:
             assert len(code) == 2
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_command_line_of_0_4_0(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def lines_of(page: Path) -> list[str]:
+    """The command lines of runs and predictions that a document shows, each once."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    found = [" ".join("".join(groups).split()) for groups in COMMAND.findall(text)]
+    return [line for line in dict.fromkeys(found) if not PLACEHOLDER.search(line) and "/_" not in line]
+
+
+SHOWN = sorted({line for page in PAGES for line in lines_of(page)})
+
+
+def test_the_documents_show_command_lines() -> None:
+    assert len(SHOWN) > 60
+
+
+@pytest.mark.parametrize("line", [*LINES, *SHOWN])
+def test_a_command_line_of_the_documents(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)
     Path("my_experiment.yaml").write_text("workload: smoke\nmodes: [electrical]\n")
     Path("demand.csv").write_text("0,1\n1,0\n")
+    Path("my_schedule.xml").write_text("<algo/>")
     script, *arguments = shlex.split(line)
-    command, *words = words_of(script)
+    if script.endswith("run.sh"):
+        command, words = "run", [] if arguments and not arguments[0].startswith("-") else ["rails"]
+    elif script == "railyard":
+        command, words = arguments.pop(0), []
+    else:
+        command, *words = words_of(script)
     if command == "show":
         show_parser().read(arguments)
         return
     if command == "plot":
         return
-    names = words or [command]
+    names = words if command in ("run", "predict") else [command]
     kind, rest = kind_of([*names, *arguments])
     options = parser_of(kind).read(rest)
     experiment_of(kind, options)
