@@ -36,7 +36,7 @@ options of an experiment."""
 _HELP_COLUMNS = 78
 _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s")
 """Options of a run that nothing else uses."""
-_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s")
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts")
 """Options that a prediction does not use: with them its numbers would be the same."""
 
 
