@@ -13,7 +13,7 @@ from experiments.redraw import redraw
 from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from railyard.child import end_child, start_python
-from railyard.errors import ConfigError, RailyardError
+from railyard.errors import ConfigError
 from railyard.ownership import open_text
 
 _END_S = 60.0
@@ -38,7 +38,7 @@ def measure_all(
             if again:
                 measure(run, out)
             keep(run, out / run.name, docs, draw=not again)
-        except RailyardError as error:
+        except Exception as error:  # whatever it is, the other runs go on
             failed.append(f"{run.name}: {error}")
             say(f"  FAILED: {error}")
             continue
