@@ -110,7 +110,9 @@ class Claim:
     @property
     def kind(self) -> str:
         """Whose the number is that it is compared with, and its kind: ``paper, measured``, ``model``, ``law``."""
-        return self.source if self.of is None else self.of.label
+        if self.of is not None:
+            return self.of.label
+        return "our limit" if self.source == "limit" else self.source
 
 
 @dataclass(frozen=True)
