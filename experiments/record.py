@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
 from measure.live.machine_facts import StealMeter, machine_facts
+from measure.metrics.point import Point
 from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import TIME, build_manifest
 from measure.results.partial import COMPLETE, STOPPED, measured_in
-from measure.results.results import RUNNING, Results
+from measure.results.results import PREDICTED, RUNNING, Results
 from measure.results.row import ResultRow, Row, columns
 from measure.results.summary import Summary
 from railyard.errors import from_os_error
@@ -78,6 +79,8 @@ class Record:
         self._results: Results | None = None
         self._unsaved: set[Path] = set()
         """Folders of points whose events have not been added to the timeline."""
+        self._predicted: dict[tuple[Any, ...], int] = {}
+        """The predicted timelines that were added, with the first point of each."""
         self.cuts: list[Event] = []
         """The events ``run cut`` among those that were added."""
 
@@ -166,6 +169,15 @@ class Record:
         self.results.add_events(self._with_cuts_kept(events))
         if folder is not None:
             self._unsaved.discard(folder)
+
+    def add_prediction(self, point: Point, plan: str, events: Sequence[Event]) -> None:
+        """Append the predicted timeline of ``point``, on plan ``plan`` of the manifest, unless it is there already."""
+        key = (plan, point.name, tuple(event.to_line() for event in events))
+        first = self._predicted.setdefault(key, point.number)
+        fields = {"point": point.number, "same_as": first, "plan": plan, "title": point.name}
+        fields["warmup_steps"] = point.warmup_steps
+        head = Event(0.0, "run", "predicted", None, fields)
+        self.results.add_events([head, *(events if first == point.number else ())], PREDICTED)
 
     def _with_cuts_kept(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:

@@ -29,6 +29,7 @@ from measure.live.delivery import Delivery
 from measure.live.pcapng import write_pcapng
 from measure.live.this_machine import this_machine
 from measure.metrics.checks import Verdict
+from measure.metrics.explain import last_step
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
@@ -185,6 +186,8 @@ class Runner:
         plan = job.predicted_on or session.plan
         prediction = job.prediction(plan, self.scale, machine_costs(this_machine(), session.net.datapath))
         point = job.point(self.next_number(), plan, self.scale, prediction)
+        kept = prediction.events if job.each_step else last_step(prediction.events)
+        self.record.add_prediction(point, job.fabric.name, kept)
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)

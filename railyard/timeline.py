@@ -30,6 +30,8 @@ class Event:
     ======== =========== =====================================================================
     run      point       point (number of the measured point), mode, delay_s, ..., stopped (true if an error or a signal
                          ended it; it has no row then) (interval)
+    run      predicted   point, same_as (the first point with this prediction), plan (its key in the manifest), title,
+                         warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)

@@ -22,6 +22,7 @@ COMMANDS = {
     "run": ("command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
     "predict": ("command.run:predict", "the model's numbers of an experiment alone; needs no root"),
     "plot": ("command.plot:main", "draw the figures of a results folder again, and print its tables"),
+    "explain": ("command.explain:main", "where measured and predicted step differ, by kind of cost"),
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),
     "export": ("command.export:main", "describe a results folder as an RO-Crate, for archives"),
     "show": ("show:main", "show what a workload, a trace or a collective contains"),
@@ -45,7 +46,7 @@ def usage() -> str:
     lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
     lines += ["railyard run NAME --help those of an experiment."]
-    lines += ["Runs need root; list, predict, plot, claims, export, show and mesh do not."]
+    lines += ["Runs need root; list, predict, plot, explain, claims, export, show and mesh", "do not."]
     return "\n".join(lines)
 
 

@@ -132,6 +132,16 @@ ACTIVITIES: Looks = {
     "rewired": Look("other circuits", GREY),
     "start": Look("starting circuits", "#F7F7F7"),
 }
+COSTS: Looks = {
+    "compute": Look("computing", GREY, hatch="\\\\\\\\"),
+    "late": Look("late after computing", _VERMILION, hatch="////"),
+    "wire": Look("bytes on the wire", _BLUE),
+    "transfer": Look("start and end of transfers", _SKY, hatch="...."),
+    "ask": Look("requests to the controller", _ORANGE, hatch="xxxx"),
+    "dark": Look("dark circuits", _BLACK, hatch="||||"),
+    "peers": Look("waits for other members", _PURPLE, hatch="----"),
+}
+"""Kinds of cost by which measured and predicted steps differ."""
 PARTS: Looks = {
     "fault": Look("chip killed", _BLACK),
     "detect": Look("detect", _VERMILION, dashes=(0, (1, 1))),

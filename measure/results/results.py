@@ -1,7 +1,8 @@
 """The results folder, which is written during the run, so that recorded data survives a crash.
 
 It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
-point), ``summary.json`` and ``summary.csv`` (replaced atomically after each point), ``trace.json`` and ``figures/``.
+point), ``predicted.jsonl`` (the timeline that the model predicted for it, appended before it), ``summary.json`` and
+``summary.csv`` (replaced atomically after each point), ``trace.json`` and ``figures/``.
 While the run goes on, ``running/`` has what its processes write: a folder for the point under way, and the
 controller's events and log. A run that was killed leaves it, and its events are read from there.
 """
@@ -25,8 +26,9 @@ from railyard.ownership import make_folder, naming, open_binary, open_new, reach
 from railyard.reading import files_below
 from railyard.timeline import Event, events_in
 
-EVENTS, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING = (
+EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING = (
     "events.jsonl",
+    "predicted.jsonl",
     "summary.json",
     "summary.csv",
     "trace.json",
@@ -90,10 +92,10 @@ class Results:
         """Write the manifest, or replace it, since it may grow during the run."""
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
-    def add_events(self, events: Iterable[Event]) -> None:
-        """Append events to the file of events: all of them, or none if that raises ``OSError``."""
+    def add_events(self, events: Iterable[Event], name: str = EVENTS) -> None:
+        """Append events to the file of events (or to ``name``): all of them, or none if that raises ``OSError``."""
         data = "".join(event.to_line() + "\n" for event in events).encode()
-        path = self._place / EVENTS
+        path = self._place / name
         with naming(path), open_binary(path, "ab", buffering=0) as out:
             before = os.fstat(out.fileno()).st_size
             try:
@@ -182,6 +184,14 @@ class Results:
         """
         files = [self.folder / EVENTS, *sorted(files_below(self.folder / RUNNING, ".jsonl"))]
         return sorted(events_in(_once(files)), key=lambda event: event.t)
+
+    def predicted(self) -> list[Event]:
+        """Read the predicted timelines, one after another; each begins with an event ``run predicted``."""
+        try:
+            with (self.folder / PREDICTED).open(encoding="utf-8", errors="replace") as lines:
+                return events_in(lines)
+        except FileNotFoundError:
+            return []
 
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""

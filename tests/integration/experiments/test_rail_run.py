@@ -28,6 +28,7 @@ from script_runs import (
 )
 from tries import Try
 
+from experiments.command.main import main
 from experiments.redraw import read_folder
 from measure.results.folder import check_folder
 from measure.results.results import Results
@@ -47,7 +48,7 @@ RAN = (0, 8)
 
 @pytest.mark.beside
 @pytest.mark.parametrize("framework", ["ryu", "os-ken"])
-def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
+def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "results"
     options = ("--modes", "electrical,on-demand", "--delays", "100", "--steps", "2", "--verify")
     process = start(SCRIPT, "--workload", "smoke", *options, "--controller", framework, "--out", str(out))
@@ -68,6 +69,12 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str) -> None:
     assert "on-demand" in output
     assert json.loads((out / "manifest.json").read_text())["ended"] == "complete"
     assert not runs_of(process.pid)
+    capsys.readouterr()
+    assert main(["explain", str(out), "--json"]) == 0
+    for row, point in zip((electrical, on_demand), json.loads(capsys.readouterr().out), strict=True):
+        parts = [part["measured_s"] - part["predicted_s"] for part in point["parts"]]
+        assert sum(parts) == pytest.approx(row["step_time_s"] - row["predicted_step_time_s"], abs=1e-8)
+    assert (out / "figures" / "explained.png").stat().st_size > 0
 
 
 @pytest.mark.beside
