@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         kept, said = read_kept(options.docs / "measured", [run.name for run in RUNS])
         judged = judged_claims(kept)
         if options.run or options.pages:
-            write_pages(Pages(RUNS, kept, judged), options.docs)
+            failed += write_pages(Pages(RUNS, kept, judged), options.docs)
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
         _show(shown, kept, full=bool(options.names) and not options.run)
@@ -125,12 +125,18 @@ def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
     return failed
 
 
-def write_pages(pages: Pages, docs: Path) -> None:
-    """Write the blocks of every page in the folder ``docs``, and say which pages have changed."""
+def write_pages(pages: Pages, docs: Path) -> list[str]:
+    """Write the blocks of every page in the folder ``docs``; a sentence for each page that could not be made."""
+    failed = []
     for path in pages_of(docs):
-        text = pages.rewritten(path.read_text(encoding="utf-8"), str(path))
+        try:
+            text = pages.rewritten(path.read_text(encoding="utf-8"), str(path))
+        except ConfigError as error:
+            failed.append(str(error))
+            continue
         if write_file(path, text.encode()):
             print(f"wrote {path}")
+    return failed
 
 
 # ---- on the terminal -------------------------------------------------------------------------------------------------
