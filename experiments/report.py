@@ -6,7 +6,7 @@ those of ``summary.json``, so that a report looks the same at the end of a run a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from measure.metrics.checks import NOT_FAITHFUL
+from measure.metrics.estimate import Estimate
 from measure.metrics.load import OTHERS, STEAL
 from measure.published import calibrations
+from measure.results.estimates import estimate_of
 from measure.results.manifest import scale_of
-from measure.results.partial import cut_lines
+from measure.results.partial import cut_lines, measured_in
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.scale import Scale, scale_in_words
@@ -187,7 +189,7 @@ def show(
     if predicted:
         rows = [row for row in rows if row.get("computed")]
     measured = judged(rows)
-    verdict = verdict_lines(measured, report.point) if packets and measured else ()
+    verdict = [*repeat_lines(measured), *verdict_lines(measured, report.point)] if packets and measured else ()
     for finding in (*(report.findings(rows, settings) if rows else ()), *inputs, *verdict, *missing):
         console.print(finding, highlight=False, markup=False)
 
@@ -227,6 +229,40 @@ def yes_or_no(value: bool | None) -> Cell:
 def off_percent(measured: float | None, model: float | None) -> float | None:
     """How far ``measured`` is from ``model``, in percent."""
     return None if measured is None or not model else (measured / model - 1) * 100
+
+
+def spread_percent(found: Estimate | None) -> str | None:
+    """Half of the 95 % interval of an estimate as a percentage of its median, in three characters or less; or None."""
+    if found is None or found.half_width is None or not found.median:
+        return None
+    percent = abs(found.half_width / found.median) * 100
+    return f"{percent:.1f}" if percent < 9.95 else f"{percent:.0f}"
+
+
+def spread(key: str, *, wide: bool = False) -> Column:
+    """The column beside field ``key`` with half of its 95 % interval; it is left out where nothing was repeated."""
+    return Column("±\n%", lambda row: spread_percent(estimate_of(row, key)), wide=wide)
+
+
+def in_words(found: Estimate, form: str = ".3g") -> str:
+    """An estimate in a sentence: ``6.02 ± 0.05``, where half of the 95 % interval stands behind the median."""
+    half = "" if found.half_width is None else f" ± {found.half_width:.2g}"
+    return f"{found.median:{form}}{half}"
+
+
+def repeat_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """What the numbers are the medians of, and how many measurements were made again; nothing for single ones."""
+    repeats = sorted({row.get("repeats", 1) for row in rows})
+    if repeats and repeats[-1] > 1:
+        count = " to ".join(str(n) for n in dict.fromkeys((repeats[0], repeats[-1])))
+        yield f"Medians of {count} repeats; ±: half of the 95 % interval. Differences are taken within a repeat."
+    again = [row for row in rows if row.get("attempts", 1) > measured_in(row)]
+    if again:
+        count = str(sum(row["attempts"] - measured_in(row) for row in again))
+        yield (
+            f"Measured again, as they were not faithful: {count} measurements of {len(again)} of {len(rows)} points "
+            "(attempts in manifest.json)."
+        )
 
 
 FAITHFUL = Column("faithful", "faithful", left=True)

@@ -7,18 +7,18 @@ from typing import Any
 
 from rich.text import Text
 
-from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, to_nothing
+from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, spread, to_nothing
 from measure.results.row import Row
 from railyard.size import size_in_words
 
 _COLUMNS = (
     Column("policy", "policy", left=True),
-    Column("fabric", "fabric", left=True, wide=True),
     Column("n", "n", "d"),
     Column("bytes\n/ pair", lambda row: size_in_words(row["bytes_per_pair"])),
     Column("T\nms", "reconfiguration_delay_ms", "g"),
     Column("slot\nms", "slot_ms", "g"),
     Column("time\ns", "time_s", ".4f"),
+    spread("time_s", wide=True),
     Column("model\ns", "predicted_time_s", ".4f"),
     Column("formula\ns", "formula_s", ".4f", wide=True),
     Column("time /\nform.", "over_formula", ".3f"),
@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("ideal\n%", lambda row: _percent(row["ideal_duty_cycle"]), ".1f", wide=True),
     Column("slots", "slots", ".3g", wide=True),
     Column("goodput\nGb/s", "goodput_gbps", ".4g", wide=True),
+    Column("fabric", "fabric", left=True, wide=True),
     Column("wrong\nhost", "misdelivered", "d", wide=True),
     Column("lost\npackets", "lost_packets", "d", wide=True),
     Column("sent\nagain", "retransmissions", "d", wide=True),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.report import off_percent
+from measure.metrics.estimate import Estimate
 from measure.published import Published, published
+from measure.results.estimates import ratio_of
 from measure.results.row import Row
 
 _JOBS = {"llama3-8b-16": "opus-llama", "pp-only": "opus-deepseek"}
@@ -24,6 +26,12 @@ def electrical(rows: Sequence[Row], column: str) -> float | None:
     """The step time in ``column`` of the electrical point, or else of the native one; None if there is neither."""
     row = electrical_row(rows)
     return None if row is None else row[column]
+
+
+def overhead(row: Row, base: Row | None) -> Estimate | None:
+    """By how many percent the step of ``row`` is longer than that of ``base``, within a repeat."""
+    found = None if base is None else ratio_of(row, base, "step_time_s")
+    return None if found is None else found.plus(-1).times(100)
 
 
 def published_steps(row: Row) -> Published | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.rails.overhead import HEADING, electrical, published_overhead
-from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent
+from experiments.rails.overhead import HEADING, electrical, electrical_row, overhead, published_overhead
+from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, in_words, off_percent, spread
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
 from measure.published import published
+from measure.results.estimates import slope_of
 from measure.results.manifest import groups_of, plans_of, scale_of
 from measure.results.row import Row
 from railyard.timeline import Event
@@ -17,28 +18,39 @@ from workloads.catalog import DEFAULT_PORT_GBPS
 
 
 def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    base, model = electrical(rows, "step_time_s"), electrical(rows, "predicted_step_time_s")
+    base, model = electrical_row(rows), electrical(rows, "predicted_step_time_s")
+
+    def over(row: Row) -> float | None:
+        found = overhead(row, base)
+        return None if found is None else found.median
+
+    def over_spread(row: Row) -> float | None:
+        found = overhead(row, base)
+        return None if found is None or row is base else found.half_width
+
     return (
         Column("mode", "mode", left=True),
-        Column("policy", "policy", left=True, wide=True),
         Column("delay\nms", "reconfiguration_delay_ms", "g"),
         Column("step\ns", "step_time_s", ".3f"),
-        Column("model\ns", "predicted_step_time_s", ".6g"),
+        spread("step_time_s"),
+        Column("model\ns", "predicted_step_time_s", ".5g"),
         Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
-        Column("over\nelec. %", lambda row: off_percent(row["step_time_s"], base), "+.1f"),
+        Column("over\nel. %", over, "+.1f"),
+        Column("reconf.\n/ step", "reconfigurations_per_step", ".3g", wide=True),
+        Column("± of\nover", over_spread, ".1f", wide=True),
         Column("model\nover %", lambda row: off_percent(row["predicted_step_time_s"], model), "+.3g", wide=True),
         Column(HEADING, published_overhead, "+.3g", wide=True),
-        Column("reconf.\n/ step", "reconfigurations_per_step", ".3g"),
         Column("model\n/ step", "predicted_reconfigurations_per_step", ".3g", wide=True),
-        Column("exposed\ns / step", "exposed_stall_s", ".3f"),
+        Column("exposed\ns", "exposed_stall_s", ".3f"),
         Column("model\nexposed", "predicted_exposed_stall_s", ".4g", wide=True),
-        Column("hidden\ns / step", "hidden_stall_s", ".3f", wide=True),
+        Column("hidden\ns", "hidden_stall_s", ".3f", wide=True),
         Column("model\nhidden", "predicted_hidden_stall_s", ".4g", wide=True),
         Column("stall law\ns", "stall_law_step_time_s", ".4f", wide=True),
         Column("window\nms", lambda row: row["window_median_s"] and row["window_median_s"] * 1e3, ".3g", wide=True),
         Column("lost\npackets", "packets_lost", "d", wide=True),
         Column("sent\nagain", "retransmissions", "d", wide=True),
         Column("wrong\nhost", "misdelivered", "d", wide=True),
+        Column("policy", "policy", left=True, wide=True),
         FAITHFUL,
     )
 
@@ -58,7 +70,14 @@ def calibrated(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 
 def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
-    """How the ports differ from those of the testbed whose step time is fitted."""
+    """How a step grows with the delay, and how the ports differ from those of the testbed whose step time is fitted."""
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        mine = [row for row in rows if row["mode"] == mode]
+        found = slope_of(mine, "reconfiguration_delay_ms", "step_time_s")
+        if found is not None:
+            first, last = (each(row["reconfiguration_delay_ms"] for row in mine) for each in (min, max))
+            grows = in_words(found.times(1e3))
+            yield f"{mode}: a step grows by {grows} s per second of delay ({first:g} to {last:g} ms)."
     fabric = settings.get("fabric", {})
     if any(calibrated(rows, settings)) and fabric:
         gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
@@ -69,14 +88,15 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.rails.figures import overhead, sweep, window_cdf
+    from experiments.rails.figures import overhead as overheads
+    from experiments.rails.figures import sweep, window_cdf
     from experiments.rails.windows import pooled_windows
     from measure.figures.gantt import gantt
     from measure.figures.link_throughput import link_throughput
 
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)
-    yield Drawn("overhead", overhead(rows), rows)
+    yield Drawn("overhead", overheads(rows), rows)
     pooled = pooled_windows(rows, recorded.events, recorded.scale, recorded.manifest.get("attempts", ()))
     yield Drawn("windows", window_cdf(rows, pooled), rows)
     of_number = {row["point"]: row for row in rows}

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from experiments.report import in_words as estimate_in_words
 from experiments.straggler.figures import MEASURED, MEASURED_RANKS, SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import PREDICTED_RIGHT, StragglerSettings
+from measure.metrics.estimate import Estimate, estimate
 from measure.published import published
+from measure.results.estimates import ratio_of, values_of
 from measure.results.row import Row
 from railyard.size import in_words
 
@@ -30,36 +33,49 @@ def _of(rows: Sequence[Row], algorithm: str) -> list[Row]:
     return sorted((r for r in rows if r["algorithm"] == algorithm), key=lambda r: r["straggler_delay_s"])
 
 
-def break_even_s(rows: Sequence[Row]) -> float | None:
-    """The delay in seconds from which on StragglAR is faster than Ring, interpolated; None if it never is."""
+def break_even(rows: Sequence[Row]) -> Estimate | None:
+    """The delay in seconds from which on StragglAR is faster than Ring, interpolated in each repeat.
+
+    None if it never is.
+    """
     ring, stragglar = _of(rows, "ring"), _of(rows, "stragglar")
     delays = [r["straggler_delay_s"] for r in ring]
     if not delays or delays != [r["straggler_delay_s"] for r in stragglar]:
         return None
-    return crossing(delays, [r["time_s"] for r in ring], [r["time_s"] for r in stragglar])
+    repeats = zip(*(values_of(r, "time_s") for r in (*ring, *stragglar)), strict=False)
+    whole = [times for times in repeats if None not in times]
+    return estimate([crossing(delays, times[: len(ring)], times[len(ring) :]) for times in whole])
+
+
+def break_even_s(rows: Sequence[Row]) -> float | None:
+    """The median of ``break_even``."""
+    found = break_even(rows)
+    return None if found is None else found.median
 
 
 def _break_even(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
-    measured = break_even_s(rows)
-    if measured is None:
+    found = break_even(rows)
+    if found is None:
         return
     law = experiment.law(n, size).critical_delay_s
     yield (
-        f"{n} ranks, {in_words(size)}: StragglAR is faster than Ring from a delay of {measured:.3f} s on; "
-        f"law {law:.3f} s ({measured / law - 1:+.1%})."
+        f"{n} ranks, {in_words(size)}: StragglAR is faster than Ring from a delay of "
+        f"{estimate_in_words(found, '.3f')} s on; law {law:.3f} s ({found.median / law - 1:+.1%})."
     )
 
 
 def _speedup(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
     first = experiment.law(n, size).first_phase_s
-    ring = [r["after_arrival_s"] for r in _of(rows, "ring") if r["straggler_delay_s"] >= first]
-    stragglar = [r["after_arrival_s"] for r in _of(rows, "stragglar") if r["straggler_delay_s"] >= first]
+    ring = [r for r in _of(rows, "ring") if r["straggler_delay_s"] >= first]
+    stragglar = [r for r in _of(rows, "stragglar") if r["straggler_delay_s"] >= first]
     if not ring or not stragglar:
         return
-    measured, law = ring[-1] / stragglar[-1], experiment.law(n, size).speedup
+    found, law = ratio_of(ring[-1], stragglar[-1], "after_arrival_s"), experiment.law(n, size).speedup
+    if found is None:
+        return
     yield (
-        f"{n} ranks, {in_words(size)}: for delays beyond the first phase Ring takes {measured:.3f} times as long after "
-        f"arrival as StragglAR; law {law:.3f} ({measured / law - 1:+.1%}){_beside(n)}."
+        f"{n} ranks, {in_words(size)}: for delays beyond the first phase Ring takes {estimate_in_words(found, '.3f')} "
+        f"times as long after arrival as StragglAR; law {law:.3f} ({found.median / law - 1:+.1%}){_beside(n)}."
     )
 
 
@@ -110,11 +126,12 @@ def _detector(n: int, rows: Sequence[Row]) -> Iterator[str]:
 
 def _steps(n: int, rows: Sequence[Row]) -> Iterator[str]:
     for share in sorted({r["all_reduce_share"] for r in rows}):
-        here = {r["algorithm"]: r["mean_step_time_s"] for r in rows if r["all_reduce_share"] == share}
-        if len(here) == 2:
-            gain = here["ring"] / here["stragglar"] - 1
+        here = {r["algorithm"]: r for r in rows if r["all_reduce_share"] == share}
+        found = ratio_of(here["ring"], here["stragglar"], "mean_step_time_s") if len(here) == 2 else None
+        if found is not None:
+            gain = estimate_in_words(found.plus(-1).times(100), "+.1f")
             yield (
-                f"{n} ranks: with an all-reduce of {share:.0%} of a step, StragglAR makes steps {gain:+.1%} faster "
+                f"{n} ranks: with an all-reduce of {share:.0%} of a step, StragglAR makes steps {gain} % faster "
                 f"(late rank predicted in {PREDICTED_RIGHT:.0%} of steps)."
             )
     if rows:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.report import FAITHFUL, Column, Table, off_percent
+from experiments.report import FAITHFUL, Column, Table, off_percent, spread, spread_percent
+from measure.metrics.estimate import Estimate
+from measure.results.estimates import ratio_of
 from measure.results.row import Row
 from railyard.size import in_words
 
@@ -24,28 +26,39 @@ def trial_tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     def over_ring(row: Row) -> float | None:
-        rings = [r for r in rows if r["algorithm"] == "ring" and _same_but_algorithm(r, row)]
-        return rings[0]["after_arrival_s"] / row["after_arrival_s"] if rings and row["after_arrival_s"] else None
+        found = _over_ring(rows, row)
+        return None if found is None else found.median
+
+    def over_ring_spread(row: Row) -> str | None:
+        return None if row["algorithm"] == "ring" else spread_percent(_over_ring(rows, row))
 
     return (
         Column("algorithm", "algorithm", left=True),
         Column("n", "n", "d"),
         Column("size", lambda row: in_words(row["bytes"])),
-        Column("fabric", "fabric", left=True, wide=True),
         Column("reconf.\nms", lambda row: row["reconfiguration_delay_ms"] or None, "g"),
         Column("late\ns", lambda row: row["straggler_delay_s"] or None, ".3f"),
         Column("time\ns", "time_s", ".3f"),
+        spread("time_s", wide=True),
         Column("model\ns", "predicted_time_s", ".4f", wide=True),
         Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
         Column("after\narrival", "after_arrival_s", ".3f"),
         Column("model\nafter", "predicted_after_arrival_s", ".4f", wide=True),
         Column("bound\ns", "bound_s", ".4f", wide=True),
         Column("ring\n/ this", over_ring, ".3f"),
+        Column("±\n%", over_ring_spread, wide=True),
         Column("busbw\nGb/s", "busbw_gbps", ".4g", wide=True),
         Column("rounds", "rounds", "d", wide=True),
         Column("wrong", "wrong", "d", wide=True),
+        Column("fabric", "fabric", left=True, wide=True),
         FAITHFUL,
     )
+
+
+def _over_ring(rows: Sequence[Row], row: Row) -> Estimate | None:
+    """The time of Ring after the arrival over that of ``row``, within a repeat."""
+    rings = [r for r in rows if r["algorithm"] == "ring" and _same_but_algorithm(r, row)]
+    return ratio_of(rings[0], row, "after_arrival_s") if rings else None
 
 
 def _same_but_algorithm(one: Row, other: Row) -> bool:

@@ -33,6 +33,11 @@ class Estimate:
         """Half of the interval's length."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
+    def plus(self, other: float) -> Estimate:
+        """The estimate of each value plus ``other``."""
+        low, high = (None if x is None else x + other for x in (self.low, self.high))
+        return Estimate(self.median + other, low, high, self.n)
+
     def times(self, factor: float) -> Estimate:
         """The estimate in another unit: all values times ``factor``, which is over 0."""
         low, high = (None if x is None else x * factor for x in (self.low, self.high))

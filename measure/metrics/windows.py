@@ -84,14 +84,14 @@ def critical_windows(
     """The window before each change of dimension in a step, on the step's ``last_rank`` (wall-clock seconds).
 
     Input of the stall law, with one reconfiguration per window. A change at the start of the step has a window of 0,
-    since no request is made across a step boundary. The step is the last measured one with a step before it; the result
-    is empty if there is none.
+    since no request is made across a step boundary. The step is the last measured one; without a step before it, it is
+    taken to follow one like itself. The result is empty if no step has phases.
     """
     for step in sorted(measured, reverse=True):
         rank = last_rank.get(step)
         here = [p for p in phases if p.rank == rank and p.step == step]
         before = [p for p in phases if p.rank == rank and p.step == step - 1]
-        if here and before:
-            first = (0.0,) if before[-1].dimension != here[0].dimension else ()
+        if here:
+            first = (0.0,) if (before or here)[-1].dimension != here[0].dimension else ()
             return (*first, *windows(here, (step,)))
     return ()

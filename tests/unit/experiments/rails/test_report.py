@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import pytest
@@ -25,10 +26,12 @@ from experiments.settings import validated
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput
 from measure.figures.style import png, time_unit
+from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.model.prediction import Prediction
 from measure.results.manifest import build_manifest, scale_of
+from measure.results.plain import plain
 from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
@@ -176,9 +179,10 @@ def test_redrawing_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_fitted_step_is_said_to_have_other_ports_than_the_testbed() -> None:
     settings = validated(RailSettings, {"workload": "llama3-8b-16"}).model_dump(mode="json")
-    (said,) = REPORT.findings([{"workload": "llama3-8b-16"}], settings)
+    point = {"mode": "electrical", "reconfiguration_delay_ms": 0.0, "step_time_s": 10.2}
+    (said,) = REPORT.findings([{"workload": "llama3-8b-16", **point}], settings)
     assert "25 Gb/s a GPU; 200 Gb/s on the testbed of Opus (authors' files, input)" in str(said)
-    assert list(REPORT.findings([{"workload": "smoke"}], settings)) == []
+    assert list(REPORT.findings([{"workload": "smoke", **point}], settings)) == []
 
 
 def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
@@ -236,3 +240,41 @@ def test_words_for_scale_and_time() -> None:
     assert scale_in_words(Scale(1 / 4000, 2)) == "link rate 1/4000, time x2"
     assert scale_in_words(Scale(0.3)) == "link rate 1/3.333, time x1"
     assert [time_unit(s)[1] for s in (3, 0.5, 1e-5)] == ["s", "ms", "µs"]
+
+
+def test_the_table_shows_intervals_of_repeats_paired_with_the_electrical_row_and_slopes() -> None:
+    def row(mode: str, delay_ms: float, times: list[float]) -> dict[str, Any]:
+        made = RailRow(
+            workload="smoke",
+            fabric="ocs",
+            mode=mode,
+            policy="opus",
+            reconfiguration_delay_ms=delay_ms,
+            link_recovery_ms=0,
+            predicted_step_time_s=10.0,
+            step_time_s=median(times),
+            repeats=len(times),
+            attempts=len(times) + (mode == "electrical"),
+            samples={"step_time_s": list(times)} if len(times) > 1 else {},
+        )
+        made.judge(Verdict(True, ()))
+        return plain(made.to_json())  # type: ignore[no-any-return]
+
+    drift = [10.0, 11.0, 12.0]  # of the machine: all modes alike
+    rows = [
+        row("electrical", 0, drift),
+        row("on-demand", 0, drift),
+        row("on-demand", 100, [1.1 * each for each in drift]),
+    ]
+    said = printed(Rails, rows)
+    assert max(map(len, said.splitlines())) <= 80
+    lines = [line.split() for line in said.splitlines()]
+    assert ["on-demand", "100", "12.100", "23", "10", "+21.0", "+10.0"] in [line[:7] for line in lines]
+    assert "on-demand: a step grows by 11 ± 2.5 s per second of delay (0 to 100 ms)." in said
+    assert "Medians of 3 repeats; ±: half of the 95 % interval." in said
+    assert "Measured again, as they were not faithful: 1 measurements of 1 of 3 points" in " ".join(said.split())
+    wide = printed(Rails, rows, width=400)
+    found = [line.split() for line in wide.splitlines()]
+    assert ["on-demand", "100", "12.100", "23", "10", "+21.0", "+10.0", "0.0"] in [line[:8] for line in found]
+    single = printed(Rails, [row("electrical", 0, [10.0]), row("on-demand", 100, [11.0])])
+    assert "±" not in single and "Medians" not in single
