@@ -29,7 +29,7 @@ class Collectives(TrialExperiment[CollectiveSettings]):
     quick: ClassVar = {"iterations": 1, "sizes": ["64K", "1M"]}
     examples = (
         "                          # ring all-reduce, 8 ranks, 1M",
-        "--algorithms ring,stragglar,direct --sizes 1M,4M --verify",
+        "--algorithms ring,stragglar,direct --sizes 4M --verify",
         "--algorithms my_schedule.xml                          # MSCCL XML",
         "--op all_to_all --algorithms pairwise --ranks 16",
         "--fabric ocs --algorithms stragglar --reconfiguration-delay 10",
