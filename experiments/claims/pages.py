@@ -3,8 +3,8 @@
 A block begins with a comment that says what it holds, and ends with ``<!-- end -->``:
 
 - ``<!-- measured NAME -->``: the tables of run NAME, as its report makes them, and where they come from;
-- ``<!-- measured NAME | COLUMN | ... -->``: the same with these columns, of the tables that have all of them; column
-  ``interval FIELD`` is the 95 % interval of a field;
+- ``<!-- measured NAME | COLUMN | ... -->``: the same with these columns, of the tables that have all of them (the
+  first one of a name: ``± %`` is half of the 95 % interval of the main number);
 - ``<!-- findings NAME -->``: the findings of its report;
 - ``<!-- claims -->``, ``<!-- claims SYSTEM -->``: the claims with their verdicts; ``<!-- runs -->``: the runs.
 """
@@ -21,14 +21,12 @@ from experiments.claims.kept import Kept
 from experiments.registry import find
 from experiments.report import Column, Table
 from measure.metrics.estimate import Estimate
-from measure.results.estimates import estimate_of
 from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.scale import Scale, scale_in_words
 
 BLOCK = re.compile(r"<!-- (measured|findings|claims|runs)\b([^>]*?) ?-->\n.*?<!-- end -->", re.DOTALL)
 _WIDTH = 120
-INTERVAL = "interval "
 _TABLE_WIDTH = 84
 """Columns of a terminal whose tables fit, as Markdown, into a page."""
 
@@ -97,18 +95,7 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Column]:
     if not names:
         return table.shown(_TABLE_WIDTH)
     of_name = {_name(column): column for column in reversed(table.columns)}
-    of_name |= {name: _interval(name.removeprefix(INTERVAL)) for name in names if name.startswith(INTERVAL)}
     return [of_name[name] for name in names] if set(names) <= of_name.keys() else []
-
-
-def _interval(key: str) -> Column:
-    """The column of the 95 % interval of field ``key``, empty for a single value."""
-
-    def shown(row: Row) -> str | None:
-        found = estimate_of(row, key)
-        return None if found is None else interval_in_words(found, ".4g")
-
-    return Column("95 % interval", shown)
 
 
 def _name(column: Column) -> str:

@@ -19,9 +19,9 @@ from experiments.claims import run as running
 from experiments.claims.catalog import CLAIMS, RUNS
 from experiments.claims.claim import Claim, MeasuredRun, Tolerance, judge
 from experiments.claims.command import DOCS, claims_of, judged_claims
-from experiments.claims.kept import FORMAT, MARK, Kept, as_text, from_text, read_kept
+from experiments.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
 from experiments.claims.numbers import furthest, ratio, share, slope, total, value, where
-from experiments.claims.pages import BLOCK, Pages, pages_of, table_blocks
+from experiments.claims.pages import BLOCK, Pages, pages_of
 from experiments.command.main import main
 from experiments.command.run import experiment_of, kind_of, parser_of
 from measure.results.row import described
@@ -83,13 +83,6 @@ def test_every_marker_of_a_page_begins_a_block() -> None:
 def test_the_page_of_claims_has_every_system() -> None:
     systems = {found[2].strip() for found in BLOCK.finditer((DOCS / "claims.md").read_text()) if found[1] == "claims"}
     assert systems == {claim.system for claim in CLAIMS}
-
-
-def test_a_column_of_a_page_is_an_interval(pages: Pages) -> None:
-    sampled = {"gpus": 8, "cost_ratio": 2.0, "samples": {"cost_ratio": [1.0, 2.0, 3.0]}}
-    kept = Kept({"command": "x", "began": "2026-01-31T", "version": "1"}, {"experiment": "fabric-cost"}, [sampled])
-    lines = list(table_blocks(kept, ["GPUs", "cost to photonic", "interval cost_ratio"], "page.md"))
-    assert lines[2] == "| 8 | 2.00x | -0.4843 to 4.484 |"
 
 
 @pytest.mark.parametrize(
