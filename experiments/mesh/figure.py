@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from controllers.mesh.switch import STATES
 from experiments.mesh.row import routable_in_words
 from measure.figures.looks import BAR, CROSS, FAINT, GUIDE, PALE_NUMBER, PATHS, TEXT, WHITE
-from measure.figures.style import render
+from measure.figures.style import COLUMN, PAGE, SMALL, TITLE, render
 from measure.results.row import Row
 from railyard.errors import ConfigError
 from railyard.ownership import naming, open_binary
@@ -41,11 +41,11 @@ _MOVE, _LINE, _CURVE3, _CURVE4 = (int(c) for c in (Curve.MOVETO, Curve.LINETO, C
 OFFSET, INSET = 0.125, 0.22
 """Distance of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin, in
 edges."""
-OUTWARD, APART, DISC = 0.52, 0.24, 0.2
+OUTWARD, APART, DISC = 0.52, 0.25, 0.24
 """Distance of a port's number outside its vertex and to the side of it, and radius of the number's disc, in edges."""
 MARGIN = 0.95
 """Margin around the vertices for the port numbers, in edges."""
-HEAD, CAPTION, FOOT, LEGEND = 0.36, 0.26, 0.4, 1.75
+HEAD, CAPTION, FOOT, LEGEND = 0.26, 0.2, 0.3, 1.25
 """Space for the title of a figure, the title of a panel, the legend of cells below and that of paths beside, in
 inches."""
 PALE = 0.45
@@ -79,14 +79,14 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") ->
         row, column = divmod(number, columns)
         bottom = height - head - (row + 1) * high
         axes = figure.add_axes((column * wide / width, bottom / height, wide / width, (high - CAPTION) / height))
-        axes.set_title(picture.title, loc="left", x=0.15 / wide, fontsize=10, color=TEXT, pad=2)
+        axes.set_title(picture.title, loc="left", x=0.15 / wide, fontsize=TITLE, color=TEXT, pad=2)
         _panel(axes, mesh, picture, 72 * scale)
     if title:
-        figure.text(0.15 / width, 1 - 0.12 / height, title, fontsize=12, color=TEXT, fontweight="bold", va="top")
+        figure.text(0.15 / width, 1 - 0.08 / height, title, fontsize=TITLE, color=TEXT, fontweight="bold", va="top")
     if alone:
         _legend_of_paths(figure, mesh, pictures[0], 1 - LEGEND / width)
     _legend_of_cells(figure)
-    figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=7.5, color=FAINT, ha="right", va="bottom")
+    figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=SMALL, color=FAINT, ha="right", va="bottom")
     return figure
 
 
@@ -239,9 +239,9 @@ def _light(axes: Axes, curve: Curve, number: int, points: float) -> None:
 
 def _number(axes: Axes, port: int, at: Vector, path: int | None, points: float) -> None:
     """Draw the number of a port, white on the colour of the port's path if there is one."""
-    face, edge, ink, size = WHITE, "none", PALE_NUMBER, min(10.0, 0.23 * points)
+    face, edge, ink, size = WHITE, "none", PALE_NUMBER, min(8.0, 0.31 * points)
     if path is None:
-        size *= 0.85
+        size *= 0.9
     else:
         edge, core = colour_of(path)
         face, ink = (WHITE, edge) if core else (edge, WHITE)
@@ -261,14 +261,14 @@ def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: flo
         line.set_label(f"{a} – {b}: {count} cell{'s' if count > 1 else ''}")
         handles.append(line)
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (left, 0.5)}
-    figure.legend(handles=handles, frameon=False, fontsize=9, labelcolor=TEXT, **place)
+    figure.legend(handles=handles, frameon=False, fontsize=SMALL, labelcolor=TEXT, **place)
 
 
 def _legend_of_cells(figure: Figure) -> None:
     kinds = (("cross", CROSS, 1.0), ("bar", BAR, 1.0), ("pale: no light", CROSS, PALE))
     handles = [Patch(facecolor=colour, alpha=alpha, label=name) for name, colour, alpha in kinds]
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 0), "handlelength": 1.4, "columnspacing": 1.2}
-    figure.legend(handles=handles, ncols=3, frameon=False, fontsize=8, labelcolor=TEXT, **place)
+    figure.legend(handles=handles, ncols=3, frameon=False, fontsize=SMALL, labelcolor=TEXT, **place)
 
 
 def _columns(panels: int, shape: float) -> int:
@@ -282,9 +282,9 @@ def _columns(panels: int, shape: float) -> int:
 
 
 def _inches_per_edge(mesh: Mesh, alone: bool) -> float:
-    """Inches on paper per edge: fewer for large meshes and for figures of several panels."""
+    """Inches on paper per edge: a mesh alone is as wide as a page, unless numbers of ports would be too small."""
     largest = max(_width(mesh), _height(mesh))
-    return min(0.62, max(0.42, 7.0 / largest)) if alone else min(0.5, max(0.3, 4.5 / largest))
+    return min(0.5, max(0.33, (PAGE - LEGEND) / _width(mesh))) if alone else min(0.5, max(0.33, COLUMN / largest))
 
 
 def _width(mesh: Mesh) -> float:

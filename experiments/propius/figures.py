@@ -89,13 +89,14 @@ _TITLES = {"packets": "On packets", "virtual": "Virtual time, the authors' sizes
 
 def job_completion(rows: Rows) -> Figure:
     """Mean job completion time against the number of clients; a panel for packets and one for virtual time."""
-    layers = _layers(rows)
+    layers = _layers([row for row in rows if row["jct_s"] is not None] or rows)
     figure = _figure(layers)
     drawn: list[Estimate] = []
     for axes, (layer, mine) in zip(figure.subplots(1, len(layers), squeeze=False)[0], layers.items(), strict=True):
         for policy in dict.fromkeys(row["policy"] for row in mine):
             drawn += _job_curve(axes, [row for row in mine if row["policy"] == policy], _look(policy))
         style_axes(axes, _TITLES[layer], "clients", "mean job completion time (s)", grid="y")
+        axes.margins(y=0.1)
         axes.set_ylim(bottom=0)
         axes.set_xticks(sorted({row["clients"] for row in mine}))
     policies = dict.fromkeys(row["policy"] for row in rows)
@@ -131,8 +132,12 @@ def _job_curve(axes: Axes, rows: Rows, look: Look) -> list[Estimate]:
     return drawn
 
 
-def _bars(axes: Axes, rows: Rows, parts: Mapping[str, float], *, name: str = "policy") -> None:
-    """Groups of bars by number of clients, a bar for each policy; ``parts`` are stacked columns with their opacity."""
+def _bars(axes: Axes, rows: Rows, parts: Mapping[str, float], *, name: str = "policy") -> set[int]:
+    """Groups of bars by number of clients, a bar for each policy; ``parts`` are stacked columns with their opacity.
+
+    Returns how many runs the intervals are of.
+    """
+    numbers: set[int] = set()
     points = merged(rows)
     names = list(dict.fromkeys(row[name] for row in points))
     groups = sorted({row["clients"] for row in points})
@@ -140,21 +145,31 @@ def _bars(axes: Axes, rows: Rows, parts: Mapping[str, float], *, name: str = "po
     for row in points:
         place = groups.index(row["clients"]) + (names.index(row[name]) - (len(names) - 1) / 2) * width
         bottom = 0.0
+        mine = [one for one in rows if (one["clients"], one[name]) == (row["clients"], row[name])]
         for column, opacity in parts.items():
             height = row[column] or 0.0
             axes.bar(place, height, width * 0.92, bottom, alpha=opacity, **_filled(_look(row[name])))
+            value = estimate([x for one in mine for x in values_of(one, column)])
+            if value is not None and value.low is not None and value.high is not None:
+                ends = [bottom + value.low, bottom + value.high]
+                axes.plot([place] * 2, ends, color=TEXT, marker="_", markersize=5, linewidth=0.8, zorder=3)
+                numbers.add(value.n)
             bottom += height
     axes.set_xticks(range(len(groups)), [f"{clients} clients" for clients in groups])
+    return numbers
 
 
 def _bar_figure(rows: Rows, parts: Mapping[str, float], title: str, y: str) -> Figure:
     layers = _layers(rows)
     figure = _figure(layers)
+    numbers: set[int] = set()
     for axes, (layer, mine) in zip(figure.subplots(1, len(layers), squeeze=False)[0], layers.items(), strict=True):
-        _bars(axes, mine, parts)
+        numbers |= _bars(axes, mine, parts)
         style_axes(axes, f"{title}: {_TITLES[layer].lower()}", "", y, grid="y")
     policies = dict.fromkeys(row["policy"] for row in rows)
-    legend(figure, [Patch(**_filled(_look(policy)), label=policy) for policy in policies], 8)
+    n = " to ".join(str(each) for each in sorted({min(numbers), max(numbers)})) if numbers else ""
+    caption = f"whiskers: 95 % interval (n = {n})" if n else ""
+    legend(figure, [Patch(**_filled(_look(policy)), label=policy) for policy in policies], 8, caption)
     return figure
 
 
@@ -191,10 +206,11 @@ def root_bytes(rows: Rows) -> Figure:
             axes.plot([place - 0.42, place + 0.02], [law, law], color=BLACK, linewidth=1.2)
     axes.set_xticks(range(len(names)), names)
     clients = rows[0]["clients"]
+    axes.margins(y=0.12)
     style_axes(axes, f"Root link, one round of {clients} clients", "", "data (MB)", grid="y")
     handles = [
-        entry("sent by the root", linewidth=5),
-        entry("received by the root", linewidth=5, alpha=0.5),
+        Patch(color=TEXT, label="sent by the root"),
+        Patch(color=TEXT, label="received by the root", alpha=0.5),
         entry("law of the bytes sent", BLACK),
     ]
     legend(figure, handles)
@@ -211,6 +227,7 @@ def operations(rows: Rows) -> Figure:
     for curve in drawn.values():
         panels.line(axes, curve.measured, color=curve.look.colour, linestyle=curve.look.dashes, linewidth=0.8)
     axes.axhline(1.0, color=GREY, linewidth=1)
+    panels.name_ticks(axes.xaxis, (row["delay_ms"] for row in rows))
     style_axes(axes, "GET and PUSH", "one-way delay (ms)", "measured / formula", grid="y")
     panels.key(figure, drawn.values())
     return figure

@@ -85,7 +85,7 @@ def caption(estimates: Iterable[Estimate], *, model: bool, markers: str = "marke
     said = []
     if numbers:
         n = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
-        said.append(f"{markers}: measured (n = {n}{', bars: 95 % interval' if numbers[-1] > 1 else ''})")
+        said.append(f"{markers}: measured (n = {n}{', whiskers: 95 % interval' if numbers[-1] > 1 else ''})")
     return "; ".join([*said, *(["lines: model"] if model else [])])
 
 

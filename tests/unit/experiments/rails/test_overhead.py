@@ -73,7 +73,7 @@ def test_measured_overheads_are_paired_within_a_repeat() -> None:
     assert figure is not None
     bars = [np.asarray(line.get_ydata()) for line in figure.axes[0].lines if line.get_marker() == "_"]
     assert [list(bar) for bar in bars if bar.size == 2] == [pytest.approx([10.0, 10.0])]
-    assert "n = 2, bars: 95 % interval" in figure.legends[0].get_title().get_text()
+    assert "n = 2, whiskers: 95 % interval" in figure.legends[0].get_title().get_text()
 
 
 def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

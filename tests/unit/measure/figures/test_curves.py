@@ -58,7 +58,7 @@ def test_repeats_have_an_interval_and_a_single_measurement_has_none() -> None:
     half = 4.303 / 3**0.5
     assert bars(axes) == [pytest.approx([2 - half, 2 + half])]
     panels.key(figure, [found])
-    assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1 to 3, bars: 95 % interval)"
+    assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1 to 3, whiskers: 95 % interval)"
 
 
 def test_names_that_are_long_stand_below_the_others_and_nothing_is_wider_than_the_figure() -> None:
