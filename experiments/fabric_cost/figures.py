@@ -30,7 +30,7 @@ def ratios(rows: Rows) -> Figure | None:
     for axes, (column, name, key) in zip(figure.subplots(1, 2), _PANELS, strict=True):
         for curve in curves(series, "gpus", column).values():
             look = curve.look
-            shape: dict[str, Any] = {"marker": look.marker, "markersize": 4, "linestyle": look.dashes}
+            shape: dict[str, Any] = {"marker": look.marker, "markersize": look.size, "linestyle": look.dashes}
             panels.line(axes, curve.points, color=look.colour, linewidth=1.0, **shape)
         axes.axhline(published(key).value, color=TEXT, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1)
         axes.set_xscale("log")

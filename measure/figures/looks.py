@@ -68,7 +68,7 @@ POLICIES: Looks = {
 FABRICS: Looks = {
     "electrical": ELECTRICAL,
     "photonic": PHOTONIC,
-    "fat-tree": Look("fat tree", _GREEN, "h", (0, (5, 1, 1, 1))),
+    "fat-tree": Look("fat tree", _GREEN, "h", (0, (5, 1, 1, 1)), 7.0),
     "rail-optimized": Look("rail-optimized", _PURPLE, "D", (0, (1, 1))),
 }
 
