@@ -26,7 +26,9 @@ RUNS: tuple[MeasuredRun, ...] = (
         3,
         figures={"straggler_delay": "straggler-delay.png"},
     ),
-    MeasuredRun("straggler-ranks", "straggler --study ranks --ranks 4,8,16 --iterations 1", 2),
+    MeasuredRun(
+        "straggler-ranks", "straggler --study ranks --ranks 4,8,16 --algorithms ring,stragglar --iterations 1", 2
+    ),
     MeasuredRun(
         "all-to-all",
         "all-to-all --study delay,slot --slots 50,100,200 --iterations 1",
