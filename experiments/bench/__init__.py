@@ -41,6 +41,16 @@ class QuickRun(Measurement):
     verdict: Annotated[str, "verdict of the first point that is not faithful"] = ""
 
 
+@dataclass
+class ModelRow(Measurement):
+    """One row of benchmark ``model``: ``value`` is measured over predicted less 1, ``limit`` the largest of that."""
+
+    measured_s: Annotated[float | None, "measured median, in seconds of the real system"] = None
+    predicted_s: Annotated[float | None, "prediction, made before the run"] = None
+    n: Annotated[int | None, "measurements of the row"] = None
+    faithful: Annotated[bool | None, "whether the measurement was faithful"] = None
+
+
 def at_most(name: str, value: float, unit: str, limit: float) -> Measurement:
     """A measurement whose ``limit`` is the largest value that is good."""
     return Measurement(name, value, unit, limit=limit, ok=value <= limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -50,12 +50,22 @@ class Baseline:
 class Bed:
     """A datapath and the results of the stock tool: all that a benchmark has to know.
 
-    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``.
+    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``,
+    ``parts`` and ``repeats`` those of ``model``.
     """
 
-    def __init__(self, wanted: Datapath = "auto", baseline: Baseline | None = None, runs: int = 20) -> None:
+    def __init__(
+        self,
+        wanted: Datapath = "auto",
+        baseline: Baseline | None = None,
+        runs: int = 20,
+        parts: Sequence[str] | None = None,
+        repeats: int = 1,
+    ) -> None:
         self.wanted = wanted
         self.runs = runs
+        self.parts = parts
+        self.repeats = repeats
         self.stock = baseline or Baseline()
 
     @property
@@ -105,13 +115,13 @@ class Bed:
         return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value >= limit)
 
 
-def rows_of(experiment: Experiment[Any]) -> list[Row]:
-    """Run ``experiment`` once without leaving a results folder, and return its rows; needs root.
+def rows_of(experiment: Experiment[Any], repeats: int = 1) -> list[Row]:
+    """Run ``experiment`` without leaving a results folder, and return its rows; needs root.
 
-    Nothing is repeated, also if it is not faithful: a bench counts what is not.
+    Nothing is measured again if it is not faithful: a bench counts what is not.
     """
     if isinstance(experiment.settings, RepeatedSettings):
-        experiment.settings = experiment.settings.model_copy(update={"repeats": 1, "attempts": 1})
+        experiment.settings = experiment.settings.model_copy(update={"repeats": repeats, "attempts": 1})
     with temporary_folder() as folder:
         with Runner(experiment, folder / "results") as runner:
             experiment.check()

@@ -16,6 +16,7 @@ from experiments.bench.dark import dark_times, shortest_dark_time
 from experiments.bench.idle import idle_fabric
 from experiments.bench.links import links, links_beside_load
 from experiments.bench.map_change import map_change
+from experiments.bench.model.benchmark import model_parts
 from experiments.bench.quick import quick_runs
 from experiments.bench.ring_all_reduce import LARGE, SCALING, ring_all_reduce
 from experiments.bench.rtt import round_trip
@@ -76,5 +77,8 @@ BENCHES: dict[str, Benchmark] = {
     "delay": Benchmark("error of link delays of 5, 20, 50 ms on 8 links that carry 20 Mb/s each", (delay,)),
     "loss": Benchmark("packets that lossy links lose against the share asked for, 0.1 to 5 percent", (loss,)),
     "quick": Benchmark("run.sh --quick over and over: runs with faithful points alone", (quick_runs,), large=True),
+    "model": Benchmark(
+        "every row of the experiments against its prediction: 2 percent, 4 at 64 ranks", (model_parts,), large=True
+    ),
     "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", (slopes,)),
 }

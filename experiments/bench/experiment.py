@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 from rich.console import Console
 
-from experiments.bench import Measurement, QuickRun, finite, not_measured
+from experiments.bench import Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
 from experiments.runner import Runner
-from experiments.settings import Option, Settings
+from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
 from measure.results.row import Row
-from railyard.errors import RailyardError
+from railyard.errors import RailyardError, nearest
 
 if TYPE_CHECKING:
     from experiments.bench.bed import Bed
@@ -40,6 +40,7 @@ Name = Literal[
     "delay",
     "loss",
     "quick",
+    "model",
     "slopes",
 ]
 
@@ -54,9 +55,25 @@ class BenchSettings(Settings):
         default=None, min_length=1, description="benchmarks to run (default all but the large ones)"
     )
     runs: int = Field(default=20, ge=1, le=1000, description="runs of benchmark quick")
+    parts: Annotated[tuple[str, ...] | None, Option(metavar="NAME,...")] = Field(
+        default=None, min_length=1, description="parts of benchmark model to measure (default all)"
+    )
+    repeats: int = Field(
+        default=1, ge=1, le=MOST_REPEATS, description=RepeatedSettings.model_fields["repeats"].description
+    )
     datapath: Annotated[tuple[Datapath, ...], Option(metavar="NAME,...")] = Field(
         default=("auto",), min_length=1, description="datapaths to measure side by side"
     )
+
+    @field_validator("parts")
+    @classmethod
+    def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        from experiments.bench.model.parts import PARTS
+
+        for name in value or ():
+            if name not in PARTS:
+                raise ValueError(f"{name} is not a part{nearest(name, PARTS) or '; use one of ' + ', '.join(PARTS)}")
+        return value
 
     @field_validator("datapath")
     @classmethod
@@ -95,11 +112,12 @@ class Bench(Experiment[BenchSettings]):
 
     name = "bench"
     Settings = BenchSettings
-    rows = (Measurement, QuickRun)
+    rows = (Measurement, QuickRun, ModelRow)
     examples = (
         "                                # all but the large ones",
         "--only links,rewire             # some of them",
         "--only quick --runs 20          # how often every point of a quick run is faithful",
+        "--only model --parts smoke      # measured against predicted",
         "--only slopes --json slopes.json",
         "--datapath bpf,ovs --only rtt   # two datapaths side by side",
         "--list                          # names and descriptions",
@@ -113,7 +131,8 @@ class Bench(Experiment[BenchSettings]):
         from experiments.bench.catalog import BENCHES
 
         baseline = Baseline()
-        beds = [Bed(datapath, baseline, self.settings.runs) for datapath in self.settings.datapath]
+        asked = self.settings
+        beds = [Bed(datapath, baseline, asked.runs, asked.parts, asked.repeats) for datapath in asked.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
             for part in BENCHES[name].parts:
@@ -153,11 +172,28 @@ _RUN_COLUMNS = (
 )
 
 
+_MODEL_COLUMNS = (
+    Column("row", "name", left=True),
+    Column("measured\ns", "measured_s", ".4f"),
+    Column("model\ns", "predicted_s", ".4f"),
+    Column("off\n%", lambda row: None if row["value"] is None else 100 * row["value"], "+.1f"),
+    Column("limit\n%", lambda row: 100 * row["limit"], "g", wide=True),
+    Column("n", "n"),
+    Column("faith-\nful", "faithful", left=True, wide=True),
+    Column("ok", "ok", left=True),
+)
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     runs = [row for row in rows if row.get("run") is not None]
+    models = [row for row in rows if row.get("n") is not None]
     if runs:
         yield Table("runs of run.sh --quick", _RUN_COLUMNS, runs)
-    yield Table("benchmarks", _COLUMNS, [row for row in rows if row.get("run") is None])
+    if models:
+        yield Table("measured against predicted", _MODEL_COLUMNS, models)
+    others = [row for row in rows if row.get("run") is None and row.get("n") is None]
+    if others:
+        yield Table("benchmarks", _COLUMNS, others)
 
 
 _CALIBRATED = {"llama_": "llama-forward", "pp_only_": "deepseek-forward"}
