@@ -18,7 +18,7 @@ RUNS: tuple[MeasuredRun, ...] = (
     ),
     MeasuredRun("allocation", "allocation", 1, root=False, figures={"allocation_requests": "allocation-requests.png"}),
     MeasuredRun("links", "bench --only links,dark", 1),
-    MeasuredRun("rails", "rails", 10, figures={"step-time": "step-time.png"}),
+    MeasuredRun("rails", "rails", 8, figures={"step-time": "step-time.png"}),
     MeasuredRun("collective", "collective --algorithms ring,recursive-halving-doubling --sizes 1M,4M", 1),
     MeasuredRun(
         "straggler",
