@@ -48,6 +48,8 @@ MARGIN = 0.95
 HEAD, CAPTION, FOOT, LEGEND = 0.26, 0.2, 0.3, 1.25
 """Space for the title of a figure, the title of a panel, the legend of cells below and that of paths beside, in
 inches."""
+_DPI = 200
+"""Pixels per inch of drawings, which have much detail."""
 PALE = 0.45
 """Opacity of cells without light."""
 
@@ -109,7 +111,7 @@ def write_figure(path: Path, rows: Sequence[Row]) -> None:
     """Write the figure of rows to a file of the user who called sudo; ``ConfigError`` if it cannot be written."""
     try:
         with naming(path), open_binary(path, "wb", links=True) as out:
-            out.write(render(figure_of_rows(rows), path.suffix[1:]))
+            out.write(render(figure_of_rows(rows), path.suffix[1:], _DPI))
     except OSError as error:
         raise ConfigError(f"cannot be written ({error.strerror}); name another file", source=str(path)) from None
 

@@ -184,12 +184,12 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "", 
     return render(figure)
 
 
-def render(figure: Figure, form: str = "png") -> bytes:
+def render(figure: Figure, form: str = "png", dpi: int = DPI) -> bytes:
     """The figure in a format of matplotlib, such as ``svg`` or ``png``; the same bytes for the same figure."""
     out = io.BytesIO()
     stamp = {"Date": None, "Creator": "Railyard"} if form == "svg" else {"Software": "Railyard"}
     with rc_context({"svg.hashsalt": "railyard", "svg.fonttype": "none"}):  # text that can be searched
-        figure.savefig(out, format=form, dpi=DPI, metadata=stamp)
+        figure.savefig(out, format=form, dpi=dpi, metadata=stamp)
     return out.getvalue()
 
 
