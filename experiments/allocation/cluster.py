@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from controllers.allocation.allocator import Allocation, Allocator
@@ -17,6 +17,23 @@ def filled(experiment: AllocationSettings, mix: str, cluster: int) -> Cluster:
     random = Random(f"{experiment.seed} {cluster} fill")
     racks = [experiment.rack(photonic=False) for _ in range(experiment.racks)]
     fill(racks, read_mix(mix), random)
+    return racks
+
+
+def filled_evenly(experiment: AllocationSettings, sizes: Sequence[int], cluster: int) -> Cluster:
+    """Racks filled with contiguous slices of ``sizes``, the same number of chips in each, requested in random order.
+
+    This is the cluster of MORPHLUX's section 7.2, with 1024 chips in each of four sizes. It does not say in which order
+    slices are requested; a slice without room is left out.
+    """
+    racks = [experiment.rack(photonic=False) for _ in range(experiment.racks)]
+    share = sum(rack.torus.chips for rack in racks) // len(sizes)
+    wanted = [size for size in sizes for _ in range(share // size)]
+    Random(f"{experiment.seed} {cluster} evenly").shuffle(wanted)
+    for number, size in enumerate(wanted):
+        for rack in racks:
+            if isinstance(rack.allocate(size, f"slice{number}"), Allocation):
+                break
     return racks
 
 

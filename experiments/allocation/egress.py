@@ -18,20 +18,28 @@ from topos.plan import RackPlan
 from topos.slices import Slice
 from topos.torus import Extents, Torus
 
-UsableRule = Literal["ring", "link"]
-"""Rule for when a slice can use a dimension.
+UsableRule = Literal["ring", "link", "port"]
+"""Rule for what a slice can use of a chip's egress.
 
 ``ring``: where the slice spans the torus, so that the ring of that dimension closes without links of other slices; a
 slice that closes no ring still has one ring through all of its chips, and so the share of one dimension. ``link``:
-wherever the slice is more than one chip wide (a line of chips counts as much as a ring).
+wherever the slice is more than one chip wide (a line of chips counts as much as a ring). ``port``: every port of a chip
+whose neighbour is in the slice, so that a chip at the end of a line uses one of its two ports of that dimension.
 """
 
 
 def static_share(torus: Torus, extents: Extents, rule: UsableRule = "ring") -> float:
     """The share of a chip's egress that a slice of ``extents`` (two chips or more) can use, 0 to 1."""
     dimensions = sum(extent > 1 for extent in torus.shape)
+    if rule == "port":
+        return sum(map(_used_ports, extents, torus.shape)) / sum(_used_ports(n, n) for n in torus.shape)
     usable = max(1, closed_rings(torus, extents)) if rule == "ring" else sum(extent > 1 for extent in extents)
     return usable / dimensions
+
+
+def _used_ports(extent: int, whole: int) -> float:
+    """Mean number of a chip's two ports in a dimension of ``whole`` chips that lead to chips of the slice."""
+    return 2.0 if extent == whole > 1 else 2 * (extent - 1) / extent
 
 
 def steered_shares(torus: Torus, slices: Sequence[Slice], fibres: int) -> tuple[float | None, ...]:

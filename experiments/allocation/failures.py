@@ -15,9 +15,9 @@ had to move:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from statistics import fmean
 
 from controllers.allocation.allocator import Allocator
 from controllers.circuits.fibres import FibrePlant, Route
@@ -32,6 +32,8 @@ from topos.torus import Torus
 SYSTEMS = ("migration", "block", "kubernetes", "morphlux", "ideal")
 OVERPROVISION = published("morphlux-overprovision")
 """Approximate ratios to MORPHLUX; its TPU baseline loses the slice, as ``block`` here."""
+PUBLISHED_MIX = "half-rack"
+"""The mix whose sizes of slices are those of the published ratios."""
 
 
 class Splicer:
@@ -69,34 +71,35 @@ class Splicer:
 
 
 def overprovision_rows(experiment: AllocationSettings) -> Iterator[AllocationRow]:
-    """A row for every number of failures and system, with the mean over all racks of all clusters."""
+    """A row for every number of failures and system, with the mean over a cluster's racks, median of the clusters."""
     for failures in experiment.failures:
-        random = Random(f"{experiment.seed} {failures} failures")
-        lost: dict[str, list[int]] = {system: [] for system in SYSTEMS}
-        died = spliced = 0
-        for _ in range(experiment.clusters * experiment.racks):
-            rack, spares = _full_rack(experiment, random)
-            rented = [chip for allocation in rack.allocations.values() for chip in allocation.chips]
-            dead = random.sample(rented, min(failures, len(rented)))
-            died += len(dead)
-            done = _lost(rack, spares, dead)
-            spliced += done.pop("spliced")
-            for system, chips in done.items():
-                lost[system].append(chips)
-        base = fmean(lost["morphlux"])
+        clusters = [_losses(experiment, failures, number) for number in range(experiment.clusters)]
+        died = sum(each["ideal"] for each in clusters)
         if not died:
             return  # no slice of the mix fits beside the reserve
         for system in SYSTEMS:
-            yield AllocationRow(
+            row = AllocationRow(
                 mix=experiment.mix,
                 failures=failures,
                 system=system,
-                racks=len(lost[system]),
-                chips_mean=fmean(lost[system]),
-                ratio_to_morphlux=fmean(lost[system]) / base,
-                paper_ratio=OVERPROVISION.values.get(system),
-                spliced_share=spliced / died if system == "morphlux" else None,
+                racks=experiment.clusters * experiment.racks,
+                paper_ratio=OVERPROVISION.values.get(system) if experiment.mix == PUBLISHED_MIX else None,
+                spliced_share=sum(each["spliced"] for each in clusters) / died if system == "morphlux" else None,
             )
+            row.sample("chips_mean", [each[system] / experiment.racks for each in clusters])
+            row.sample("ratio_to_morphlux", [each[system] / each["morphlux"] for each in clusters])
+            yield row
+
+
+def _losses(experiment: AllocationSettings, failures: int, cluster: int) -> Counter[str]:
+    """The chips that all racks of a cluster lose, by system, and the number of dead chips that were ``spliced``."""
+    random = Random(f"{experiment.seed} {failures} {cluster} failures")
+    lost: Counter[str] = Counter()
+    for _ in range(experiment.racks):
+        rack, spares = _full_rack(experiment, random)
+        rented = [chip for allocation in rack.allocations.values() for chip in allocation.chips]
+        lost.update(_lost(rack, spares, random.sample(rented, min(failures, len(rented)))))
+    return lost
 
 
 def _full_rack(experiment: AllocationSettings, random: Random) -> tuple[Allocator, tuple[int, ...]]:

@@ -6,7 +6,7 @@ study.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,14 +16,16 @@ from matplotlib.ticker import PercentFormatter
 
 from experiments.allocation.failures import OVERPROVISION
 from experiments.allocation.row import SYSTEMS
-from experiments.allocation.studies import FAILED, FAILED_AT, INDEX, INDEX_FREED, published_failed
+from experiments.allocation.studies import FAILED, FAILED_AT, INDEX, INDEX_FREED, PORTS, SERVED
 from measure.figures import looks, panels, style
 from measure.figures.curves import Rows, curves, series_of
 from measure.figures.looks import SPARE, TEXT, WHITE, Look
+from measure.results.estimates import estimate_of
 
 _DASHES = tuple(look.dashes for look in SPARE)
 _OPEN: dict[str, Any] = style.open_mark(Look("", TEXT, "D"))
 """Entry of the legend of a published value."""
+_POOLED = Look("if chips of all racks could be joined", looks.BLACK, "s")
 _MARK = 0.12
 """Height of a published mark with the number beside it, in shares."""
 _MOST_MIXES = 5
@@ -41,6 +43,8 @@ def allocation_figures(rows: Rows) -> dict[str, Figure]:
     made = {
         "allocation_fragmentation": (fragmentation, study("fragmentation")),
         "allocation_requests": (failed_requests, asked),
+        "allocation_protocols": (protocols, study("protocols")),
+        "allocation_ports": (ports, study("ports")),
         "allocation_bandwidth": (bandwidth, study("bandwidth")),
         "allocation_overprovision": (overprovision, study("overprovision")),
     }
@@ -79,7 +83,7 @@ def failed_requests(rows: Rows) -> Figure:
             share = row["failed_share"]
             look = looks.SYSTEMS[row["system"]]
             axes.bar(x, share, 0.36, color=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch)
-            given = published_failed(row["system"], mix, freed, row["chips"])
+            given = row["paper_failed_share"]
             above = (share, 1) if not given or abs(given - share) > _MARK else (max(given, share), 5)
             style.note(axes, f"{share:.0%}", (x, above[0]), (0, above[1]), ha="center", va="bottom")
             if given:  # a mark of none would lie on the axis
@@ -97,6 +101,64 @@ def failed_requests(rows: Rows) -> Figure:
 
 def _patch(look: Look, name: str) -> Patch:
     return Patch(facecolor=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch, label=name)
+
+
+def protocols(rows: Rows) -> Figure:
+    """Figure of MORPHLUX's requests by protocol: the share that fails, and slices against contiguous ones only."""
+    figure = style.new_figure(style.PAGE, 2.5)
+    left, right = figure.subplots(1, 2)
+    groups = series_of(rows, lambda row: (row["protocol"], row["asked"]))
+    names = [f"{protocol}\n{asked.replace(',', ' and ')}" for protocol, asked in groups]
+    for place, (_, here) in enumerate(groups.values()):
+        for row in here:
+            x = place + (-0.12 if row["system"] == "contiguous" else 0.12)
+            _estimate(left, x, row, "failed_share", looks.SYSTEMS[row["system"]])
+            if row["paper_failed_share"] is not None:
+                left.plot(x, row["paper_failed_share"], **_OPEN)
+            if row["system"] == "morphlux":
+                _estimate(right, place - 0.12, row, "served_ratio", looks.SYSTEMS["morphlux"])
+                _estimate(right, place + 0.12, row, "pooled_ratio", _POOLED)
+                right.plot(place - 0.12, row["paper_served_ratio"], **_OPEN)
+    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    for axes, title, y in (
+        (left, "Requests that fail", "share of the requests"),
+        (right, "Slices served", "times those of contiguous slices only"),
+    ):
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set_ylim(bottom=-0.05 if axes is left else 0)
+        style.style_axes(axes, title, "of whom requests are asked, and their chips", y, grid="y")
+    marks = [look.named(SYSTEMS[system]) for system, look in looks.SYSTEMS.items()]
+    handles = [style.entry(each.name, each.colour, marker=each.marker, linestyle="") for each in (*marks, _POOLED)]
+    count = f"medians of {rows[0]['repeats']} clusters" + (", bars: 95 % interval" if rows[0]["repeats"] > 1 else "")
+    style.legend(figure, [*handles, style.entry(f"MORPHLUX: {SERVED.label}", **_OPEN)], caption=count)
+    return figure
+
+
+def _estimate(axes: Axes, x: float, row: Mapping[str, Any], key: str, look: Look) -> None:
+    """A marker at the median of field ``key`` with its 95 % interval; nothing without a value."""
+    found = estimate_of(row, key)
+    if found is not None:
+        panels.mark(axes, x, found, look)
+
+
+def ports(rows: Rows) -> Figure:
+    """Figure of the share of ports that the slices of each rack can use, racks in ascending order, by rule."""
+    figure = style.new_figure()
+    axes = figure.add_subplot()
+    for row in (row for row in rows if row["mix"] == rows[0]["mix"]):
+        rule, used = looks.RULES[row["rule"]], sorted(row["per_rack"])
+        label = f"fixed ports, {rule.name}"
+        axes.step(range(len(used)), used, where="post", color=rule.colour, linestyle=rule.dashes, label=label)
+    steered = looks.SYSTEMS["morphlux"].colour
+    axes.axhline(1.0, color=steered, linestyle=looks.DASHED, label=f"MORPHLUX: steered ({PORTS.label})")
+    axes.axhline(PORTS.value, color=TEXT, linestyle=looks.DOTTED, label=f"least with fixed ports ({PORTS.label})")
+    axes.set_ylim(0, 1.05)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    title = f"Ports that slices can use, mix “{rows[0]['mix']}”"
+    style.style_axes(axes, title, "racks, in ascending order", "share of a rack's ports", grid="y")
+    style.legend(figure, axes.get_legend_handles_labels()[0], 2)
+    return figure
 
 
 def bandwidth(rows: Rows) -> Figure:
@@ -134,7 +196,7 @@ def overprovision(rows: Rows) -> Figure:
         panels.line(axes, ours[system].measured, markersize=4.5, linewidth=1.0, linestyle=look.dashes, **shape)
         ratios = _range([row["ratio_to_morphlux"] for row in here])
         handles.append(style.entry(f"{look.name} ({ratios})", linestyle=look.dashes, **shape))
-        if system in OVERPROVISION.values and system != "ideal":
+        if here[0]["paper_ratio"] and system != "ideal":
             given = [(failures, chips * OVERPROVISION.values[system]) for failures, chips in base.items()]
             panels.line(axes, given, **style.open_mark(look))
     axes.set_yscale("log")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from experiments.allocation.failures import OVERPROVISION
 from experiments.allocation.row import SYSTEMS
-from experiments.allocation.studies import FAILED, INDEX, SOLVER, SPARES, published_failed, published_index
+from experiments.allocation.studies import (
+    FAILED,
+    INDEX,
+    PORTS,
+    SERVED,
+    SOLVER,
+    SPARES,
+    SPARES_SHOWN,
+    THROUGHPUT,
+    published_index,
+)
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
+from measure.results.estimates import estimate_of
 from measure.results.row import Row
 
 
@@ -16,8 +27,25 @@ def _system(row: Row) -> str:
 
 
 def _paper_share(row: Row) -> str | None:
-    share = published_failed(row["system"], row["mix"], row["freed"], row["chips"])
+    share = row["paper_failed_share"]
     return None if share is None else f"~{share:.0%}" if share else "0%"
+
+
+def _interval(key: str, form: str = ".0%") -> Callable[[Row], str | None]:
+    """The 95 % interval of the median over clusters of field ``key``; None for one cluster."""
+
+    def shown(row: Row) -> str | None:
+        found = estimate_of(row, key)
+        if found is None or found.low is None or found.high is None:
+            return None
+        return f"{found.low:{form}} to {found.high:{form}}"
+
+    return shown
+
+
+def _throughput(row: Row) -> str | None:
+    chips, egress = row["chips_ratio"], row["egress_ratio"]
+    return None if chips is None else f"{chips:.2f} to {egress:.2f}"
 
 
 def _paper_index(row: Row) -> str | None:
@@ -26,22 +54,27 @@ def _paper_index(row: Row) -> str | None:
 
 
 def _paper_ratio(row: Row) -> str | None:
-    ratio = OVERPROVISION.values.get(row["system"])
+    ratio = row["paper_ratio"]
     return None if ratio is None else f"about {ratio:g}x" if ratio > 1 else "1x"
 
 
 _MIX, _FREED = Column("mix", "mix", left=True), Column("freed", "freed", ".0%", left=True)
 _SYSTEM = Column("system", _system, left=True)
+_FAILED = (
+    Column("failed", "failed_share", ".0%"),
+    Column("95 %\ninterval", _interval("failed_share")),
+    Column(FAILED.heading, _paper_share),
+)
+_PROTOCOL = (Column("protocol", "protocol", left=True), Column("chips", "asked", left=True))
 _REQUESTS = (
     _MIX,
     _FREED,
     _SYSTEM,
     Column("requests", "requests", "d"),
     Column("in racks", lambda row: f"{row['racks_with_room']} of {row['racks']}", wide=True),
-    Column("failed", "failed", "d"),
-    Column("share", "failed_share", ".0%"),
-    Column(FAILED.heading, _paper_share),
-    Column("fragm.", "fragmented", "d"),
+    Column("failed", "failed", "d", wide=True),
+    *_FAILED,
+    Column("fragm.", "fragmented", "d", wide=True),
     Column("thin", "thin", "d", wide=True),
 )
 _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
@@ -54,13 +87,53 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("median", "index_median", ".2f"),
             Column("mean", "index_mean", ".2f"),
             Column("most", "index_max", ".2f"),
+            Column("95 %\ninterval", _interval("index_max", ".2f")),
             Column(INDEX.heading, _paper_index),
         ),
     ),
     "requests": ("Requests for large slices, in each rack as many as its free chips suffice for", _REQUESTS),
     "mixes": ("Requests for large slices, for other mixes", _REQUESTS),
+    "protocols": (
+        "Requests as MORPHLUX describes them, in clusters filled with as many chips in\n"
+        "slices of each size (per-rack: every rack is asked for its own free chips;\n"
+        "cluster: any rack serves, for the free chips of all racks)",
+        (
+            *_PROTOCOL,
+            _SYSTEM,
+            Column("requests", "requests", "d"),
+            *_FAILED,
+            Column("fragmented", "fragmented", "d", wide=True),
+        ),
+    ),
+    "served": (
+        "Slices and throughput of MORPHLUX / those of contiguous slices only (one pool:\n"
+        "if free chips of all racks could be joined; throughput: if steps only compute,\n"
+        "and if they only communicate)",
+        (
+            *_PROTOCOL,
+            Column("slices", "served_ratio", ".2f"),
+            Column("95 %\ninterval", _interval("served_ratio", ".2f")),
+            Column(SERVED.heading, "paper_served_ratio", "g"),
+            Column("one\npool", "pooled_ratio", ".2f"),
+            Column("through-\nput", _throughput),
+            Column(THROUGHPUT.heading, "paper_throughput", "g"),
+        ),
+    ),
+    "ports": (
+        "Ports of full racks that slices can use if ports are fixed to dimensions (ring,\n"
+        "link: dimensions that count whole; port: to neighbours in the slice)",
+        (
+            _MIX,
+            Column("usable\nif", "rule", left=True),
+            Column("median\nrack", "used_median", ".0%"),
+            Column("95 %\ninterval", _interval("used_median")),
+            Column("worst\nrack", "used_least", ".0%"),
+            Column("95 %\ninterval", _interval("used_least")),
+            Column(PORTS.heading, lambda row: row["paper_used_least"] and f"{row['paper_used_least']:.0%} at least"),
+        ),
+    ),
     "bandwidth": (
-        "Egress lost by a static split and regained by steering, of a chip's egress, mean over a rack\n"
+        "Egress lost by a static split and regained by steering, mean over a rack\n"
         "(what MORPHLUX gives is the gain of training throughput, another quantity)",
         (
             _MIX,
@@ -70,21 +143,25 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("gain\nmedian", "gain_median", ".0%"),
             Column("gain\nmost", "gain_max", ".0%"),
             Column("racks\n> 30 %", "above_30_percent", ".0%"),
+            Column("95 %\ninterval", _interval("above_30_percent")),
         ),
     ),
     "overprovision": (
-        "Chips out of use after failures in a rack",
+        "Chips out of use after failures in a rack, mean of a cluster's racks",
         (
-            Column("dead chips", "failures", "d"),
+            Column("dead\nchips", "failures", "d"),
             Column("system", "system", left=True),
-            Column("out of use", "chips_mean", ".2f"),
-            Column("to MORPHLUX", lambda row: f"{row['ratio_to_morphlux']:.2f}x"),
+            Column("out of\nuse", "chips_mean", ".2f"),
+            Column("to\nMORPHLUX", lambda row: f"{row['ratio_to_morphlux']:.2f}x"),
+            Column("95 %\ninterval", _interval("ratio_to_morphlux", ".2f")),
             Column(OVERPROVISION.heading, _paper_ratio),
             Column("spliced", "spliced_share", ".1%"),
         ),
     ),
     "spares": (
-        "Spares for the service level, K: smallest with Z(K) <= 1 - SLO",
+        "Spares K for the service level: the smallest with Z(K) below its complement\n"
+        f"(MORPHLUX: {SPARES_SHOWN.values['chips']:g} chips or {SPARES_SHOWN.values['servers']:g} servers suffice "
+        f"in most cases; {SPARES_SHOWN.label})",
         (
             Column("groups", lambda row: f"{row['groups']} {row['of']}", left=True),
             Column("p_fail", lambda row: f"{row['p_fail_low']:.0%} to {row['p_fail_high']:.0%}", left=True),
@@ -108,10 +185,15 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     ),
 }
 
+_STUDY_OF = {"served": "protocols"}
+"""Second tables of a study: of MORPHLUX's rows."""
+
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     for study, (title, columns) in _TABLES.items():
-        mine = [row for row in rows if row["study"] == study]
+        mine = [row for row in rows if row["study"] == _STUDY_OF.get(study, study)]
+        if study in _STUDY_OF:
+            mine = [row for row in mine if row["system"] == "morphlux"]
         if mine:
             yield Table(title, columns, mine)
 

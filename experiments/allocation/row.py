@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
+from measure.metrics.estimate import estimate
 from measure.results.row import ResultRow
 
 SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
@@ -31,18 +32,29 @@ class AllocationRow(ResultRow):
     racks_with_room: Annotated[int | None, "racks with enough free chips for a request"] = None
     requests: Annotated[int | None, "requests"] = None
     failed: Annotated[int | None, "requests without a slice"] = None
+    protocol: Annotated[str | None, "of whom requests are asked: per-rack or cluster"] = None
+    asked: Annotated[str | None, "sizes of the requested slices, in chips, drawn evenly"] = None
     failed_share: Annotated[float | None, "share of the requests without a slice"] = None
+    served_ratio: Annotated[float | None, "slices of morphlux / those of contiguous slices only"] = None
+    chips_ratio: Annotated[float | None, "the same of the chips in these slices"] = None
+    egress_ratio: Annotated[float | None, "the same of the egress that these chips can use"] = None
+    pooled_ratio: Annotated[float | None, "requests / slices of contiguous slices only"] = None
+    paper_served_ratio: Annotated[float | None, "served_ratio of MORPHLUX (morphlux-served)"] = None
+    paper_throughput: Annotated[float | None, "the same of training throughput (morphlux-throughput)"] = None
     failed_for_time: Annotated[int | None, "requests whose search reached its time limit"] = None
     fragmented: Annotated[int | None, "requests met from fragments"] = None
     thin: Annotated[int | None, "of these, those with fewer circuits than fibres"] = None
     paper_failed_share: Annotated[float | None, "failed_share of MORPHLUX, for its mix (morphlux-failed)"] = None
     contiguous_index_max: Annotated[float | None, "largest index before the requests, contiguous slices"] = None
-    rule: Annotated[str | None, "when a slice can use a dimension: ring or link"] = None
+    rule: Annotated[str | None, "what a slice can use of a chip's egress: ring, link or port"] = None
     fibres_counted: Annotated[bool | None, "whether fibres between servers limit the steering"] = None
     static_share_mean: Annotated[float | None, "usable share of egress with a static split, mean"] = None
     gain_median: Annotated[float | None, "share of egress that steering regains, median of racks"] = None
     gain_max: Annotated[float | None, "the same, largest"] = None
     above_30_percent: Annotated[float | None, "share of the racks that regain more than 30 %"] = None
+    used_median: Annotated[float | None, "share of a rack's ports that its slices can use, median of racks"] = None
+    used_least: Annotated[float | None, "the same, least"] = None
+    paper_used_least: Annotated[float | None, "used_least of the electrical racks of MORPHLUX (morphlux-ports)"] = None
     failures: Annotated[int | None, "dead chips in a rack"] = None
     chips_mean: Annotated[float | None, "chips out of use, mean of racks"] = None
     ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
@@ -64,4 +76,14 @@ class AllocationRow(ResultRow):
     median_s: Annotated[float | None, "wall-clock time of a request, median"] = None
     worst_s: Annotated[float | None, "the same, longest"] = None
     paper_s: Annotated[float | None, "upper bound of MORPHLUX's solver (morphlux-solver)"] = None
-    per_rack: Annotated[Sequence[float], "index or gain of every rack"] = ()
+    per_rack: Annotated[Sequence[float], "index, gain or share of every rack"] = ()
+    repeats: Annotated[int, "clusters, each with other draws, that a field in samples is the median of"] = 1
+    samples: Annotated[dict[str, list[float | None]], "value of each such field in each cluster"] = field(
+        default_factory=dict
+    )
+
+    def sample(self, key: str, values: Sequence[float | None]) -> None:
+        """Set field ``key`` to the median of its ``values`` in the clusters, and keep these in ``samples``."""
+        found = estimate(values)
+        setattr(self, key, found and found.median)
+        self.samples[key], self.repeats = list(values), len(values)

@@ -2,7 +2,8 @@
 
 Nothing is emulated: racks are filled with slices, some slices are released, and allocators get further requests.
 Studies: ``fragmentation`` (the index I = 1 - S/T of every rack), ``requests`` (large slices that no longer fit),
-``mixes`` (``requests`` for other mixes of slices), ``bandwidth`` (egress that slices cannot use), ``overprovision``
+``mixes`` (``requests`` for other mixes of slices), ``protocols`` (MORPHLUX's own state of the cluster and its requests,
+by protocol), ``ports`` (ports that slices can use), ``bandwidth`` (egress that slices cannot use), ``overprovision``
 (chips lost to failures), ``spares`` (number of spares needed), ``solver`` (time of a fragmented request). Source:
 MORPHLUX, arXiv 2508.03674.
 """
@@ -19,8 +20,13 @@ from experiments.settings import MOST_SEED, Option, Settings
 from railyard.validation import shown
 from topos.torus import Extents, Torus
 
-Study = Literal["fragmentation", "requests", "mixes", "bandwidth", "overprovision", "spares", "solver"]
+Study = Literal[
+    "fragmentation", "requests", "mixes", "protocols", "ports", "bandwidth", "overprovision", "spares", "solver"
+]
 STUDIES: tuple[Study, ...] = get_args(Study)
+Protocol = Literal["per-rack", "cluster"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+"""Of whom requests are asked: of every rack, for its own free chips, or of the cluster, for those of all racks."""
 
 MIXES: dict[str, dict[int, float]] = {
     "servers": {size: 16 / size for size in (4, 8, 16)},
@@ -29,11 +35,10 @@ MIXES: dict[str, dict[int, float]] = {
     "half-rack": {size: 32 / size for size in (4, 8, 16, 32)},
     "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), 1.0),
 }
-"""Mixes of slices: sizes in chips and their weights. In ``servers``, the default, tenants rent whole servers, less than
-half a rack each (the TPU topologies 2x2x1, 2x2x2, 2x2x4), and each size has the same share of the chips. ``half-rack``
-is the mix of the authors (``morphlux-mix`` of measure/published.yaml), the same with slices of 32 chips. ``small``
-includes single chips, ``small-even`` has the same number of requests of each size, ``rack-even`` slices of up to a
-whole rack."""
+"""Mixes of slices: sizes in chips and their weights. ``half-rack``, the default, is the mix of the authors
+(``morphlux-mix`` of measure/published.yaml): each size has the same share of the chips. ``servers`` is the same without
+slices of half a rack (the TPU topologies 2x2x1, 2x2x2, 2x2x4), ``small`` includes single chips, ``small-even`` has the
+same number of requests of each size, ``rack-even`` slices of up to a whole rack."""
 
 
 def read_extents(value: Any) -> Any:
@@ -66,7 +71,7 @@ class AllocationSettings(Settings):
     )
     fibres: int = Field(default=4, ge=1, le=64, description="fibres between two adjacent servers")
     mix: Annotated[str, Option(metavar="NAME|4:4,8:2")] = Field(
-        default="servers",
+        default="half-rack",
         description=f"mix of slices that fill the racks: {', '.join(MIXES)}, or chips:weight pairs",
     )
     freed: Annotated[tuple[float, ...], Option(metavar="SHARE,...")] = Field(
@@ -74,6 +79,11 @@ class AllocationSettings(Settings):
     )
     request: Annotated[int, Option(metavar="CHIPS")] = Field(
         default=32, ge=1, description="size of the slices requested after that, in chips"
+    )
+    protocol: Protocol = Field(
+        default="per-rack",
+        description="of whom requests are asked: of every rack, for its own free chips, or of the cluster, for those "
+        "of all racks",
     )
     failures: Annotated[tuple[int, ...], Option(metavar="N,...")] = Field(
         default=(1, 2, 3, 4), min_length=1, description="numbers of dead chips per rack"

@@ -202,16 +202,20 @@ def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: 
 
 
 def predicted_rows(specs: Sequence[JobSpec], kills: Sequence[Kill], seed: int) -> Iterator[FailoverRow]:
-    """A row of the model for every kill that hits a job.
+    """A row of the model for every kill that hits a job; the last one is ``stranded`` where no spare is left.
 
     A kill after the first checkpoint, and one that names no step, leaves a checkpoint to restart from.
     """
     seen = windows(specs, [kill.rank for kill in kills])
-    for before, after, kill in zip(seen, seen[1:], kills, strict=False):
+    for before, after, kill in zip(seen, [*seen[1:], None], kills, strict=False):
         spec = next((s for s in specs if kill.rank in before.members[s.name]), None)
         if spec is not None:
             stored = kill.step is None or kill.step > spec.tenant.checkpoint_every
             row = FailoverRow(tenant=spec.name, event="predicted")
-            predict_recovery(row, spec, before, after, stored=stored)
+            if after is None:
+                row.state, row.reason = "stranded", "no spare is left"
+                row.predicted_step_time_before_s = before.jobs[spec.name].step_time_s
+            else:
+                predict_recovery(row, spec, before, after, stored=stored)
             row.on(spec.setting, seed)
             yield row

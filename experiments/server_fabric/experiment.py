@@ -16,7 +16,7 @@ from experiments.racks.run import RackResult, play
 from experiments.racks.setting import PORT_GBPS, JobSpec
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, ServerFabricRow
-from experiments.server_fabric.settings import Epoch, ServerFabricSettings
+from experiments.server_fabric.settings import Epoch, ServerFabricSettings, epoch_gain
 from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from experiments.session import Session
 
 KILL = "1@2.5"
-"""The kill of study ``recovery``; one of the two hosts outside the slice replaces the dead one."""
+"""The kill of study ``recovery``; on the photonic fabric one of the hosts outside the slice replaces the dead one."""
+FABRICS = (PHOTONIC, ELECTRICAL)
 
 
 class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
@@ -61,29 +62,36 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         for epoch, spec in self._epochs():
             yield from self._rows(epoch, spec)
         if "recovery" in self.settings.studies:
-            recovered = list(predicted_rows([self.settings.recovery_spec()], parse_kills(KILL), self.settings.seed))
+            specs = [self.settings.recovery_spec(fabric) for fabric in FABRICS]
+            recovered = [row for spec in specs for row in predicted_rows([spec], parse_kills(KILL), self.settings.seed)]
             add_ratios(recovered)
             yield from recovered
 
     def points(self) -> int:
-        """One row for each measure of an epoch on each fabric, and one for the recovery."""
-        return sum(len(epoch.measures) for epoch, _ in self._epochs()) + ("recovery" in self.settings.studies)
+        """One row for each measure of an epoch on each fabric, and one for the recovery on each."""
+        recoveries = len(FABRICS) if "recovery" in self.settings.studies else 0
+        return sum(len(epoch.measures) for epoch, _ in self._epochs()) + recoveries
 
     def pieces(self) -> list[Piece]:
-        """Every epoch on both fabrics, and the recovery."""
+        """Every epoch and the recovery, on both fabrics."""
         found = [Piece(f"{epoch.name}, {spec.setting.name}", (epoch, spec)) for epoch, spec in self._epochs()]
-        return [*found, *([Piece("recovery", None)] if "recovery" in self.settings.studies else [])]
+        if "recovery" in self.settings.studies:
+            found += [Piece(f"recovery, {fabric}", (None, self.settings.recovery_spec(fabric))) for fabric in FABRICS]
+        return found
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
         """Measure what is wanted of one epoch on one fabric, or the recovery."""
-        if piece.of is None:
-            recovered = play(runner, [self.settings.recovery_spec()], parse_kills(KILL)).rows()
-            add_ratios(recovered)
-            return recovered
-        rows = self._measure(runner, *piece.of)
+        epoch, spec = piece.of
+        if epoch is None:
+            return play(runner, [spec], parse_kills(KILL)).rows()
+        rows = self._measure(runner, epoch, spec)
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
         return rows
+
+    def relate(self, rows: Sequence[MeasuredRow]) -> None:
+        """Set the step times of the recoveries relative to the photonic fabric."""
+        add_ratios(rows)
 
     @classmethod
     def report(cls) -> Report:
@@ -117,6 +125,8 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 "steps": spec.steps,
                 "paper_s": epoch.paper_s(setting.name),
                 "published_ratio": epoch.published_ratio,
+                "second_path": self.settings.second_path,
+                "second_path_ratio": epoch_gain(epoch.batch, self.settings.second_path),
             },
         }
         rows = []

@@ -9,12 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.racks.recovery_figures import PUBLISHED, published_mark
-from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, SHAPES, gain, ratio_kind
-from measure.figures.looks import FABRICS, SPARE
-from measure.figures.panels import caption, mark, unfaithful_mark
+from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, gain
+from experiments.server_fabric.settings import EPOCH_GAINS
+from measure.figures.looks import DASHED, FABRICS, FAINT, SPARE
+from measure.figures.panels import caption, mark, name_ticks, unfaithful_mark
 from measure.figures.style import COLUMN, PAGE, entry, legend, new_figure, note, open_mark, style_axes
 from measure.metrics.estimate import paired_ratio
-from measure.results.estimates import estimate_of, values_of
+from measure.results.estimates import estimate_of, ratio_of, values_of
 
 Rows = Sequence[Mapping[str, Any]]
 _TITLES = {"iperf3": "iperf3", "all-reduce": "all-reduce", "epoch": "epoch"}
@@ -63,7 +64,7 @@ def _panel(axes: Axes, rows: Rows, measure: str) -> None:
             axes.plot(place + 0.18, there, zorder=5, **open_mark(PUBLISHED))
             tallest = max(tallest, there)
         texts[place] = _gain_in_words(of_fabric, rows, measure, shape) + (
-            f"\nMORPHLUX {published:.2f}x\n({ratio_kind(first)})" if published else ""
+            f"\nMORPHLUX {published:.2f}x\n({RATIOS[measure].kind})" if published else ""
         )
     for place, text in texts.items():
         note(axes, text, (place, tallest), (0, 5), ha="center", va="bottom")
@@ -93,3 +94,35 @@ def _value(axes: Axes, row: Mapping[str, Any], x: float) -> None:
         mark(axes, x, value, look, faithful=row.get("faithful", True))
     if row.get("predicted"):
         axes.plot((x - 0.14, x + 0.14), (row["predicted"],) * 2, color=look.colour, linewidth=1.2, zorder=2)
+
+
+def batches(rows: Rows, lines: Rows) -> Figure | None:
+    """Figure of electrical / photonic epochs over the batch size; None with fewer than two batch sizes.
+
+    ``rows`` are measures by shape, ``lines`` those of ``batch_lines``; without measurements the model is drawn alone.
+    """
+    if len(lines) < 2:
+        return None
+    figure = new_figure()
+    axes = figure.add_subplot()
+    look, found = FABRICS[PHOTONIC], []
+    for line in lines:
+        pair = {row["fabric"]: row for row in rows if row["measure"] == "epoch" and row["shape"] == line["shape"]}
+        value = ratio_of(pair[ELECTRICAL], pair[PHOTONIC], "value") if len(pair) == 2 else None
+        if value is not None:
+            found.append(value)
+            mark(axes, line["batch"], value, look, faithful=line["faithful"] is not False)
+        axes.plot(line["batch"], line["published_ratio"], zorder=5, **open_mark(PUBLISHED))
+    sizes, given = [line["batch"] for line in lines], f"{lines[0]['second_path']:.2f}x"
+    axes.plot(sizes, [line["predicted ratio"] for line in lines], color=look.colour, linewidth=1.2, zorder=2)
+    axes.plot(sizes, [line["second_path_ratio"] for line in lines], color=FAINT, linewidth=1.2, linestyle=DASHED)
+    handles = [
+        entry("ours", look.colour, marker=look.marker),
+        entry(f"if two ports reduced {given} as fast as one", FAINT, linestyle=DASHED),
+        published_mark(f"MORPHLUX ({EPOCH_GAINS.label})"),
+    ]
+    name_ticks(axes.xaxis, sizes)
+    axes.set_ylim(1.0, 2.0)
+    style_axes(axes, "Gain of steered ports by batch size", "batch size", "electrical / photonic epoch", grid="y")
+    legend(figure, handles, 2, caption(found, model=True))
+    return figure

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
-from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table
-from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain, ratio_kind
+from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table
+from experiments.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain
+from experiments.server_fabric.settings import EPOCH_GAINS, EPOCH_SHAPE, epoch_gain
+from measure.published import published
 from measure.results.row import Row
 
-
-def _published_ratio(row: Row) -> str | None:
-    ratio = row.get("published_ratio")
-    return None if ratio is None else f"{ratio:.2f}{'*' if ratio_kind(row) == 'derived' else ''}"
+BEFORE = published("morphlux-before")
+"""Throughput of the electrical baseline before the failure."""
 
 
 _COLUMNS = (
@@ -26,7 +26,19 @@ _COLUMNS = (
     Column("photo.\nmodel", f"{PHOTONIC} predicted", ".4g", wide=True),
     Column("ratio", "ratio", ".2f"),
     Column("model\nratio", "predicted ratio", ".2f"),
-    Column("MORPH-\nLUX", _published_ratio),
+    Column("MORPH-\nLUX", "published_ratio", ".2f"),
+    FAITHFUL,
+)
+_BATCHES = (
+    Column("batch", "batch", "d"),
+    Column("elec-\ntrical", f"{ELECTRICAL} value", ".4g"),
+    Column("MORPH-\nLUX", f"{ELECTRICAL} paper_s", ".4g"),
+    Column("photo-\nnic", f"{PHOTONIC} value", ".4g"),
+    Column("MORPH-\nLUX", f"{PHOTONIC} paper_s", ".4g"),
+    Column("ratio", "ratio", ".2f"),
+    Column("if 2 ports:\nours", "own_ratio"),
+    Column("theirs", "given_ratio"),
+    Column("MORPH-\nLUX", "published_ratio", ".2f"),
     FAITHFUL,
 )
 
@@ -42,7 +54,9 @@ def _lines(rows: Sequence[Row]) -> Iterator[Row]:
         mine = [row for row in rows if row["measure"] == measure]
         for shape in dict.fromkeys(row["shape"] for row in mine):
             pair = [row for row in mine if row["shape"] == shape]
-            values = {f"{row['fabric']} {key}": row.get(key) for row in pair for key in ("value", "predicted")}
+            values = {
+                f"{row['fabric']} {key}": row.get(key) for row in pair for key in ("value", "predicted", "paper_s")
+            }
             verdicts = [row.get("faithful") for row in pair]
             yield {
                 **pair[0],
@@ -53,6 +67,22 @@ def _lines(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
+def batch_lines(rows: Sequence[Row]) -> list[Row]:
+    """A line for each batch size of the epochs of ``EPOCH_SHAPE``, with the gain at two bandwidths of a second port.
+
+    ``own_ratio`` has the arithmetic with our own all-reduces of the batch size, ``given_ratio`` with ``second_path``.
+    """
+    found = []
+    for line in _lines([row for row in rows if row["shape"].startswith(EPOCH_SHAPE)]):
+        if line["measure"] != "epoch" or line.get("second_path") is None:
+            continue
+        ours = gain(rows, "all-reduce", line["shape"])
+        own = None if ours is None else f"{epoch_gain(line['batch'], ours):.2f} ({ours:.2f}x)"
+        given = f"{line['second_path_ratio']:.2f} ({line['second_path']:.2f}x)"
+        found.append({**line, "own_ratio": own, "given_ratio": given})
+    return sorted(found, key=lambda line: line["batch"])
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     if fault_rows(rows):
         yield from recovery_tables(rows)
@@ -60,17 +90,35 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     if lines:
         title = "Ports fixed to a dimension (electrical) and steered to the slice's peers (photonic)"
         title += f"; MORPHLUX's ratio: {RATIOS['epoch'].label}"
-        if any(ratio_kind(line) == "derived" for line in lines):
-            title += "; *: derived by us from two of its epochs"
         yield Table(title, _COLUMNS, lines)
+    batches = batch_lines(shape_rows(rows))
+    if len(batches) > 1:
+        title = f"Epochs of {EPOCH_SHAPE} by batch size, in s; MORPHLUX: {EPOCH_GAINS.label} ({EPOCH_GAINS.where})\n"
+        title += "(if 2 ports: ratio by arithmetic, if two ports reduce as many times as fast as one:\n"
+        title += "as measured here, and as given by --second-path)"
+        yield Table(title, _BATCHES, batches)
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.server_fabric.figures import shapes
+    from experiments.server_fabric.figures import batches, shapes
 
     yield from recovery_figures(recorded)
     shown = shape_rows(recorded.rows)
     yield Drawn("server-fabric", shapes(shown), shown)
+    lines = batch_lines(shown)
+    yield Drawn("server-fabric-batch", batches(shown, lines), lines)
+
+
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    yield from recovery_findings(rows)
+    before = [row["before_to_photonic"] for row in fault_rows(rows) if row["fabric"] == ELECTRICAL]
+    if before and before[0]:
+        there = 1 / (1 - BEFORE.value / 100)
+        yield (
+            f"{ELECTRICAL}: no host is left for the slice, so the job does not resume, as MORPHLUX's baseline; "
+            f"its steps took {before[0]:.2f} of the photonic ones before the failure, "
+            f"{there:.2f} there ({BEFORE.label}: throughput {BEFORE.value:g} % lower)"
+        )
 
 
 def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
@@ -83,7 +131,7 @@ def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[st
 REPORT = Report(
     tables=_tables,
     point=lambda row: f"{row['measure']}, {row['shape']}, {row['fabric']}" if row.get("measure") else point_name(row),
-    findings=lambda rows, settings: recovery_findings(rows),
+    findings=_findings,
     figures=_figures,
     calibrated=_calibrated,
 )

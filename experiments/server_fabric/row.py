@@ -27,7 +27,9 @@ class ServerFabricRow(MeasuredRow):
     """One measure of one slice on one fabric, in ``unit`` of the real system; an all-reduce gives its busbw."""
 
     main: ClassVar[tuple[str, ...]] = ("value",)
-    given: ClassVar[frozenset[str]] = MeasuredRow.given | {"predicted", "lanes", "batch", "steps"}
+    given: ClassVar[frozenset[str]] = MeasuredRow.given | {
+        *("predicted", "lanes", "batch", "steps", "second_path", "second_path_ratio"),
+    }
 
     measure: Annotated[Measure, "what was measured"]
     shape: Annotated[str, "shape of the slice, with the batch size if it is not that of the settings"]
@@ -42,19 +44,14 @@ class ServerFabricRow(MeasuredRow):
     batch: Annotated[int | None, "batch size"] = None
     paper_s: Annotated[float | None, "epoch of MORPHLUX (morphlux-epoch-*)"] = None
     steps: Annotated[int | None, "steps of the epoch"] = None
+    second_path: Annotated[float | None, "given all-reduce bandwidth of two ports / of one"] = None
+    second_path_ratio: Annotated[float | None, "gain of the epoch by arithmetic, if two ports gave that"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
 
     def __post_init__(self) -> None:
         self.unit = UNITS[self.measure]
         if self.published_ratio is None:
             self.published_ratio = RATIOS[self.measure].values.get(self.shape)
-
-
-def ratio_kind(row: Mapping[str, Any]) -> str | None:
-    """Kind of the published gain of a row: as MORPHLUX gives it for the shape, or derived from two of its epochs."""
-    if row.get("published_ratio") is None:
-        return None
-    return RATIOS[row["measure"]].kind if row["shape"] in SHAPES else "derived"
 
 
 def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: str = "value") -> float | None:

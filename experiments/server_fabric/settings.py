@@ -35,6 +35,10 @@ TENANTS: Mapping[str, str] = {"2x1x1": "2x1@0,0", "1x2x1": "1x2@0,0", "fragmente
 ELECTRICAL_EPOCH_S = published("morphlux-epoch-electrical").values
 PHOTONIC_EPOCH_S = published("morphlux-epoch-photonic").values
 """Batch size -> epoch of MORPHLUX's testbed in seconds, with slices of ``EPOCH_SHAPE``."""
+EPOCH_GAINS = published("morphlux-epoch-batch")
+"""Batch size -> electrical epoch / photonic epoch."""
+SECOND_PATH = published("morphlux-all-reduce")
+"""Bandwidth of an all-reduce over two ports / over one, by shape."""
 EPOCH_STEPS: Mapping[int, int] = {batch: int(steps) for batch, steps in published("morphlux-steps").values.items()}
 """Batch size -> steps of an epoch."""
 EPOCH_SHAPE: Shape = "2x1x1"
@@ -42,6 +46,8 @@ EPOCH_SHAPE: Shape = "2x1x1"
 RECONFIGURATION_S = 0.010
 """Reconfiguration delay of the photonic fabric in real seconds, as in the failover experiment."""
 RECOVERY_STEPS = 6
+TAKEN = "/2x1@0,1"
+"""A tenant on the two hosts outside the slice."""
 _FEWEST_STEPS = 2
 """Steps of the job on a fabric where only iperf3 is measured."""
 _HEARTBEAT_S, _MISSES = 0.25, 3
@@ -53,6 +59,15 @@ def compute_s(batch: int) -> float:
     0.55 s at batch 2, 0.75 s at 4 and 1.08 s at 8.
     """
     return ELECTRICAL_EPOCH_S[batch] / EPOCH_STEPS[batch] - GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
+
+
+def epoch_gain(batch: int, second_path: float) -> float:
+    """Electrical / photonic epoch if two ports reduce ``second_path`` times as fast as one, by arithmetic.
+
+    Gradients take their time over one port at line rate; compute is that of ``compute_s`` on both fabrics.
+    """
+    reduce_s = GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
+    return (compute_s(batch) + reduce_s) / (compute_s(batch) + reduce_s / second_path)
 
 
 @dataclass(frozen=True)
@@ -71,8 +86,8 @@ class Epoch:
 
     @property
     def published_ratio(self) -> float | None:
-        """The ratio of the two published epochs of the batch size, derived by us; None for that of the shape."""
-        return None if self.name == self.shape else ELECTRICAL_EPOCH_S[self.batch] / PHOTONIC_EPOCH_S[self.batch]
+        """The published ratio of the epochs of the batch size; None for an epoch that is named by its shape."""
+        return None if self.name == self.shape else EPOCH_GAINS.values[self.batch]
 
 
 class ServerFabricScale(ScaleSection):
@@ -106,6 +121,12 @@ class ServerFabricSettings(RackSettings):
     iperf_s: Annotated[float, Option("--iperf-seconds", "S")] = Field(
         default=3.0, ge=1, le=600, description="time of each iperf3 measurement, in seconds"
     )
+    second_path: Annotated[float, Option(metavar="X")] = Field(
+        default=SECOND_PATH.values[EPOCH_SHAPE],
+        ge=1,
+        le=2,
+        description="all-reduce bandwidth of two ports / of one, for the column of epochs by arithmetic",
+    )
     scale: ServerFabricScale = ServerFabricScale()
 
     def epochs(self) -> list[Epoch]:
@@ -116,11 +137,11 @@ class ServerFabricSettings(RackSettings):
         done = [(epoch.shape, epoch.batch) for epoch in found if "epoch" in wanted]
         for batch in EPOCH_STEPS if "batch" in self.studies else ():
             if (EPOCH_SHAPE, batch) not in done:
-                found.append(Epoch(f"{EPOCH_SHAPE}, batch {batch}", EPOCH_SHAPE, batch, ("epoch",)))
+                found.append(Epoch(f"{EPOCH_SHAPE}, batch {batch}", EPOCH_SHAPE, batch, ("all-reduce", "epoch")))
         return found
 
-    def setting(self, fabric: str, shape: Shape) -> Setting:
-        """The prototype with one fabric and one tenant, whose slice has ``shape``."""
+    def setting(self, fabric: str, shape: Shape, *, others: str = "") -> Setting:
+        """The prototype with one fabric and a tenant whose slice has ``shape``; ``others`` are more tenants."""
         photonic = fabric == PHOTONIC
         kind = "photonic" if photonic else "electrical-torus"
         return Setting(
@@ -129,7 +150,7 @@ class ServerFabricSettings(RackSettings):
             policy="morphlux" if photonic else "torus",
             mode="one-shot" if photonic else "electrical",
             delay_s=RECONFIGURATION_S if photonic else 0.0,
-            options={"fabric": kind, "tenants": TENANTS[shape], "mtu": self.mtu},
+            options={"fabric": kind, "tenants": TENANTS[shape] + others, "mtu": self.mtu},
             scale=self.scale.scale(),
             kind=MorphluxTopo,
         )
@@ -139,9 +160,13 @@ class ServerFabricSettings(RackSettings):
         steps = EPOCH_STEPS[epoch.batch] if "epoch" in epoch.measures else _FEWEST_STEPS
         return self._spec(self.setting(fabric, epoch.shape), epoch.batch, steps=steps, checkpoint_every=4)
 
-    def recovery_spec(self) -> JobSpec:
-        """The job that loses a host; start-up stages have MORPHLUX's times."""
-        setting = self.setting(PHOTONIC, EPOCH_SHAPE)
+    def recovery_spec(self, fabric: str) -> JobSpec:
+        """The job that loses a host; start-up stages have MORPHLUX's times.
+
+        On the electrical fabric the hosts outside the slice are taken, as no regular slice is left for a migration in
+        MORPHLUX's baseline (section 6.2).
+        """
+        setting = self.setting(fabric, EPOCH_SHAPE, others="" if fabric == PHOTONIC else TAKEN)
         return self._spec(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=MORPHLUX_STAGES)
 
     def _spec(self, setting: Setting, batch: int, *, checkpoint_every: int, **more: Any) -> JobSpec:

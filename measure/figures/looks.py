@@ -172,7 +172,11 @@ FAILURES: Looks = {
     "morphlux": SYSTEMS["morphlux"].named("MORPHLUX: spare chip"),
     "ideal": Look("ideal switch", _BLACK, "x", DOTTED),
 }
-RULES: Looks = {"ring": Look("closed rings", _BLUE), "link": Look("all links", _ORANGE)}
+RULES: Looks = {
+    "ring": Look("closed rings", _BLUE),
+    "link": Look("all links", _ORANGE),
+    "port": Look("neighbours in the slice", _GREEN, dashes=(0, (5, 2))),
+}
 
 # ---- federated learning --------------------------------------------------------------------------------------------
 

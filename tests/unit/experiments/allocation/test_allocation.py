@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from experiments.allocation.cluster import filled, freed
+from experiments.allocation.egress import static_share
 from experiments.allocation.failures import SYSTEMS, Splicer
+from experiments.allocation.requests import drawn
 from experiments.allocation.settings import AllocationSettings, read_mix
 from experiments.allocation.studies import Studies
 from experiments.settings import validated
 from railyard.errors import ConfigError
+from topos.torus import Torus
 
 
 def experiment(**values: Any) -> AllocationSettings:
@@ -59,11 +62,49 @@ def test_published_values_stand_beside_the_case_that_they_are_of() -> None:
 
 
 def test_large_requests_fail_by_default_and_never_with_morphlux() -> None:
-    found = {r["system"]: r for r in rows(studies=["requests"], racks=64, clusters=2, freed=[0.3])}
+    found = {r["system"]: r for r in rows(studies=["requests"], racks=64, clusters=2, freed=[0.3], mix="servers")}
     assert found["contiguous"]["requests"] == found["morphlux"]["requests"] > 10
     assert found["contiguous"]["failed_share"] > 0.4
     assert found["morphlux"]["failed"] == 0
     assert found["morphlux"]["fragmented"] == found["contiguous"]["failed"]
+
+
+def test_the_protocol_decides_how_many_requests_fail_and_not_which_slices_are_served() -> None:
+    found = {(r["protocol"], r["asked"], r["system"]): r for r in rows(studies=["protocols"], racks=64, clusters=2)}
+    assert len(found) == 8
+    rack, cluster = (found[protocol, "32", "contiguous"] for protocol in ("per-rack", "cluster"))
+    assert rack["requests"] - rack["failed"] == cluster["requests"] - cluster["failed"]
+    assert cluster["requests"] in (76, 77, 78)  # 30 % of 2 x 4096 chips, and at most a slice more in each
+    assert rack["failed_share"] < 0.45 < 0.6 < cluster["failed_share"]  # the paper: about 0.75
+    morphlux = [found[protocol, "32", "morphlux"]["failed_share"] for protocol in ("per-rack", "cluster")]
+    assert morphlux[0] == 0 and morphlux[1] > 0.4  # the paper: 0
+    for row in (each for each in found.values() if each["system"] == "morphlux"):
+        assert 1 < row["served_ratio"] <= row["pooled_ratio"]
+        assert row["chips_ratio"] < row["egress_ratio"]
+        assert len(row["samples"]["served_ratio"]) == row["repeats"] == 2
+
+
+def test_requests_of_a_setting_follow_its_protocol() -> None:
+    asked = [rows(studies=["requests"], racks=24, freed=[0.3], protocol=each)[0] for each in ("per-rack", "cluster")]
+    assert [row["protocol"] for row in asked] == ["per-rack", "cluster"]
+    assert asked[0]["requests"] < asked[1]["requests"]
+
+
+def test_requests_end_when_the_free_chips_do() -> None:
+    assert drawn(100, (32,), Random(1)) == [32, 32, 32]
+    both = drawn(100, (16, 32), Random(1))
+    assert set(both) == {16, 32} and 100 - 16 < sum(both) <= 100
+    assert drawn(15, (16, 32), Random(1)) == []
+
+
+def test_ports_that_slices_can_use() -> None:
+    torus = experiment().geometry
+    shares = [static_share(torus, e, "port") for e in ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4))]
+    assert shares == pytest.approx([2 / 6, 3 / 6, 4 / 6, 5 / 6, 1])
+    assert static_share(Torus((2, 2, 1), (1, 1, 1)), (2, 1, 1), "port") == 0.5
+    found = {(r["mix"], r["rule"]): r for r in rows(studies=["ports"])}
+    assert found["half-rack", "port"]["paper_used_least"] == 0.5
+    assert all(1 / 6 <= share <= 1 for row in found.values() for share in row["per_rack"] if row["mix"] == "half-rack")
 
 
 def test_the_spares_are_those_of_the_published_rule() -> None:

@@ -35,9 +35,12 @@ def words(figure: Figure) -> Iterator[str]:
     yield from (text.get_text() for legend in figure.legends for text in legend.get_texts())
 
 
+STUDIES_DRAWN = ("fragmentation", "requests", "protocols", "ports", "bandwidth", "overprovision")
+
+
 def test_a_figure_for_each_study_with_published_values_where_they_apply(rows: list[dict[str, Any]]) -> None:
     figures = allocation_figures(rows)
-    assert set(figures) == {f"allocation_{n}" for n in ("fragmentation", "requests", "bandwidth", "overprovision")}
+    assert set(figures) == {f"allocation_{n}" for n in STUDIES_DRAWN}
     for name, figure in figures.items():
         assert any("paper, simulated" in text for text in words(figure)) == (name != "allocation_bandwidth")
         assert all(axes.get_xlabel() for axes in figure.axes)
@@ -59,7 +62,7 @@ def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> No
 def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     results = Results.create(tmp_path / "out", {"railyard_results": 1, "experiment": {"experiment": "allocation"}})
     results.write_rows(Summary(rows), columns(AllocationRow))
-    assert len(redraw(results.folder)) == 4
+    assert len(redraw(results.folder)) == len(STUDIES_DRAWN)
     said = printed(AllocationStudy, results.rows())
     for part in ("Fragmentation index", "~75%", "derived", "simulated", "about 10x", "below 600", "64 chips"):
         assert part in said
