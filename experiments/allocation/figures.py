@@ -120,13 +120,16 @@ def protocols(rows: Rows) -> Figure:
                 _estimate(right, place + 0.12, row, "pooled_ratio", _POOLED)
                 right.plot(place - 0.12, row["paper_served_ratio"], **_OPEN)
     left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    left.set_ylim(-0.05, 1.0)
+    ratios = [each for row in rows for key in ("served_ratio", "pooled_ratio") if (each := estimate_of(row, key))]
+    most = max([each.high or each.median for each in ratios] + [row["paper_served_ratio"] or 0.0 for row in rows])
+    right.set_ylim(0, 1.1 * most)
     for axes, title, y in (
         (left, "Requests that fail", "share of the requests"),
-        (right, "Slices served", "times those of contiguous slices only"),
+        (right, "Slices served", "times contiguous ones"),
     ):
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
-        axes.set_ylim(bottom=-0.05 if axes is left else 0)
         style.style_axes(axes, title, "of whom requests are asked, and their chips", y, grid="y")
     marks = [look.named(SYSTEMS[system]) for system, look in looks.SYSTEMS.items()]
     handles = [style.entry(each.name, each.colour, marker=each.marker, linestyle="") for each in (*marks, _POOLED)]
