@@ -32,6 +32,9 @@ class StragglerRow(TrialRow):
 
     persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
     all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None
+    expected_late: Annotated[float | None, "share of steps whose late rank is the expected one, in study step"] = None
+    critical_delay_s: Annotated[float | None, "break-even delay T_crit of the law, in study step"] = None
+    chosen: Annotated[str | None, "algorithm that auto chose for the expected delay"] = None
     step: Annotated[int | None, "number of the step, in study detector"] = None
     right: Annotated[bool | None, "whether the detector predicted the late rank"] = None
 
@@ -50,6 +53,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         "--ranks 4,8,16 --study ranks",
         "--study size,reconfiguration",
         "--study prediction,detector,step",
+        "--algorithms ring,stragglar,auto",
         "--inject slow-link:0.4    # --inject help lists causes",
         "--predict --ranks 8       # the model alone; needs no root",
     )

@@ -32,15 +32,23 @@ from railyard.size import size_in_words
 
 SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-measured")
 """Ring / StragglAR by number of ranks, and the range that the authors measured on ``MEASURED_RANKS`` GPUs."""
+SPEEDUPS_RHD, SPEEDUPS_DIRECT = published("stragglar-simulated-rhd"), published("stragglar-simulated-direct")
+"""Ring / halving-doubling and Ring / Direct by number of ranks."""
 MEASURED_RANKS = 8
 PERSISTENCE = published("stragglar-persistence")
 """Range of the share of steps in which the persistent straggler was the late rank."""
+PUBLISHED_SPEEDUPS = {
+    "stragglar": SPEEDUPS,
+    "recursive-halving-doubling": SPEEDUPS_RHD,
+    "straggler-direct": SPEEDUPS_DIRECT,
+}
+"""Ring over each algorithm in the authors' simulation, drawn in the colour of the algorithm."""
 _SAME = ("fabric", "collective", "n", "bytes")
 _PREDICTED = style.entry("predicted", linewidth=0.7, linestyle=DASHED)
 _OURS = ALGORITHMS["stragglar"]
 _SIMULATED: Mapping[str, Any] = style.open_mark(_OURS, marker="o")
 _MEASURED: Mapping[str, Any] = style.open_mark(_OURS, marker="D", linestyle="-", linewidth=0.8)
-"""Looks of published values, which are all of StragglAR."""
+"""Looks of published values of StragglAR, in the legend for all."""
 
 
 def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str, Figure]:
@@ -107,7 +115,9 @@ def speedup_against_ranks(rows: Rows) -> Figure | None:
 def _speedup_panel(axes: Axes, ratios: Rows) -> Iterable[Curve]:
     law = [(n, StragglerLaw(n, 1, 0.0, 1.0).speedup) for n in SPEEDUPS.values]
     panels.line(axes, law, color=GREY, linewidth=3, zorder=1, solid_capstyle="round")
-    axes.plot(*zip(*SPEEDUPS.values.items(), strict=True), zorder=7, **_SIMULATED)
+    for name, simulated in PUBLISHED_SPEEDUPS.items():
+        look = style.open_mark(ALGORITHMS[name], marker="o")
+        axes.plot(*zip(*simulated.values.items(), strict=True), zorder=7, **look)
     axes.plot([MEASURED_RANKS] * 2, MEASURED.bounds, zorder=7, **_MEASURED)
     drawn = by_algorithm(ratios, "n", "ratio", "model_ratio")
     panels.draw(axes, drawn)

@@ -153,6 +153,16 @@ class StragglerLaw:
         """Time from the arrival of the other ranks to the end."""
         return delay_s + self.after_arrival_s(algorithm, delay_s)
 
+    def step_gain(self, all_reduce_share: float, delay_s: float, right: float = 1.0) -> float:
+        """By how much a training step is longer with Ring than with StragglAR, relative to the latter.
+
+        ``all_reduce_share`` is Ring's share of a step, ``delay_s`` that of a rank that is late in every step;
+        StragglAR expects the late rank in the share ``right`` of the steps, and another rank in the others.
+        """
+        ring_step_s = self.ring_s / all_reduce_share
+        own_s = right * self.total_s("stragglar", delay_s) + (1 - right) * self.wrong_s(delay_s)
+        return ring_step_s / (ring_step_s - self.total_s("ring", delay_s) + own_s) - 1
+
     def wrong_s(self, delay_s: float) -> float:
         """Total time of StragglAR if another rank than the predicted one is late: both phases follow the delay."""
         return delay_s + self.first_phase_s + self.second_phase_s

@@ -8,6 +8,7 @@ lateness). Source of the system: StragglAR, arXiv 2505.23523.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
@@ -23,6 +24,7 @@ from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
+from workloads.stragglers.choice import AUTO, choose
 from workloads.stragglers.injection import parse_injection
 
 Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]
@@ -32,13 +34,21 @@ PAIR = ("ring", "stragglar")
 BYTES_PER_RANK = 1 << 19
 """Default buffer per rank of a group, in bytes: a round of StragglAR then takes about 90 ms at 50 Mb/s."""
 LATE_ENOUGH = 1.25
-"""Long delay as a multiple of the first phase: every algorithm has then finished all work before the arrival."""
+"""Long delay as a multiple of a first phase: its algorithm has then finished all work before the arrival."""
 VARIED = 4
 """Factor on the number of iterations in studies in which the late rank varies."""
 PREDICTED_RIGHT = published("stragglar-predicted-right").value
 """Share of steps in which the expected rank is late, in training steps."""
 PROBABILITIES = (0.0, 0.5, published("stragglar-persistence").bounds[0], PREDICTED_RIGHT, 1.0)
 SHARES = (0.2, 0.4, 0.6)
+LOG_RANKS = 4
+"""GPUs of the authors' log of a training job, in which StragglAR would lose."""
+LOG_DELAY = published("stragglar-gaps").values["mean"] / published("stragglar-log-all-reduce").value
+"""Mean delay of the late rank in that log, as a share of the all-reduce."""
+LOG_SHARE = published("stragglar-log-all-reduce").value / published("stragglar-log-step").value
+"""Share of the all-reduce in a step of that log."""
+LOG_BYTES_SHARE = 4
+"""The buffer of that point is this many times smaller than others, as its step is 41 all-reduces long."""
 DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
 SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22))
 RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
@@ -51,7 +61,9 @@ class StragglerSettings(TrialSettings):
         default=("delay",), min_length=1, description="studies to measure"
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
-        default=LAW_ALGORITHMS, min_length=1, description="algorithms of the collective"
+        default=LAW_ALGORITHMS,
+        min_length=1,
+        description="algorithms of the collective; auto is ring below the break-even delay, else stragglar",
     )
     ranks: tuple[int, ...] = Field(default=(8,), min_length=1, description="number of ranks")
     sizes: Sizes | None = Field(default=None, description="buffer sizes, in bytes or as 4K, 1M (default 512K a rank)")
@@ -99,6 +111,8 @@ class StragglerSettings(TrialSettings):
                 for size in self.sizes or SIZES if study == "size" else self.size_of(n):
                     for trial in _TRIALS[study](self, n, size):
                         yield replace(trial, study=study)
+            if study == "step":
+                yield from (replace(trial, study=study) for trial in _log_trials(self))
 
     # ---- shared by the studies -----------------------------------------------------------------------------------
 
@@ -130,7 +144,7 @@ class StragglerSettings(TrialSettings):
         return StragglerLaw(n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase)
 
     def long_delay_s(self, n: int, size: int) -> float:
-        """A delay in seconds after which no algorithm has work left that needs no late rank."""
+        """A delay in seconds after which StragglAR has no work left that needs no late rank."""
         return LATE_ENOUGH * self.law(n, size).first_phase_s
 
     def delays_s(self, law: StragglerLaw) -> tuple[float, ...]:
@@ -142,6 +156,19 @@ class StragglerSettings(TrialSettings):
             return (0.0, first / 2, first, LATE_ENOUGH * first)
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
+
+    def trials_of(self, n: int, size: int, delay_s: float, **changes: Any) -> Iterator[Trial]:
+        """A trial of every algorithm with a rank that is expected to be, and is, ``delay_s`` late.
+
+        ``auto`` is Ring or StragglAR, by the law's break-even; the row says which one was chosen.
+        """
+        for name in self.algorithms:
+            if name != AUTO:
+                yield self.trial(self.plan(name, n), size, delay_s, **changes)
+                continue
+            chosen = choose(delay_s, self.law(n, size).critical_delay_s)
+            plan = replace(self.plan(chosen, n), algorithm=AUTO)
+            yield self.trial(plan, size, delay_s, **changes, tags=(("chosen", chosen),))
 
     def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
         """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
@@ -159,18 +186,16 @@ class StragglerSettings(TrialSettings):
 
 def _delay_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     for delay_s in e.delays_s(e.law(n, size)):
-        for algorithm in e.algorithms:
-            yield e.trial(e.plan(algorithm, n), size, delay_s)
+        yield from e.trials_of(n, size, delay_s)
 
 
 def _rank_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    for algorithm in PAIR:
-        yield e.trial(e.plan(algorithm, n), size, e.long_delay_s(n, size))
+    """Trials of every algorithm with a delay in which Direct too, whose first phase is longest, finishes that phase."""
+    yield from e.trials_of(n, size, LATE_ENOUGH * e.law(n, size).direct_first_phase_s)
 
 
 def _size_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    for algorithm in e.algorithms:
-        yield e.trial(e.plan(algorithm, n), size, max(e.long_delay_s(n, size), 0.1))
+    yield from e.trials_of(n, size, max(e.long_delay_s(n, size), 0.1))
 
 
 def _reconfiguration_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
@@ -200,8 +225,10 @@ def _prediction_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Tria
 
 def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
     """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
-    delay_s, ring_s = e.long_delay_s(n, size), e.law(n, size).ring_s
+    delay_s, law, steps = e.long_delay_s(n, size), e.law(n, size), VARIED * e.iterations
     late = parse_injection(f"persistent:{delay_s:.9g}@{PREDICTED_RIGHT:g}")
+    measured = late.delays(n, steps + 1, e.late_rank(n), e.seed)[e.late_rank(n)][1:]
+    right = sum(delay > 0 for delay in measured) / steps
     for share in SHARES:
         for algorithm in PAIR:
             yield e.trial(
@@ -209,10 +236,32 @@ def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
                 size,
                 delay_s,
                 injection=late,
-                compute_s=max(0.0, ring_s / share - ring_s - delay_s),
-                steps=VARIED * e.iterations,
-                tags=(("persistence", PREDICTED_RIGHT), ("all_reduce_share", share)),
+                compute_s=max(0.0, law.ring_s / share - law.ring_s - delay_s),
+                steps=steps,
+                tags=_step_tags(law, share, right),
             )
+
+
+def _log_trials(e: StragglerSettings) -> Iterator[Trial]:
+    """Trials of the training step of the authors' log, in which the late rank comes before the break-even.
+
+    Delay and compute are in the log's proportions to its all-reduce. The late rank is expected in every step, the best
+    case for StragglAR.
+    """
+    e = e.model_copy(update={"straggler": None})
+    size = max(1, e.size_of(LOG_RANKS)[0] // LOG_BYTES_SHARE)
+    law = e.law(LOG_RANKS, size)
+    delay_s = LOG_DELAY * law.ring_s
+    compute_s = law.ring_s / LOG_SHARE - law.ring_s - delay_s
+    for algorithm in PAIR:
+        plan, tags = e.plan(algorithm, LOG_RANKS), _step_tags(law, LOG_SHARE, 1.0)
+        yield e.trial(plan, size, delay_s, compute_s=compute_s, tags=tags)
+
+
+def _step_tags(law: StragglerLaw, share: float, right: float) -> tuple[tuple[str, Any], ...]:
+    """Tags of a training step: Ring's share of it, that of steps with the expected late rank, and the break-even."""
+    critical_s = law.critical_delay_s if math.isfinite(law.critical_delay_s) else None
+    return ("expected_late", right), ("all_reduce_share", share), ("critical_delay_s", critical_s)
 
 
 def _injection_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
@@ -221,9 +270,8 @@ def _injection_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial
     late = injection.late_rank(n, expected)
     slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, expected).items())
     delays = injection.delays(n, e.iterations + 1, expected, e.seed)[late][1:]
-    for algorithm in e.algorithms:
-        delay_s, fabric = sum(delays) / len(delays), e.fabric_of(n, slow=slow)
-        yield e.trial(e.plan(algorithm, n), size, delay_s, injection=injection, fabric=fabric)
+    delay_s, fabric = sum(delays) / len(delays), e.fabric_of(n, slow=slow)
+    yield from e.trials_of(n, size, delay_s, injection=injection, fabric=fabric)
 
 
 _TRIALS: dict[Study, Callable[[StragglerSettings, int, int], Iterator[Trial]]] = {

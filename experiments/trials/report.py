@@ -38,6 +38,8 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("size", lambda row: in_words(row["bytes"])),
         Column("reconf.\nms", lambda row: row["reconfiguration_delay_ms"] or None, "g"),
         Column("late\ns", lambda row: row["straggler_delay_s"] or None, ".3f"),
+        Column("T_crit\ns", "critical_delay_s", ".3f"),
+        Column("chosen", "chosen", left=True, wide=True),
         Column("time\ns", "time_s", ".3f"),
         spread("time_s", wide=True),
         Column("model\ns", "predicted_time_s", ".4f", wide=True),

@@ -20,7 +20,7 @@ from workloads.collectives.all_to_all import (
     ring_all_to_all,
     valiant_all_to_all,
 )
-from workloads.collectives.direct import direct
+from workloads.collectives.direct import allpairs, direct
 from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
 from workloads.collectives.hierarchical import hierarchical
 from workloads.collectives.matching import MOST_SEARCHED
@@ -83,6 +83,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "valiant": _only_all_to_all(valiant_all_to_all),
     "hierarchical": Algorithm(hierarchical, ("all_reduce",), servers=True),
     "direct": Algorithm(direct, (*_SUMS, "all_to_all", *_ROOTED)),
+    "allpairs": Algorithm(allpairs, ("all_reduce",)),
     "bidirectional-direct": _only_all_to_all(bidirectional_direct_all_to_all),
     "stragglar": Algorithm(stragglar, ("all_reduce",), least=2, straggler=True),
     "straggler-direct": Algorithm(straggler_direct, ("all_reduce",), least=2, straggler=True),

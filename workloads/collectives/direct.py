@@ -1,8 +1,8 @@
-"""One-shot collectives: all data goes straight to its destination, in one round.
+"""Collectives without forwarding: all data goes straight to its destination, in one round (two for ``allpairs``).
 
-There is one latency, but each position sends to all others through the same port: n - 1 times the bytes of one
+There are few latencies, but each position sends to all others through the same port: n - 1 times the bytes of one
 transfer. For small buffers, and for networks with a path between any two positions.
-Source: the one-shot all-reduce of NVIDIA's TensorRT-LLM and of MSCCL++.
+Source: the one-shot all-reduce of NVIDIA's TensorRT-LLM and of MSCCL++; allpairs of MSCCL.
 """
 
 from __future__ import annotations
@@ -24,6 +24,16 @@ def direct(kind: CollectiveKind, n: int) -> Schedule:
         return replace(straight_all_to_all(n), algorithm="direct")
     chunks = 1 if kind in ("all_reduce", "broadcast", "reduce") else n
     return Schedule("direct", kind, n, chunks, tuple(range(chunks)), tuple(_transfers(kind, n)))
+
+
+def allpairs(kind: CollectiveKind, n: int) -> Schedule:
+    """The all-reduce of two rounds over ``n`` positions: a direct reduce-scatter, then a direct all-gather.
+
+    Every position sends as much as in a ring, with two latencies instead of 2 (n - 1). Position c owns chunk c.
+    """
+    first, second = direct("reduce_scatter", n), direct("all_gather", n)
+    transfers = (*first.transfers, *(replace(each, round=1) for each in second.transfers))
+    return replace(first, algorithm="allpairs", kind=kind, transfers=transfers)
 
 
 def _transfers(kind: CollectiveKind, n: int) -> Iterator[Transfer]:

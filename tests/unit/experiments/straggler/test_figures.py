@@ -8,9 +8,16 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.straggler.figures import by_algorithm, series_name, straggler_figures, total_against_delay
+from experiments.straggler.figures import (
+    PUBLISHED_SPEEDUPS,
+    by_algorithm,
+    series_name,
+    straggler_figures,
+    total_against_delay,
+)
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw
 from measure.figures.curves import Curve, near_and_far
+from measure.figures.looks import ALGORITHMS
 from measure.figures.style import png
 from railyard.scale import Scale
 from railyard.size import size_in_words
@@ -178,6 +185,13 @@ def test_speedups_are_those_of_the_rows() -> None:
     figure = straggler_figures(rank_rows())["straggler_ranks"]
     (line,) = [one for one in figure.axes[0].lines if one.get_marker() == "^" and np.asarray(one.get_xdata())[0] == 8]
     assert np.asarray(line.get_ydata())[0] == pytest.approx(StragglerLaw(8, 7_000_000, 0.002, 50e6 / 8).speedup)
+
+
+def test_published_speedups_of_all_algorithms_are_drawn_in_their_colours() -> None:
+    (axes,) = straggler_figures(rank_rows())["straggler_ranks"].axes
+    crosses = [line for line in axes.lines if line.get_marker() == "o" and line.get_markerfacecolor() == "none"]
+    assert [line.get_color() for line in crosses] == [ALGORITHMS[name].colour for name in PUBLISHED_SPEEDUPS]
+    assert [float(np.asarray(line.get_ydata())[-1]) for line in crosses] == [1.941, 1.331, 0.335]
 
 
 @pytest.mark.parametrize(

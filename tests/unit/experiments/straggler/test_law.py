@@ -39,6 +39,14 @@ def test_coefficients_of_the_buffer(
     assert law.speedup == pytest.approx(speedup, abs=6e-4)
 
 
+def test_a_step_gains_what_the_all_reduce_saves_and_loses_before_the_break_even() -> None:
+    law = in_wires(8)
+    assert law.step_gain(0.2, 1.25 * law.first_phase_s, 0.9) == pytest.approx(8.75 / 8.371 - 1, abs=1e-4)
+    assert law.step_gain(0.2, law.critical_delay_s) == pytest.approx(0.0, abs=1e-12)
+    assert law.step_gain(0.2, 0.9 * law.critical_delay_s) < 0 < law.step_gain(0.2, 1.1 * law.critical_delay_s)
+    assert law.step_gain(0.2, 1.25 * law.first_phase_s, 0.0) < 0  # always the wrong rank
+
+
 @pytest.mark.parametrize(
     ("n", "ring", "second_phase", "first_phase", "critical"),
     [

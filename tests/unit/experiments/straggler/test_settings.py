@@ -8,6 +8,7 @@ from experiments.settings import validated
 from experiments.straggler.findings import break_even_s
 from experiments.straggler.law import LAW_ALGORITHMS
 from experiments.straggler.settings import StragglerSettings
+from experiments.trials.trial import Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 
@@ -35,6 +36,42 @@ def test_only_the_late_rank_computes_longer() -> None:
         rank for rank, operations in enumerate(program.operations) if any(getattr(op, "late", ()) for op in operations)
     ]
     assert late == [2]
+
+
+def test_auto_is_ring_below_the_break_even_and_stragglar_above() -> None:
+    made = experiment(algorithms=["auto"])
+    critical_s = made.law(8, 8 << 19).critical_delay_s
+    chosen = {trial.straggler_delay_s: dict(trial.tags)["chosen"] for trial in made.trials()}
+    assert chosen == {delay: "stragglar" if delay > critical_s else "ring" for delay in chosen}
+    assert set(chosen.values()) == {"ring", "stragglar"}
+    assert {trial.schedule.algorithm for trial in made.trials()} == {"auto"}
+    assert {trial.schedule.straggler for trial in made.trials()} == {None, 7}
+    assert {dict(trial.tags)["chosen"] for trial in experiment(algorithms=["auto"], ranks=[3]).trials()} == {"ring"}
+
+
+def test_study_step_has_points_where_stragglar_wins_and_one_where_it_loses() -> None:
+    trials = list(experiment(studies=["step"], ranks=[8, 16], straggler=5).trials())
+    late = [trial.straggler_delay_s / (dict(trial.tags)["critical_delay_s"] or 0) for trial in trials]
+    assert sum(ratio < 1 for ratio in late) == 2 and min(late) == pytest.approx(9.5 / 39.2, abs=0.001)
+    lost = [trial for trial, ratio in zip(trials, late, strict=True) if ratio < 1]
+    assert {(trial.schedule.n, trial.late_rank) for trial in lost} == {(4, 3)}
+    assert [dict(trial.tags)["expected_late"] for trial in lost] == [1.0, 1.0]
+    assert {dict(trial.tags)["expected_late"] for trial in trials if trial not in lost} == {_share_late(trials[0])}
+    ring_s = experiment().law(4, lost[0].bytes).ring_s
+    assert lost[0].compute_s + lost[0].straggler_delay_s + ring_s == pytest.approx(ring_s * 4819 / 117.6)
+
+
+def _share_late(trial: Trial) -> float:
+    """Share of the measured steps in which the expected rank is late."""
+    assert trial.injection is not None
+    delays = trial.injection.delays(trial.schedule.n, trial.steps + 1, 5, 1)[5]
+    return sum(delay > 0 for delay in delays[1:]) / trial.steps
+
+
+def test_the_speedups_count_after_the_first_phase_of_every_algorithm() -> None:
+    trials = list(experiment(studies=["ranks"]).trials())
+    assert {trial.schedule.algorithm for trial in trials} == set(LAW_ALGORITHMS)
+    assert {trial.straggler_delay_s for trial in trials} == {1.25 * experiment().law(8, 8 << 19).direct_first_phase_s}
 
 
 @pytest.mark.parametrize(

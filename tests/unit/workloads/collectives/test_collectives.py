@@ -139,6 +139,8 @@ def test_rounds_and_chunks_sent(n: int) -> None:
         assert set(Counter(t.src for t in halving.transfers).values()) == {2 * (n - 1)}
     assert schedule("all_to_all", n, "pairwise").rounds == n - 1
     assert schedule("all_reduce", n, "direct").rounds == 1
+    allpairs = schedule("all_reduce", n, "allpairs")
+    assert allpairs.rounds == 2 and set(Counter(t.src for t in allpairs.transfers).values()) == {2 * (n - 1)}
     assert schedule("broadcast", n, "ring").rounds == 5 * n - 2
 
 
