@@ -69,7 +69,7 @@ class Event:
     controller stranded  job, number, dead, reason (no spare is left)
     controller finished  job (it was forgotten; events of the controller and of switches have a number ``n``, and
                          one that is missing was lost)
-    controller latency   rail, cell_latency_us (emulated), latency (whether packets are delayed for it, or the reason
+    controller latency   rail, gate_latency_us (emulated), latency (whether packets are delayed for it, or the reason
                          why not)
     switch   left        rail (its connection to the controller was lost; its flows stay as they are)
     switch   recovered   rail, problem (in words: its connection was lost, or it refused or did not answer a message)

@@ -1,6 +1,6 @@
 """A programmable photonic mesh: optical gates on the edges of a honeycomb, and the path of light through them.
 
-The geometry is that of the hexagonal meshes of programmable integrated photonics (arXiv 2501.18136): a cell, which is
+The geometry is that of the hexagonal meshes of programmable integrated photonics (arXiv 2501.18136): a gate, which is
 a 2x2 optical gate, on every edge of ``width`` columns of hexagons. ``controllers.mesh`` computes configurations.
 """
 
@@ -16,18 +16,18 @@ from railyard.errors import ConfigError
 Point = tuple[float, float]
 
 MOST_HEXAGONS = 31
-"""Largest width or height of a mesh: nearly 3000 cells, ten times the largest mesh that has been routed."""
+"""Largest width or height of a mesh: nearly 3000 gates, ten times the largest mesh that has been routed."""
 
 PORT_OFFSET = 0.1
-"""Distance of a port from its vertex, along and across the cell (edge lengths); it only orders ports by angle."""
+"""Distance of a port from its vertex, along and across the gate (edge lengths); it only orders ports by angle."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class Gate:
     """An optical gate on the edge between the vertices ``a`` and ``b`` of the honeycomb.
 
     ``a`` and ``b`` are vertex numbers, ``start`` and ``end`` the positions of the vertices in edge lengths. Two
-    waveguides reach the cell at each vertex, on the left and on the right as seen from ``a`` to ``b``. Its four ends
+    waveguides reach the gate at each vertex, on the left and on the right as seen from ``a`` to ``b``. Its four ends
     are numbered ``4 * number + 2 * (at b) + (on the right)``.
     """
 
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the mesh, an end joined to no other cell; ``end`` as in ``Cell``, ``place`` in edge lengths.
+    """A port of the mesh, an end joined to no other gate; ``end`` as in ``Gate``, ``place`` in edge lengths.
 
     Ports are numbered by their angle around the centre of the mesh.
     """
@@ -50,21 +50,21 @@ class Port:
     place: Point
 
     @property
-    def cell(self) -> int:
-        """Number of the cell that light entering at this port reaches first."""
+    def gate(self) -> int:
+        """Number of the gate that light entering at this port reaches first."""
         return self.end >> 2
 
 
 @dataclass(frozen=True)
 class LightPath:
-    """The path of light through a mesh: its output port and the cells in order (a cell can occur twice)."""
+    """The path of light through a mesh: its output port and the gates in order (a gate can occur twice)."""
 
     port_out: int
-    cells: tuple[int, ...]
+    gates: tuple[int, ...]
 
 
 def leaving_end(end: int, crossed: bool) -> int:
-    """The end by which light leaves a cell that it enters at ``end``: at the other vertex, in state bar on the same
+    """The end by which light leaves a gate that it enters at ``end``: at the other vertex, in state bar on the same
     side, in state cross (``crossed``) on the other.
     """
     return end ^ (3 if crossed else 2)
@@ -73,9 +73,9 @@ def leaving_end(end: int, crossed: bool) -> int:
 class Mesh:
     """A mesh of ``width`` columns of flat-top hexagons.
 
-    Even columns have ``height`` hexagons; odd ones have ``height - 1`` and start half a hexagon higher. ``cells`` are
+    Even columns have ``height`` hexagons; odd ones have ``height - 1`` and start half a hexagon higher. ``gates`` are
     ordered by column and row, ``ports`` counter-clockwise by their angle around the centre from the positive x axis.
-    ``facing[end]`` is the end of another cell that shares a waveguide with ``end``, or ``-1 - port`` for a port.
+    ``facing[end]`` is the end of another gate that shares a waveguide with ``end``, or ``-1 - port`` for a port.
 
     Raises ``ConfigError`` for an even width, and for a width or height that is not from 1 to ``MOST_HEXAGONS``.
     """
@@ -84,12 +84,12 @@ class Mesh:
         _check_size(width, height)
         self.width = width
         self.height = height
-        self.cells: tuple[Cell, ...] = _cells(width, height)
-        meeting = _meeting_ends(self.cells)
-        self.ports: tuple[Port, ...] = _ports(self.cells, [e for e in range(4 * len(self.cells)) if e not in meeting])
+        self.gates: tuple[Gate, ...] = _gates(width, height)
+        meeting = _meeting_ends(self.gates)
+        self.ports: tuple[Port, ...] = _ports(self.gates, [e for e in range(4 * len(self.gates)) if e not in meeting])
         outside = {port.end: -1 - port.number for port in self.ports}
         self.facing: tuple[int, ...] = tuple(
-            meeting[end] if end in meeting else outside[end] for end in range(4 * len(self.cells))
+            meeting[end] if end in meeting else outside[end] for end in range(4 * len(self.gates))
         )
 
     @staticmethod
@@ -102,7 +102,7 @@ class Mesh:
         return f"Mesh({self.width}, {self.height})"
 
     def onward(self, end: int, crossed: bool) -> int:
-        """Where light goes that enters a cell at ``end``, with the cell in state cross or bar; as ``facing``."""
+        """Where light goes that enters a gate at ``end``, with the gate in state cross or bar; as ``facing``."""
         return self.facing[leaving_end(end, crossed)]
 
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
@@ -116,14 +116,14 @@ class Mesh:
                 )
 
     def trace(self, states: Sequence[bool], port: int) -> LightPath:
-        """The path of light that enters at ``port``; cell i is in state cross where ``states[i]``, else in state bar.
+        """The path of light that enters at ``port``; gate i is in state cross where ``states[i]``, else in state bar.
 
-        Every cell permutes its ends, so the light always leaves, and by another port. Raises ``ConfigError`` for an
-        unknown port, or unless there is one state per cell.
+        Every gate permutes its ends, so the light always leaves, and by another port. Raises ``ConfigError`` for an
+        unknown port, or unless there is one state per gate.
         """
-        if len(states) != len(self.cells):
+        if len(states) != len(self.gates):
             raise ConfigError(
-                f"{len(states)} states for {len(self.cells)} cells; give one per cell of a mesh of "
+                f"{len(states)} states for {len(self.gates)} gates; give one per gate of a mesh of "
                 f"{self.width} x {self.height}",
                 key="states",
             )
@@ -161,8 +161,8 @@ def _check_size(width: int, height: int) -> None:
         )
 
 
-def _cells(width: int, height: int) -> tuple[Cell, ...]:
-    """The cells, one per edge of the honeycomb, ordered by the middle of the edge: x, then y."""
+def _gates(width: int, height: int) -> tuple[Gate, ...]:
+    """The gates, one per edge of the honeycomb, ordered by the middle of the edge: x, then y."""
     # Integers, so that positions compare exactly: x in half edges, y in half heights of a hexagon.
     corners = ((2, 0), (1, 1), (-1, 1), (-2, 0), (-1, -1), (1, -1))
     edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
@@ -173,21 +173,21 @@ def _cells(width: int, height: int) -> tuple[Cell, ...]:
             edges.update((min(p, q), max(p, q)) for p, q in zip(around, around[1:] + around[:1], strict=True))
     number = {vertex: i for i, vertex in enumerate(sorted({v for edge in edges for v in edge}))}
     ordered = sorted(edges, key=lambda e: (e[0][0] + e[1][0], e[0][1] + e[1][1]))
-    return tuple(Cell(i, number[p], number[q], _place(p), _place(q)) for i, (p, q) in enumerate(ordered))
+    return tuple(Gate(i, number[p], number[q], _place(p), _place(q)) for i, (p, q) in enumerate(ordered))
 
 
 def _place(vertex: tuple[int, int]) -> Point:
     return vertex[0] / 2, vertex[1] * math.sqrt(3) / 2
 
 
-def _meeting_ends(cells: Iterable[Cell]) -> dict[int, int]:
-    """For every end that shares a waveguide with an end of another cell: that other end."""
+def _meeting_ends(gates: Iterable[Gate]) -> dict[int, int]:
+    """For every end that shares a waveguide with an end of another gate: that other end."""
     around: dict[int, list[tuple[float, int, int]]] = {}
-    for cell in cells:
-        angle = math.degrees(math.atan2(cell.end[1] - cell.start[1], cell.end[0] - cell.start[0]))
-        # Seen from the vertex along the cell: the angle, the end on the left, the end on the right.
-        around.setdefault(cell.a, []).append((round(angle) % 360, 4 * cell.number, 4 * cell.number + 1))
-        around.setdefault(cell.b, []).append((round(angle + 180) % 360, 4 * cell.number + 3, 4 * cell.number + 2))
+    for gate in gates:
+        angle = math.degrees(math.atan2(gate.end[1] - gate.start[1], gate.end[0] - gate.start[0]))
+        # Seen from the vertex along the gate: the angle, the end on the left, the end on the right.
+        around.setdefault(gate.a, []).append((round(angle) % 360, 4 * gate.number, 4 * gate.number + 1))
+        around.setdefault(gate.b, []).append((round(angle + 180) % 360, 4 * gate.number + 3, 4 * gate.number + 2))
     meeting: dict[int, int] = {}
     for fan in around.values():
         for angle, left, _ in fan:
@@ -197,11 +197,11 @@ def _meeting_ends(cells: Iterable[Cell]) -> dict[int, int]:
     return meeting
 
 
-def _ports(cells: Sequence[Cell], ends: Iterable[int]) -> tuple[Port, ...]:
+def _ports(gates: Sequence[Gate], ends: Iterable[int]) -> tuple[Port, ...]:
     """The ports of the mesh, in order of their angle around its centre."""
-    places = {end: _port_place(cells[end >> 2], end) for end in ends}
-    xs = [x for cell in cells for x, _ in (cell.start, cell.end)]
-    ys = [y for cell in cells for _, y in (cell.start, cell.end)]
+    places = {end: _port_place(gates[end >> 2], end) for end in ends}
+    xs = [x for gate in gates for x, _ in (gate.start, gate.end)]
+    ys = [y for gate in gates for _, y in (gate.start, gate.end)]
     middle = (min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2
 
     def angle(end: int) -> float:
@@ -211,10 +211,10 @@ def _ports(cells: Sequence[Cell], ends: Iterable[int]) -> tuple[Port, ...]:
     return tuple(Port(i, end, places[end]) for i, end in enumerate(sorted(places, key=angle)))
 
 
-def _port_place(cell: Cell, end: int) -> Point:
-    """The vertex of ``end``, moved by ``PORT_OFFSET`` outward along the cell and to the side of the end."""
-    along = cell.end[0] - cell.start[0], cell.end[1] - cell.start[1]
-    vertex, outward = (cell.end, 1) if end & 2 else (cell.start, -1)
+def _port_place(gate: Gate, end: int) -> Point:
+    """The vertex of ``end``, moved by ``PORT_OFFSET`` outward along the gate and to the side of the end."""
+    along = gate.end[0] - gate.start[0], gate.end[1] - gate.start[1]
+    vertex, outward = (gate.end, 1) if end & 2 else (gate.start, -1)
     side = -1 if end & 1 else 1
     return (
         vertex[0] + PORT_OFFSET * (outward * along[0] - side * along[1]),

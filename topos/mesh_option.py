@@ -20,18 +20,18 @@ ChoosePorts = Callable[[Mesh, int], tuple[int, ...]]
 
 
 def mesh_plan(
-    value: object, ports: int, cell_latency_us: object, choose_ports: ChoosePorts | None = None
+    value: object, ports: int, gate_latency_us: object, choose_ports: ChoosePorts | None = None
 ) -> MeshPlan | None:
     """The mesh that option ``value`` gives for a switch of ``ports`` ports; None where the value is None or ``none``.
 
     The numbers after ``@`` are the mesh ports behind the switch's ports 1, 2, ...; without ``@`` the ports are evenly
     spaced. For ``@choose`` the function ``choose_ports`` (``controllers.mesh.ports.choose_ports``) searches them.
-    ``cell_latency_us`` is in microseconds. Raises ``ConfigError`` naming the option.
+    ``gate_latency_us`` is in microseconds. Raises ``ConfigError`` naming the option.
     """
-    latency_us = number("cell_latency_us", cell_latency_us, 0, _MOST_LATENCY_US, "microseconds")
+    latency_us = number("gate_latency_us", gate_latency_us, 0, _MOST_LATENCY_US, "microseconds")
     if value is None or str(value).lower() in ("", "none"):
         if latency_us:
-            raise ConfigError("needs a mesh; name one, as in mesh=5x5", key="cell_latency_us")
+            raise ConfigError("needs a mesh; name one, as in mesh=5x5", key="gate_latency_us")
         return None
     written = _WRITTEN.fullmatch(str(value))
     if written is None:

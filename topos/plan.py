@@ -43,14 +43,14 @@ class HostPort:
 class MeshPlan:
     """The programmable photonic mesh of ``width`` x ``height`` hexagons inside an optical switch (``topos.mesh``).
 
-    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``cell_latency_us`` is the latency of one cell in
+    ``ports[i]`` is the mesh port behind the i-th port of the switch. ``gate_latency_us`` is the latency of one gate in
     emulated microseconds: the latency in the real system times the time scale.
     """
 
     width: int
     height: int
     ports: tuple[int, ...]
-    cell_latency_us: float = 0.0
+    gate_latency_us: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class RailTopo(FabricTopo):
       of a rail, one way;
     - ``mesh``: the programmable photonic mesh inside every rail of an ``ocs`` fabric, which limits its matchings
       (``7x3``: ports evenly spaced; ``7x3@0/5/11/16``: these ports; ``7x3@choose``: ports that ``choose_ports`` finds
-      for an all-to-all); ``cell_latency_us``: latency of one cell of it, in emulated microseconds.
+      for an all-to-all); ``gate_latency_us``: latency of one gate of it, in emulated microseconds.
 
     Raises ``ConfigError`` naming the option for a fabric that cannot be built.
     """
@@ -103,7 +103,7 @@ class RailTopo(FabricTopo):
         lane_rates: Sequence[float] | str | None = None,
         slow: Mapping[int, float] | str | None = None,
         mesh: str | None = None,
-        cell_latency_us: float = 0.0,
+        gate_latency_us: float = 0.0,
         choose_ports: ChoosePorts | None = None,
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
@@ -125,7 +125,7 @@ class RailTopo(FabricTopo):
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
-        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, cell_latency_us, choose_ports)
+        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, gate_latency_us, choose_ports)
         if self.mesh is not None and self.fabric != "ocs":
             raise ConfigError(f"needs fabric=ocs; leave it out with fabric={fabric}", key="mesh")
         self._add_hosts()

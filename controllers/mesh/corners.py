@@ -1,8 +1,8 @@
-"""Ports at the corners of a mesh that block each other, whatever the states of the other cells.
+"""Ports at the corners of a mesh that block each other, whatever the states of the other gates.
 
-A cell on the border may have two ports, both on its outer side. In state bar it joins them, so it must be in state
-cross as soon as one of them has a circuit to another port. Where two such cells meet, at a corner of the mesh, light
-that enters at one can be forced out of the other: the ports of both cells cannot be used together. Evenly spaced ports
+A gate on the border may have two ports, both on its outer side. In state bar it joins them, so it must be in state
+cross as soon as one of them has a circuit to another port. Where two such gates meet, at a corner of the mesh, light
+that enters at one can be forced out of the other: the ports of both gates cannot be used together. Evenly spaced ports
 fail first because of this, and it is found without a search.
 """
 
@@ -18,11 +18,11 @@ from topos.mesh import Mesh
 def forced_exits(mesh: Mesh, ports: Collection[int], joined: Iterable[Pair] = ()) -> dict[int, int]:
     """The ports among ``ports``, all in use at once, whose light can come out at one port only -> that port.
 
-    ``joined`` are the circuits, if known: a cell whose two ports are joined to each other is not forced into cross.
+    ``joined`` are the circuits, if known: a gate whose two ports are joined to each other is not forced into cross.
     """
-    ports_of = Counter(port.cell for port in mesh.ports)
-    free = {mesh.ports[a].cell for a, b in joined if mesh.ports[a].cell == mesh.ports[b].cell}
-    crossed = {mesh.ports[p].cell for p in ports if ports_of[mesh.ports[p].cell] == 2} - free
+    ports_of = Counter(port.gate for port in mesh.ports)
+    free = {mesh.ports[a].gate for a, b in joined if mesh.ports[a].gate == mesh.ports[b].gate}
+    crossed = {mesh.ports[p].gate for p in ports if ports_of[mesh.ports[p].gate] == 2} - free
     exits = {}
     for port in ports:
         end = mesh.ports[port].end

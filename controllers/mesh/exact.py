@@ -1,8 +1,8 @@
-"""Circuits laid on a mesh with the fewest cells, or the proof that it is impossible: an integer program for CP-SAT.
+"""Circuits laid on a mesh with the fewest gates, or the proof that it is impossible: an integer program for CP-SAT.
 
-There is a variable for every circuit and every passage through a cell (bar on the left, bar on the right, cross one
+There is a variable for every circuit and every passage through a gate (bar on the left, bar on the right, cross one
 way, cross the other): whether the circuit uses it. Light has no direction here, as a circuit has none. A waveguide is
-used at both its ends or at neither, by one circuit; a cell is in one state.
+used at both its ends or at neither, by one circuit; a gate is in one state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import (
-    CellStep,
+    GateStep,
     Infeasible,
     Pair,
     Paths,
@@ -24,7 +24,7 @@ from controllers.mesh.light_paths import (
     laid,
     ordered_pairs,
 )
-from controllers.mesh.negotiation import cells_to
+from controllers.mesh.negotiation import gates_to
 from railyard.errors import CircuitError
 from topos.mesh import Mesh, leaving_end
 
@@ -32,7 +32,7 @@ WORKERS = 2
 """Threads of the solver; with one thread the optima of the larger meshes take three times as long."""
 
 Passage = tuple[int, int]
-"""The two ends of a passage through a cell, the lower first; they determine the state that it needs."""
+"""The two ends of a passage through a gate, the lower first; they determine the state that it needs."""
 
 
 def route_exact(
@@ -44,10 +44,10 @@ def route_exact(
     seed: int = 0,
     time_s: float = 60.0,
 ) -> Routed | Infeasible | None:
-    """Lay the circuits with the fewest cells crossed in all (``proved``), or prove that it is impossible.
+    """Lay the circuits with the fewest gates crossed in all (``proved``), or prove that it is impossible.
 
     After ``time_s`` seconds: the best found so far, without proof, else None. ``hint`` is a known way to lay them (from
-    ``route``): routes that cross more cells are not considered, and the hint is the answer if nothing better is found.
+    ``route``): routes that cross more gates are not considered, and the hint is the answer if nothing better is found.
     ``fixed`` and errors are as in ``route``; ``CircuitError`` also for a hint that does not lay the circuits.
     """
     kept = fixed_steps(mesh, fixed)
@@ -69,7 +69,7 @@ def route_exact(
     return laid(mesh, {**program.steps(), **kept}, proved=status == "OPTIMAL")
 
 
-def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[Pair, Sequence[CellStep]]) -> None:
+def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[Pair, Sequence[GateStep]]) -> None:
     check(mesh, hint, pairs)
     for pair, steps in kept.items():
         if hint.paths[pair] != tuple(end >> 2 for end, _ in steps):
@@ -77,15 +77,15 @@ def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[P
 
 
 def _least(mesh: Mesh, pair: Pair) -> int:
-    """The cells of the shortest path of ``pair``."""
-    return cells_to(mesh, pair[1])[mesh.ports[pair[0]].end]
+    """The gates of the shortest path of ``pair``."""
+    return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]
 
 
 class _Program:
-    """The model and its variables; ``most``: the cells that all paths together may cross, if limited."""
+    """The model and its variables; ``most``: the gates that all paths together may cross, if limited."""
 
     def __init__(
-        self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[CellStep]], most: int | None
+        self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[GateStep]], most: int | None
     ) -> None:
         # The import takes 0.3 to 0.7 s the first time, so it is made only where a proof is needed.
         from ortools.sat.python import cp_model
@@ -94,7 +94,7 @@ class _Program:
         self.model: Any = cp_model.CpModel()
         self.mesh = mesh
         self.pairs = pairs
-        self.cross = [self.model.new_bool_var("") for _ in mesh.cells]
+        self.cross = [self.model.new_bool_var("") for _ in mesh.gates]
         slack = len(mesh.facing) if most is None else most - sum(_least(mesh, pair) for pair in pairs)
         self.goes: list[dict[Passage, Any]] = [self._variables(pair, slack) for pair in pairs]
         self._fix(kept)
@@ -107,24 +107,24 @@ class _Program:
             self.model.add(sum(every) <= most)
 
     def _variables(self, pair: Pair, slack: int) -> dict[Passage, Any]:
-        """A variable for every passage of a path of ``pair`` with at most ``slack`` cells more than the shortest."""
+        """A variable for every passage of a path of ``pair`` with at most ``slack`` gates more than the shortest."""
         longest = min(_least(self.mesh, pair) + slack, len(self.mesh.facing))
 
         def shortest(entering: int, leaving: int) -> int:
-            """Cells of the shortest path from a to b by ``entering`` and ``leaving``, two ends of one cell."""
-            return _cells_on(self.mesh, entering, pair[0]) + 1 + _cells_on(self.mesh, leaving, pair[1])
+            """Gates of the shortest path from a to b by ``entering`` and ``leaving``, two ends of one gate."""
+            return _gates_on(self.mesh, entering, pair[0]) + 1 + _gates_on(self.mesh, leaving, pair[1])
 
         passages = [
             (4 * c.number + near, 4 * c.number + far)
-            for c in self.mesh.cells
+            for c in self.mesh.gates
             for near, far in ((0, 2), (1, 3), (0, 3), (1, 2))
         ]
         return {
             (x, y): self.model.new_bool_var("") for x, y in passages if min(shortest(x, y), shortest(y, x)) <= longest
         }
 
-    def _fix(self, kept: Mapping[Pair, Sequence[CellStep]]) -> None:
-        """Constrain the cells of circuits that stay to their states, and their ends to no other circuit."""
+    def _fix(self, kept: Mapping[Pair, Sequence[GateStep]]) -> None:
+        """Constrain the gates of circuits that stay to their states, and their ends to no other circuit."""
         for steps in kept.values():
             for end, crossed in steps:
                 self.model.add(self.cross[end >> 2] == crossed)
@@ -143,7 +143,7 @@ class _Program:
                 self.model.add(sum(at.get(end, [])) == sum(at.get(beyond, [])))
 
     def _share(self) -> None:
-        """Allow one circuit per waveguide and one state per cell."""
+        """Allow one circuit per waveguide and one state per gate."""
         for passages in self.goes:
             for (end, other), goes in passages.items():
                 crossed = self.cross[end >> 2]
@@ -171,11 +171,11 @@ class _Program:
         for variable, crossed in zip(self.cross, hint.states, strict=True):
             self.model.add_hint(variable, crossed)
 
-    def steps(self) -> dict[Pair, tuple[CellStep, ...]]:
+    def steps(self) -> dict[Pair, tuple[GateStep, ...]]:
         """The path of every circuit in the solution, as steps from its lower port to the other."""
         return {pair: tuple(self._follow(pair, passages)) for pair, passages in zip(self.pairs, self.goes, strict=True)}
 
-    def _follow(self, pair: Pair, passages: Mapping[Passage, Any]) -> Iterable[CellStep]:
+    def _follow(self, pair: Pair, passages: Mapping[Passage, Any]) -> Iterable[GateStep]:
         taken = {passage for passage, goes in passages.items() if self.solver.boolean_value(goes)}
         end = self.mesh.ports[pair[0]].end
         while end >= 0:
@@ -199,9 +199,9 @@ def _users(goes: Iterable[Mapping[Passage, Any]]) -> dict[int, list[Any]]:
     return at
 
 
-def _cells_on(mesh: Mesh, end: int, port: int) -> int:
-    """The fewest cells from ``end``, where light leaves a cell, to ``port``."""
+def _gates_on(mesh: Mesh, end: int, port: int) -> int:
+    """The fewest gates from ``end``, where light leaves a gate, to ``port``."""
     beyond = mesh.facing[end]
     if beyond >= 0:
-        return cells_to(mesh, port)[beyond]
+        return gates_to(mesh, port)[beyond]
     return 0 if beyond == -1 - port else len(mesh.facing)

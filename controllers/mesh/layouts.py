@@ -14,7 +14,7 @@ from math import inf
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.mesh.corners import dead_end
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, settled
-from controllers.mesh.negotiation import cells_to, route, without_one
+from controllers.mesh.negotiation import gates_to, route, without_one
 from railyard.errors import CircuitError
 from topos.mesh import Mesh
 from topos.plan import MeshPlan
@@ -43,7 +43,7 @@ class MeshLayout:
     behind: Mapping[int, int]
 
     def path(self, circuit: Circuit) -> tuple[int, ...]:
-        """The cells that light crosses from the circuit's lower port to the other; ``KeyError`` if it is not laid."""
+        """The gates that light crosses from the circuit's lower port to the other; ``KeyError`` if it is not laid."""
         a, b = (self.behind[port] for port in circuit.ports)
         return self.routed.paths[a, b] if a < b else self.routed.paths[b, a][::-1]
 
@@ -53,7 +53,7 @@ class MeshLayout:
         return frozenset(port for c in both if self.path(c) != after.path(c) for port in c.ports)
 
     def over(self, before: MeshLayout) -> MeshLayout:
-        """A copy of the layout in which cells that no light crosses keep their states in ``before``."""
+        """A copy of the layout in which gates that no light crosses keep their states in ``before``."""
         return replace(self, routed=settled(before.routed.states, self.routed))
 
 
@@ -71,12 +71,12 @@ class MeshLayouts:
         self._refused: dict[Matching, tuple[str, float]] = {}
         """The reason why a matching cannot be laid, and the length of the search behind it (inf: proved)."""
         for port in plan.ports:
-            cells_to(self.mesh, port)  # kept from now on, so that the first request does not wait for it
+            gates_to(self.mesh, port)  # kept from now on, so that the first request does not wait for it
 
     @cached_property
     def nothing(self) -> MeshLayout:
-        """The layout without circuits, with all cells in state bar."""
-        return MeshLayout(Matching(), Routed((False,) * len(self.mesh.cells), {}), self.behind)
+        """The layout without circuits, with all gates in state bar."""
+        return MeshLayout(Matching(), Routed((False,) * len(self.mesh.gates), {}), self.behind)
 
     def find(self, after: Matching, now: MeshLayout, search_s: float = SEARCH_S) -> MeshLayout:
         """The layout of ``after`` in place of ``now``: circuits of both keep their paths if possible.
@@ -99,7 +99,7 @@ class MeshLayouts:
         return layout.over(now)
 
     def traced(self, states: Sequence[bool], blocked: Iterable[int]) -> MeshLayout:
-        """The layout that results from a state per cell (True: cross) between all ports that are not ``blocked``.
+        """The layout that results from a state per gate (True: cross) between all ports that are not ``blocked``.
 
         ``CircuitError`` if the light of a port comes out at no port of the switch, or at a blocked one.
         """
@@ -112,12 +112,12 @@ class MeshLayouts:
             if far is None or far in dark:
                 where = self._named(light.port_out) + ("" if far is None else ", which is to be blocked")
                 raise CircuitError(
-                    f"with these cells the light of port {port} comes out at {where}; set other states, or list {port} "
+                    f"with these gates the light of port {port} comes out at {where}; set other states, or list {port} "
                     f"as blocked{'' if far is None else ' too'}"
                 )
             circuits.append(Circuit(port, far))
             if self.behind[port] < light.port_out:
-                paths[self.behind[port], light.port_out] = light.cells
+                paths[self.behind[port], light.port_out] = light.gates
         return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
 
     def joined(self, kept: MeshLayout, back: Iterable[Circuit], before: MeshLayout) -> MeshLayout:
@@ -125,12 +125,12 @@ class MeshLayouts:
         states, taken = list(kept.routed.states), set(kept.routed.crossed)
         paths, circuits = dict(kept.routed.paths), list(kept.matching)
         for circuit in sorted(back):
-            cells = before.path(circuit)
-            if any(cell in taken and states[cell] != before.routed.states[cell] for cell in cells):
+            gates = before.path(circuit)
+            if any(gate in taken and states[gate] != before.routed.states[gate] for gate in gates):
                 continue
-            for cell in cells:
-                states[cell] = before.routed.states[cell]
-            taken.update(cells)
+            for gate in gates:
+                states[gate] = before.routed.states[gate]
+            taken.update(gates)
             paths[self._pair(circuit)] = before.routed.paths[self._pair(circuit)]
             circuits.append(circuit)
         return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
@@ -142,7 +142,7 @@ class MeshLayouts:
         return (a, b) if a < b else (b, a)
 
     def _without_removed(self, after: Matching, now: MeshLayout) -> MeshLayout:
-        """The layout of ``after``, all of whose circuits are in ``now``: no cell changes."""
+        """The layout of ``after``, all of whose circuits are in ``now``: no gate changes."""
         if after == now.matching:
             return now
         paths = {pair: now.routed.paths[pair] for pair in map(self._pair, after)}

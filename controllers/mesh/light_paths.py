@@ -1,6 +1,6 @@
-"""Paths of light through a mesh: the states of its cells and the path of every circuit.
+"""Paths of light through a mesh: the states of its gates and the path of every circuit.
 
-The cost of a path is the number of cells it crosses: loss and latency are proportional to it (arXiv 2501.18136).
+The cost of a path is the number of gates it crosses: loss and latency are proportional to it (arXiv 2501.18136).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Pair = tuple[int, int]
 """Two ports of the mesh joined by a circuit, the lower first."""
 
 Paths = Mapping[Pair, tuple[int, ...]]
-"""The cells of each circuit, in the order in which light from its lower port crosses them."""
+"""The gates of each circuit, in the order in which light from its lower port crosses them."""
 
-CellStep = tuple[int, bool]
-"""The end by which light enters a cell (``topos.mesh.Cell``), and whether the cell is in state cross."""
+GateStep = tuple[int, bool]
+"""The end by which light enters a gate (``topos.mesh.Gate``), and whether the gate is in state cross."""
 
 
 @dataclass(frozen=True)
 class Routed:
-    """Circuits laid on a mesh, with the states of its cells.
+    """Circuits laid on a mesh, with the states of its gates.
 
-    ``states[i]``: cell i is in state cross (else bar; False also for cells without light); ``proved``: no other way to
-    lay the circuits crosses fewer cells.
+    ``states[i]``: gate i is in state cross (else bar; False also for gates without light); ``proved``: no other way to
+    lay the circuits crosses fewer gates.
     """
 
     states: tuple[bool, ...]
@@ -36,14 +36,14 @@ class Routed:
     proved: bool = False
 
     @property
-    def cells(self) -> int:
-        """The number of cells crossed by all paths together."""
+    def gates(self) -> int:
+        """The number of gates crossed by all paths together."""
         return sum(map(len, self.paths.values()))
 
     @cached_property
     def crossed(self) -> frozenset[int]:
-        """The cells that the light of some circuit crosses; the states of all others do not matter."""
-        return frozenset(cell for cells in self.paths.values() for cell in cells)
+        """The gates that the light of some circuit crosses; the states of all others do not matter."""
+        return frozenset(gate for gates in self.paths.values() for gate in gates)
 
 
 @dataclass(frozen=True)
@@ -64,47 +64,47 @@ def ordered_pairs(mesh: Mesh, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
     return tuple(circuit.ports for circuit in Matching(asked))
 
 
-def hops(mesh: Mesh, pair: Pair, cells: Sequence[int]) -> tuple[CellStep, ...]:
-    """The steps of light through ``cells`` from the lower port of ``pair`` to the other.
+def hops(mesh: Mesh, pair: Pair, gates: Sequence[int]) -> tuple[GateStep, ...]:
+    """The steps of light through ``gates`` from the lower port of ``pair`` to the other.
 
-    ``CircuitError`` if the cells are no path between these ports.
+    ``CircuitError`` if the gates are no path between these ports.
     """
     end, found = mesh.ports[pair[0]].end, []
-    for cell, after in zip(cells, [*cells[1:], None], strict=True):
-        ends = {mesh.onward(end, crossed): crossed for crossed in (False, True)} if end >> 2 == cell else {}
+    for gate, after in zip(gates, [*gates[1:], None], strict=True):
+        ends = {mesh.onward(end, crossed): crossed for crossed in (False, True)} if end >> 2 == gate else {}
         beyond = next((e for e in ends if (e == -1 - pair[1] if after is None else e >> 2 == after)), None)
         if beyond is None:
             break
         found.append((end, ends[beyond]))
         end = beyond
-    if len(found) < len(cells) or end != -1 - pair[1]:
+    if len(found) < len(gates) or end != -1 - pair[1]:
         raise CircuitError(
-            f"cells {list(cells)} are no path from port {pair[0]} to port {pair[1]} of a mesh of {mesh.width} x "
+            f"gates {list(gates)} are no path from port {pair[0]} to port {pair[1]} of a mesh of {mesh.width} x "
             f"{mesh.height}; each must meet the next, the first and the last a port"
         )
     return tuple(found)
 
 
-def fixed_steps(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[CellStep, ...]]:
+def fixed_steps(mesh: Mesh, fixed: Paths | None) -> dict[Pair, tuple[GateStep, ...]]:
     """The steps of light of circuits that must stay as they are.
 
-    ``ConfigError`` for a port that is not on the mesh, ``CircuitError`` for cells that are no path between its ports.
+    ``ConfigError`` for a port that is not on the mesh, ``CircuitError`` for gates that are no path between its ports.
     """
     steps = {}
-    for (a, b), cells in (fixed or {}).items():
+    for (a, b), gates in (fixed or {}).items():
         mesh.check_ports((a, b))
-        steps[min(a, b), max(a, b)] = hops(mesh, (min(a, b), max(a, b)), cells if a < b else cells[::-1])
+        steps[min(a, b), max(a, b)] = hops(mesh, (min(a, b), max(a, b)), gates if a < b else gates[::-1])
     return steps
 
 
-def laid(mesh: Mesh, steps: Mapping[Pair, Sequence[CellStep]], *, proved: bool = False) -> Routed:
-    """The configuration of the mesh for these paths; ``CircuitError`` if they need a cell in two states."""
+def laid(mesh: Mesh, steps: Mapping[Pair, Sequence[GateStep]], *, proved: bool = False) -> Routed:
+    """The configuration of the mesh for these paths; ``CircuitError`` if they need a gate in two states."""
     states: dict[int, bool] = {}
     for pair, path_steps in steps.items():
         for end, crossed in path_steps:
             if states.setdefault(end >> 2, crossed) != crossed:
-                raise CircuitError(f"circuit {pair[0]}-{pair[1]} needs cell {end >> 2} in a state that it is not in")
-    every = tuple(states.get(cell.number, False) for cell in mesh.cells)
+                raise CircuitError(f"circuit {pair[0]}-{pair[1]} needs gate {end >> 2} in a state that it is not in")
+    every = tuple(states.get(gate.number, False) for gate in mesh.gates)
     paths = {pair: tuple(end >> 2 for end, _ in steps[pair]) for pair in sorted(steps)}
     return Routed(every, paths, proved)
 
@@ -112,7 +112,7 @@ def laid(mesh: Mesh, steps: Mapping[Pair, Sequence[CellStep]], *, proved: bool =
 def check(mesh: Mesh, routed: Routed, pairs: Iterable[Pair]) -> None:
     """Trace the light of every circuit from both ports and compare it with ``routed``.
 
-    ``CircuitError`` unless the light of each port comes out at its partner after the cells of ``routed``, and exactly
+    ``CircuitError`` unless the light of each port comes out at its partner after the gates of ``routed``, and exactly
     ``pairs`` are laid.
     """
     wanted = ordered_pairs(mesh, pairs)
@@ -122,25 +122,25 @@ def check(mesh: Mesh, routed: Routed, pairs: Iterable[Pair]) -> None:
             f"circuit {odd[0]}-{odd[1]} is {'wanted but not' if odd in wanted else 'not wanted but'} laid"
         )
     for pair in wanted:
-        for (a, b), cells in ((pair, routed.paths[pair]), (pair[::-1], routed.paths[pair][::-1])):
+        for (a, b), gates in ((pair, routed.paths[pair]), (pair[::-1], routed.paths[pair][::-1])):
             light = mesh.trace(routed.states, a)
-            if light.port_out != b or light.cells != cells:
+            if light.port_out != b or light.gates != gates:
                 raise CircuitError(
-                    f"light that enters at port {a} must come out at port {b} after {len(cells)} cells; it comes out "
-                    f"at port {light.port_out} after {len(light.cells)}"
+                    f"light that enters at port {a} must come out at port {b} after {len(gates)} gates; it comes out "
+                    f"at port {light.port_out} after {len(light.gates)}"
                 )
 
 
 def settled(before: Sequence[bool], after: Routed) -> Routed:
-    """A copy of ``after`` in which every cell that no path crosses keeps its state in ``before``."""
+    """A copy of ``after`` in which every gate that no path crosses keeps its state in ``before``."""
     both = enumerate(zip(before, after.states, strict=True))
-    return replace(after, states=tuple(new if cell in after.crossed else old for cell, (old, new) in both))
+    return replace(after, states=tuple(new if gate in after.crossed else old for gate, (old, new) in both))
 
 
 def flips(before: Sequence[bool], after: Sequence[bool] | Routed) -> int:
-    """The number of cells that change their state.
+    """The number of gates that change their state.
 
-    Of a ``Routed`` only the cells that light crosses count: the others may keep their states (``settled``).
+    Of a ``Routed`` only the gates that light crosses count: the others may keep their states (``settled``).
     """
     states = settled(before, after).states if isinstance(after, Routed) else after
     return sum(old != new for old, new in zip(before, states, strict=True))

@@ -2,7 +2,7 @@
 
 Source: L. McMurchie and C. Ebeling, PathFinder, FPGA'95, section 3. Every circuit takes its cheapest path, even one
 that clashes with others; clashing resources become more expensive, now and for all later rounds, until there are no
-clashes. A clash is two circuits on one waveguide, or two that need one cell in different states.
+clashes. A clash is two circuits on one waveguide, or two that need one gate in different states.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from controllers.mesh.corners import dead_end
-from controllers.mesh.light_paths import CellStep, Pair, Paths, Routed, fixed_steps, laid, ordered_pairs
+from controllers.mesh.light_paths import GateStep, Pair, Paths, Routed, fixed_steps, laid, ordered_pairs
 from topos.mesh import Mesh, leaving_end
 
 ROUNDS = 60
@@ -25,7 +25,7 @@ ROUNDS = 60
 FIRST_PRICE = 0.5
 PRICE_GROWTH = 1.25
 MAX_PRICE = 5.0
-"""The price of a clash in the first round (in cells crossed), its growth factor per round, and its maximum."""
+"""The price of a clash in the first round (in gates crossed), its growth factor per round, and its maximum."""
 
 HISTORY_PRICE = 1.0
 """The permanent price added by every round of clash. On matchings of crowded meshes (3x3 with 12 ports to 7x7 with 32)
@@ -51,9 +51,9 @@ def route(
     """Lay a circuit between the two ports of every pair; None if no paths were found.
 
     The search ends after ``time_s`` seconds or ``tries`` negotiations; None proves nothing (``route_exact`` does).
-    ``fixed`` are circuits that stay: they keep their cells with their states, and are part of the answer. The result is
+    ``fixed`` are circuits that stay: they keep their gates with their states, and are part of the answer. The result is
     deterministic unless time runs out. ``ConfigError`` for a port that is not on the mesh, ``CircuitError`` for a port
-    in two pairs, and for ``fixed`` cells that are no path.
+    in two pairs, and for ``fixed`` gates that are no path.
     """
     kept = fixed_steps(mesh, fixed)
     asked = ordered_pairs(mesh, [*pairs, *kept])
@@ -82,8 +82,8 @@ def without_one(mesh: Mesh, pairs: Sequence[Pair], *, seed: int = 0, time_s: flo
 
 
 @lru_cache(maxsize=512)
-def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
-    """For every end by which light can enter a cell: the fewest cells that it crosses to come out at ``port``."""
+def gates_to(mesh: Mesh, port: int) -> tuple[int, ...]:
+    """For every end by which light can enter a gate: the fewest gates that it crosses to come out at ``port``."""
     import networkx  # here and below, because it takes 0.1 s and few fabrics have a mesh
 
     found = networkx.single_source_shortest_path_length(_backwards(mesh), -1 - port)
@@ -92,42 +92,42 @@ def cells_to(mesh: Mesh, port: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _backwards(mesh: Mesh) -> Any:
-    """The ways of light backwards, as a graph: from an end (or ``-1 - port``) to the ends that lead there by a cell."""
+    """The ways of light backwards, as a graph: from an end (or ``-1 - port``) to the ends that lead there by a gate."""
     import networkx
 
     ends = range(len(mesh.facing))
     return networkx.DiGraph((mesh.onward(end, crossed), end) for end in ends for crossed in (False, True))
 
 
-def _length(steps: Mapping[Pair, Sequence[CellStep]], pairs: Iterable[Pair]) -> int:
+def _length(steps: Mapping[Pair, Sequence[GateStep]], pairs: Iterable[Pair]) -> int:
     return sum(len(steps[pair]) for pair in pairs)
 
 
 class _Negotiation:
-    """The circuits to lay, the use of each cell and waveguide, and their prices."""
+    """The circuits to lay, the use of each gate and waveguide, and their prices."""
 
-    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[CellStep]]) -> None:
+    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[GateStep]]) -> None:
         self.mesh = mesh
         self.pairs = list(pairs)
-        self.steps: dict[Pair, tuple[CellStep, ...]] = {}
+        self.steps: dict[Pair, tuple[GateStep, ...]] = {}
         self.impossible = False
         ends = len(mesh.facing)
         self.price = FIRST_PRICE
-        # The index of a waveguide is the lower of its two ends, that of a cell in a state is 2 * cell + state.
+        # The index of a waveguide is the lower of its two ends, that of a gate in a state is 2 * gate + state.
         self.guide = [min(end, other) if other >= 0 else end for end, other in enumerate(mesh.facing)]
         self.guide_users = [0] * ends
         self.guide_history = [0.0] * ends
         self.guide_cost = [0.0] * ends
-        self.cell_users = [0] * (ends // 2)
-        self.cell_history = [0.0] * (ends // 2)
-        self.cell_cost = [1.0] * (ends // 2)
+        self.gate_users = [0] * (ends // 2)
+        self.gate_history = [0.0] * (ends // 2)
+        self.gate_cost = [1.0] * (ends // 2)
         for path_steps in kept.values():
             for end, crossed in path_steps:
-                self.cell_history[(end >> 1 & ~1) + (not crossed)] = NEVER
+                self.gate_history[(end >> 1 & ~1) + (not crossed)] = NEVER
                 for side in (end, leaving_end(end, crossed)):
                     self.guide_history[self.guide[side]] = NEVER
 
-    def settle(self, random: Random, until: float) -> dict[Pair, tuple[CellStep, ...]] | None:
+    def settle(self, random: Random, until: float) -> dict[Pair, tuple[GateStep, ...]] | None:
         """Negotiate until there are no clashes, then shorten paths; None after ``ROUNDS`` rounds or at ``until``."""
         waiting = list(self.pairs)
         random.shuffle(waiting)
@@ -153,10 +153,10 @@ class _Negotiation:
         return None
 
     def _shorten(self, random: Random) -> None:
-        """Lay a few circuits again, ``IMPROVE_TIMES`` times, over free cells; keep paths that are not longer."""
+        """Lay a few circuits again, ``IMPROVE_TIMES`` times, over free gates; keep paths that are not longer."""
         self.price = NEVER
         self.guide_history = [m if m == NEVER else 0.0 for m in self.guide_history]
-        self.cell_history = [m if m == NEVER else 0.0 for m in self.cell_history]
+        self.gate_history = [m if m == NEVER else 0.0 for m in self.gate_history]
         self._reprice()
         for _ in range(IMPROVE_TIMES if self.pairs else 0):
             removed = random.sample(self.pairs, min(IMPROVE_CIRCUITS, len(self.pairs)))
@@ -176,10 +176,10 @@ class _Negotiation:
             self._lay(pair, path_steps)
         return path_steps is not None and not self._clashes(path_steps)
 
-    def _cheapest(self, pair: Pair) -> tuple[CellStep, ...] | None:
-        """The cheapest path between the two ports by A*, over (cell entered, end); None if there is none."""
-        facing, cell_cost, guide_cost = self.mesh.facing, self.cell_cost, self.guide_cost
-        left = cells_to(self.mesh, pair[1])
+    def _cheapest(self, pair: Pair) -> tuple[GateStep, ...] | None:
+        """The cheapest path between the two ports by A*, over (gate entered, end); None if there is none."""
+        facing, gate_cost, guide_cost = self.mesh.facing, self.gate_cost, self.guide_cost
+        left = gates_to(self.mesh, pair[1])
         start, goal = self.mesh.ports[pair[0]].end, -1 - pair[1]
         spent = [NEVER] * (len(facing) + 1)
         came_from = [-1] * (len(facing) + 1)
@@ -196,7 +196,7 @@ class _Negotiation:
             state = end >> 1 & ~1
             for crossed in (0, 1):
                 beyond = facing[end ^ 2 ^ crossed]
-                cost = so_far + cell_cost[state + crossed]
+                cost = so_far + gate_cost[state + crossed]
                 if beyond >= 0:
                     cost += guide_cost[beyond]
                     ahead = left[beyond]
@@ -211,14 +211,14 @@ class _Negotiation:
         return None
 
     @staticmethod
-    def _followed(came_from: Sequence[int], end: int) -> tuple[CellStep, ...]:
+    def _followed(came_from: Sequence[int], end: int) -> tuple[GateStep, ...]:
         path_steps = []
         while came_from[end] >= 0:
             path_steps.append((came_from[end] >> 1, bool(came_from[end] & 1)))
             end = came_from[end] >> 1
         return tuple(reversed(path_steps))
 
-    def _lay(self, pair: Pair, path_steps: tuple[CellStep, ...]) -> None:
+    def _lay(self, pair: Pair, path_steps: tuple[GateStep, ...]) -> None:
         self.steps[pair] = path_steps
         self._count(path_steps, 1)
 
@@ -226,21 +226,21 @@ class _Negotiation:
         if pair in self.steps:
             self._count(self.steps.pop(pair), -1)
 
-    def _count(self, path_steps: Sequence[CellStep], by: int) -> None:
+    def _count(self, path_steps: Sequence[GateStep], by: int) -> None:
         for end, crossed in path_steps:
             guide = self.guide[end]
             self.guide_users[guide] += by
             self._price_guide(guide)
             state = (end >> 1 & ~1) + crossed
-            self.cell_users[state] += by
-            self._price_cell(state ^ 1)
+            self.gate_users[state] += by
+            self._price_gate(state ^ 1)
 
     def _reprice(self) -> None:
         for end, guide in enumerate(self.guide):
             if end == guide:
                 self._price_guide(end)
-        for state in range(len(self.cell_cost)):
-            self._price_cell(state)
+        for state in range(len(self.gate_cost)):
+            self._price_gate(state)
 
     def _price_guide(self, guide: int) -> None:
         users = self.guide_users[guide]
@@ -249,23 +249,23 @@ class _Negotiation:
         if self.mesh.facing[guide] >= 0:
             self.guide_cost[self.mesh.facing[guide]] = cost
 
-    def _price_cell(self, state: int) -> None:
-        others = self.cell_users[state ^ 1]
-        self.cell_cost[state] = 1.0 + self.cell_history[state] + (self.price * others if others else 0.0)
+    def _price_gate(self, state: int) -> None:
+        others = self.gate_users[state ^ 1]
+        self.gate_cost[state] = 1.0 + self.gate_history[state] + (self.price * others if others else 0.0)
 
     def _raise_history(self) -> None:
         for guide, users in enumerate(self.guide_users):
             if users > 1:
                 self.guide_history[guide] += HISTORY_PRICE * (users - 1)
-        for state in range(0, len(self.cell_users), 2):
-            if self.cell_users[state] and self.cell_users[state + 1]:
-                self.cell_history[state] += HISTORY_PRICE
-                self.cell_history[state + 1] += HISTORY_PRICE
+        for state in range(0, len(self.gate_users), 2):
+            if self.gate_users[state] and self.gate_users[state + 1]:
+                self.gate_history[state] += HISTORY_PRICE
+                self.gate_history[state + 1] += HISTORY_PRICE
 
     def _clashing(self) -> list[Pair]:
         """The circuits whose path clashes with another one, or with itself."""
         return [pair for pair, path_steps in self.steps.items() if self._clashes(path_steps)]
 
-    def _clashes(self, path_steps: Sequence[CellStep]) -> bool:
-        users, guides, guide = self.cell_users, self.guide_users, self.guide
+    def _clashes(self, path_steps: Sequence[GateStep]) -> bool:
+        users, guides, guide = self.gate_users, self.guide_users, self.guide
         return any(guides[guide[end]] > 1 or users[(end >> 1 & ~1) + (not crossed)] for end, crossed in path_steps)

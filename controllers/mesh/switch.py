@@ -1,6 +1,6 @@
 """A programmable photonic mesh as an optical switch (PIP): it holds the matchings that can be laid on its mesh.
 
-Source: arXiv 2501.18136. Besides its circuits the switch holds a layout: the state of every cell and the path of each
+Source: arXiv 2501.18136. Besides its circuits the switch holds a layout: the state of every gate and the path of each
 circuit. A port stays up through a reconfiguration if it keeps its circuit and its path; a circuit that moves to make
 room for another goes dark with it.
 """
@@ -17,7 +17,7 @@ from railyard.errors import CircuitError
 from topos.plan import SwitchPlan
 
 STATES = ("bar", "cross")
-"""The names of the two states of a cell, bar first."""
+"""The names of the two states of a gate, bar first."""
 
 
 class LaidMatching(Matching):
@@ -60,11 +60,11 @@ class PipSwitch(OpticalSwitch):
         ports = self.target.changed_ports(after) | self.layout.moved(layout)
         if ports:
             return Relaying(ports, self.target, after, former=self.layout, layout=layout)
-        self.layout = layout  # cells that no light crosses may change at any time
+        self.layout = layout  # gates that no light crosses may change at any time
         return None
 
     def begin(self, change: Change, reconfiguration_id: int) -> None:
-        """Begin ``change``, as of any OCS: cells are set at once, and ports are up once the cells have settled."""
+        """Begin ``change``, as of any OCS: gates are set at once, and ports are up once the gates have settled."""
         layout = change.layout if isinstance(change, Relaying) else self.layouts.find(change.after, self.layout)
         if not self.layout.moved(layout) <= change.ports:
             raise CircuitError(f"{self.name} has changed since this reconfiguration was planned; plan it again")
@@ -75,7 +75,7 @@ class PipSwitch(OpticalSwitch):
     def abort(self, reconfiguration_id: int) -> Change:
         """Undo a reconfiguration, as of any OCS, with the former paths.
 
-        A circuit whose cells other circuits have used since does not return.
+        A circuit whose gates other circuits have used since does not return.
         """
         change = super().abort(reconfiguration_id)
         assert isinstance(change, Relaying)  # as ``begin`` made it
@@ -102,23 +102,23 @@ class PipSwitch(OpticalSwitch):
         for matching in [*matchings, *matchings[:1]]:
             layout = self.layouts.find(matching, layout, search_s)
 
-    def with_cells(self, states: Sequence[bool], blocked: Iterable[int] = ()) -> LaidMatching:
-        """The circuits that a state per cell (True: cross) produces, with these states as their layout.
+    def with_gates(self, states: Sequence[bool], blocked: Iterable[int] = ()) -> LaidMatching:
+        """The circuits that a state per gate (True: cross) produces, with these states as their layout.
 
         ``blocked`` ports hold no circuit, wherever their light would go. ``CircuitError`` if the number of states is
         wrong, or if the light of another port comes out at no usable port.
         """
-        count = len(self.layouts.mesh.cells)
+        count = len(self.layouts.mesh.gates)
         if len(states) != count:
-            raise CircuitError(f"{self.name} has {count} cells; give a state for each, not {len(states)}")
+            raise CircuitError(f"{self.name} has {count} gates; give a state for each, not {len(states)}")
         dark = frozenset(blocked)
         self._check(dark)
         return LaidMatching(self.layouts.traced(states, dark))
 
     def path(self, circuit: Circuit) -> tuple[int, ...]:
-        """The cells of one circuit of ``target``, from its lower port; ``KeyError`` if there is no such circuit."""
+        """The gates of one circuit of ``target``, from its lower port; ``KeyError`` if there is no such circuit."""
         return self.layout.path(circuit)
 
     def latency_us(self, circuit: Circuit) -> float:
         """The latency of ``circuit`` in the mesh, in emulated microseconds."""
-        return len(self.path(circuit)) * self.mesh.cell_latency_us
+        return len(self.path(circuit)) * self.mesh.gate_latency_us

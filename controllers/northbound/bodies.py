@@ -77,9 +77,9 @@ def rewire_request(body: bytes, switch: str) -> AnyRequest:
     return _request("rewire", {**read_object(body), "switch": switch})
 
 
-def cells_request(body: bytes, switch: str) -> AnyRequest:
-    """The request behind ``PUT /ocs/SWITCH/cells``."""
-    return _request("cells", {**read_object(body), "switch": switch})
+def gates_request(body: bytes, switch: str) -> AnyRequest:
+    """The request behind ``PUT /ocs/SWITCH/gates``."""
+    return _request("gates", {**read_object(body), "switch": switch})
 
 
 def pairs_request(body: bytes, switch: str, update: str) -> AnyRequest:

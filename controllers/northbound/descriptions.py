@@ -35,22 +35,22 @@ def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) ->
 def describe_mesh(device: PipSwitch) -> dict[str, Any]:
     """The mesh inside a switch as plain data.
 
-    ``ports`` are the mesh ports behind the ports of the switch (in order), ``cells`` the state of every cell,
-    ``blocked`` the ports without a circuit, ``paths`` the cells and the latency (us) of each circuit.
+    ``ports`` are the mesh ports behind the ports of the switch (in order), ``gates`` the state of every gate,
+    ``blocked`` the ports without a circuit, ``paths`` the gates and the latency (us) of each circuit.
     """
     states = device.states()
     return {
         "width": device.mesh.width,
         "height": device.mesh.height,
         "ports": list(device.mesh.ports),
-        "cells": [STATES[crossed] for crossed in device.layout.routed.states],
+        "gates": [STATES[crossed] for crossed in device.layout.routed.states],
         "blocked": [port for port in states if device.target.peer(port) is None],
         "paths": [
-            {"circuit": list(circuit.ports), "cells": list(path), "latency_us": device.latency_us(circuit)}
+            {"circuit": list(circuit.ports), "gates": list(path), "latency_us": device.latency_us(circuit)}
             for circuit in device.target
             for path in [device.path(circuit)]
         ],
-        "cell_latency_us": device.mesh.cell_latency_us,
+        "gate_latency_us": device.mesh.gate_latency_us,
         "latency": device.latency,
     }
 

@@ -161,14 +161,14 @@ class Rewire(SwitchRequest):
     delay_s: RewireDelay | None = None
 
 
-class Cells(SwitchRequest):
-    """Set the state of each cell of a switch that is a mesh; answered when the switch is tuned.
+class Gates(SwitchRequest):
+    """Set the state of each gate of a switch that is a mesh; answered when the switch is tuned.
 
-    Its circuits are then those that result from the cells, between the ports that are not ``blocked``.
+    Its circuits are then those that result from the gates, between the ports that are not ``blocked``.
     """
 
-    op: Literal["cells"]
-    cells: tuple[Literal["bar", "cross"], ...]
+    op: Literal["gates"]
+    gates: tuple[Literal["bar", "cross"], ...]
     blocked: tuple[Whole, ...] = ()
     delay_s: RewireDelay | None = None
 
@@ -195,7 +195,7 @@ AnyRequest = (
     | Circuits
     | Jobs
     | Rewire
-    | Cells
+    | Gates
     | Fault
 )
 _CLASSES: dict[str, type[Request]] = {

@@ -53,7 +53,7 @@ class Operations:
             messages.Circuits: self._circuits,
             messages.Jobs: self._jobs,
             messages.Rewire: self._rewire,
-            messages.Cells: self._cells,
+            messages.Gates: self._gates,
             messages.Fault: self._fault,
         }
 
@@ -168,12 +168,12 @@ class Operations:
             request.switch, matching, request.update, now, delay_s=request.delay_s, ticket=reply_to
         )
 
-    def _cells(self, request: messages.Cells, reply_to: PendingReply, now: float) -> Iterable[Action]:
+    def _gates(self, request: messages.Gates, reply_to: PendingReply, now: float) -> Iterable[Action]:
         """Replace the circuits of a mesh, like any rewiring; ``CircuitError`` if the switch is none."""
         device = self._engine.optical.switch(request.switch)
         if not isinstance(device, PipSwitch):
-            raise CircuitError(f"{request.switch} is not made of a mesh and has no cells; set its circuits instead")
-        wanted = device.with_cells([cell == "cross" for cell in request.cells], request.blocked)
+            raise CircuitError(f"{request.switch} is not made of a mesh and has no gates; set its circuits instead")
+        wanted = device.with_gates([gate == "cross" for gate in request.gates], request.blocked)
         return self._engine.rewire(request.switch, wanted, "overwrite", now, delay_s=request.delay_s, ticket=reply_to)
 
     def _fault(self, request: messages.Fault, reply_to: PendingReply, now: float) -> Iterable[Action]:

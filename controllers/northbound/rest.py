@@ -10,10 +10,10 @@ GET    /jobs                                 the registered jobs and their group
 GET    /switches                             all switches: connected, circuits, port states
 GET    /circuits, /circuits/SWITCH           circuits only
 PUT    /circuits/SWITCH                      rewire: ``{"circuits": [[1, 4]], "update": "update"}``
-GET    /ocs/SWITCH/cells                     of a switch that is a mesh: ``cells`` (the state of each, bar or
+GET    /ocs/SWITCH/gates                     of a switch that is a mesh: ``gates`` (the state of each, bar or
                                              cross), ``ports`` (the mesh port behind each port of the
                                              switch), ``blocked`` (ports without a circuit), ``paths``, ...
-PUT    /ocs/SWITCH/cells                     ``{"cells": ["bar", "cross", ...], "blocked": []}``: the circuits
+PUT    /ocs/SWITCH/gates                     ``{"gates": ["bar", "cross", ...], "blocked": []}``: the circuits
                                              that result, between the ports that are not blocked
 POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``, or a whole
                                              chip: ``{"rank": 5, "cause": "overheated"}``
@@ -94,8 +94,8 @@ class RestResources:
             ("GET", "/circuits", self.all_circuits),
             ("GET", "/circuits/<name>", self.circuits),
             ("PUT", "/circuits/<name>", self.put_circuits),
-            ("GET", "/ocs/<name>/cells", self.cells),
-            ("PUT", "/ocs/<name>/cells", self.put_cells),
+            ("GET", "/ocs/<name>/gates", self.gates),
+            ("PUT", "/ocs/<name>/gates", self.put_gates),
             ("POST", "/faults", self.fault),
             ("GET", cross, self.pairs),
             ("PUT", cross, partial(self.set_pairs, update="overwrite")),
@@ -135,18 +135,18 @@ class RestResources:
         self.execute(bodies.rewire_request(_body(), name))
         return self.circuits(name)
 
-    def cells(self, name: str) -> dict[str, Any]:
-        """The cells of one switch that is made of a mesh; raises 409 for any other."""
+    def gates(self, name: str) -> dict[str, Any]:
+        """The gates of one switch that is made of a mesh; raises 409 for any other."""
         entry = self.optical_switch(name)
         if "mesh" not in entry:
-            raise _error(409, f"{name} is not made of a mesh and has no cells; set its circuits instead")
+            raise _error(409, f"{name} is not made of a mesh and has no gates; set its circuits instead")
         return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
 
-    def put_cells(self, name: str) -> dict[str, Any]:
-        """Set the cells of one switch that is made of a mesh."""
-        self.cells(name)
-        self.execute(bodies.cells_request(_body(), name))
-        return self.cells(name)
+    def put_gates(self, name: str) -> dict[str, Any]:
+        """Set the gates of one switch that is made of a mesh."""
+        self.gates(name)
+        self.execute(bodies.gates_request(_body(), name))
+        return self.gates(name)
 
     def fault(self) -> dict[str, Any]:
         """A port or a chip that fails, or a port that is restored."""

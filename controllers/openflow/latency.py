@@ -37,8 +37,8 @@ class Latencies:
 
     def _begin(self, name: str, device: PipSwitch, missing: str | None) -> str:
         """Begin to delay packets of ``device`` where possible; the state of the emulation in words."""
-        if not device.mesh.cell_latency_us:
-            return f"{NOT_EMULATED}: light takes no time through a cell (cell_latency_us is 0)"
+        if not device.mesh.gate_latency_us:
+            return f"{NOT_EMULATED}: light takes no time through a gate (gate_latency_us is 0)"
         if not _takes_time(device):
             return f"{NOT_EMULATED}: no path of this mesh takes {LEAST_US:g} us, the shortest delay of netem"
         if missing is not None:
@@ -52,7 +52,7 @@ class Latencies:
     def notes(self, now: float) -> list[Note]:
         """Notes for the timeline, one for every switch that is a mesh."""
         return [
-            Note("latency", now, fields={"rail": name, "cell_latency_us": d.mesh.cell_latency_us, "latency": d.latency})
+            Note("latency", now, fields={"rail": name, "gate_latency_us": d.mesh.gate_latency_us, "latency": d.latency})
             for name, d in self._devices.items()
         ]
 
@@ -71,5 +71,5 @@ class Latencies:
 
 
 def _takes_time(device: PipSwitch) -> bool:
-    """Whether any path can take ``LEAST_US``: a path crosses each cell at most twice."""
-    return 2 * len(device.layouts.mesh.cells) * device.mesh.cell_latency_us >= LEAST_US
+    """Whether any path can take ``LEAST_US``: a path crosses each gate at most twice."""
+    return 2 * len(device.layouts.mesh.gates) * device.mesh.gate_latency_us >= LEAST_US

@@ -170,7 +170,7 @@ ROTATION: tuple[Claim, ...] = (
         source="law",
         expected=1.0,
         tolerance=Tolerance(),
-        note="Each with the fewest cells, proved. The mesh is of our geometry, not the authors' device.",
+        note="Each with the fewest gates, proved. The mesh is of our geometry, not the authors' device.",
     ),
     Claim(
         name="pip-32",

@@ -1,4 +1,4 @@
-"""The mesh experiment: which matchings a photonic mesh can route, over how many cells, and on which paths (PIP)."""
+"""The mesh experiment: which matchings a photonic mesh can route, over how many gates, and on which paths (PIP)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 NOT_FOUND_EXIT_STATUS = 1
 _OF_MESH = ("width", "height", "used_ports", "used_ports_are")
 _OF_MATCHING = (
-    *("pairs", "routable", "cells", "paths", "states", "flips", "seconds", "proved"),
+    *("pairs", "routable", "gates", "paths", "states", "flips", "seconds", "proved"),
     *("path_min", "path_mean", "path_max", "loss_db", "latency_ps"),
 )
 
 
 class MeshRouting(Experiment[MeshStudy]):
-    """The matchings that a photonic mesh can route, over how many cells, and on which paths; no packets, no root.
+    """The matchings that a photonic mesh can route, over how many gates, and on which paths; no packets, no root.
 
     A matching is routable: yes, no (proved), or not found: no route was found in time, which proves nothing (use
     --exact). The exit status is 1 if a matching got no answer in time, else 0.
@@ -34,7 +34,7 @@ class MeshRouting(Experiment[MeshStudy]):
     rows = (MeshRow,)
     examples = (
         "                       # matchings of 8 ports, 7 x 3 mesh",
-        "--width 3 --height 3 --ports 8 --exact            # fewest cells",
+        "--width 3 --height 3 --ports 8 --exact            # fewest gates",
         "--width 9 --height 9 --ports 32                   # suitable ports",
         "--width 9 --height 9 --ports 32 --no-choose       # even spacing",
         "--width 3 --height 3 --matching 0-14,7-21 --draw one.svg",
@@ -79,7 +79,7 @@ class MeshRouting(Experiment[MeshStudy]):
         first = rows[0]
         return {
             **{key: first[key] for key in _OF_MESH},
-            "cells": first["mesh_cells"],
+            "gates": first["mesh_gates"],
             "ports": first["mesh_ports"],
             "matchings": [{key: row[key] for key in _OF_MATCHING} for row in rows],
         }

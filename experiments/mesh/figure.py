@@ -1,6 +1,6 @@
-"""Figure of a photonic mesh: its waveguides, the state of every cell (bar or cross), and the light of a matching.
+"""Figure of a photonic mesh: its waveguides, the state of every gate (bar or cross), and the light of a matching.
 
-A cell is drawn as two waveguides along an edge of the honeycomb that stay apart (bar) or change sides (cross), so each
+A gate is drawn as two waveguides along an edge of the honeycomb that stay apart (bar) or change sides (cross), so each
 path of light can be followed from port to port.
 """
 
@@ -39,24 +39,24 @@ Part = tuple[list[Vector], list[int]]
 _MOVE, _LINE, _CURVE3, _CURVE4 = (int(c) for c in (Curve.MOVETO, Curve.LINETO, Curve.CURVE3, Curve.CURVE4))
 
 OFFSET, INSET = 0.125, 0.22
-"""Distance of a waveguide from the middle of its cell, and of a cell's ends from its vertices, where bends begin, in
+"""Distance of a waveguide from the middle of its gate, and of a gate's ends from its vertices, where bends begin, in
 edges."""
 OUTWARD, APART, DISC = 0.52, 0.25, 0.24
 """Distance of a port's number outside its vertex and to the side of it, and radius of the number's disc, in edges."""
 MARGIN = 0.95
 """Margin around the vertices for the port numbers, in edges."""
 HEAD, CAPTION, FOOT, LEGEND = 0.26, 0.2, 0.3, 1.25
-"""Space for the title of a figure, the title of a panel, the legend of cells below and that of paths beside, in
+"""Space for the title of a figure, the title of a panel, the legend of gates below and that of paths beside, in
 inches."""
 _DPI = 200
 """Pixels per inch of drawings, which have much detail."""
 PALE = 0.45
-"""Opacity of cells without light."""
+"""Opacity of gates without light."""
 
 
 @dataclass(frozen=True)
 class MeshPicture:
-    """One panel: ``states[c]`` of every cell c (True: cross), and the pairs of ports whose light is shown."""
+    """One panel: ``states[c]`` of every gate c (True: cross), and the pairs of ports whose light is shown."""
 
     title: str
     states: Sequence[bool]
@@ -66,7 +66,7 @@ class MeshPicture:
 def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") -> Figure:
     """Figure with a panel for each configuration of ``mesh`` under a common ``title``; one panel has a legend of paths.
 
-    The size of the figure follows from the number of panels and cells, so that port numbers stay readable.
+    The size of the figure follows from the number of panels and gates, so that port numbers stay readable.
     """
     alone = len(pictures) == 1
     head = HEAD if title else 0.0
@@ -87,7 +87,7 @@ def mesh_figure(mesh: Mesh, pictures: Sequence[MeshPicture], title: str = "") ->
         figure.text(0.15 / width, 1 - 0.08 / height, title, fontsize=TITLE, color=TEXT, fontweight="bold", va="top")
     if alone:
         _legend_of_paths(figure, mesh, pictures[0], 1 - LEGEND / width)
-    _legend_of_cells(figure)
+    _legend_of_gates(figure)
     figure.text(1 - 0.1 / width, 0.08 / height, "Railyard", fontsize=SMALL, color=FAINT, ha="right", va="bottom")
     return figure
 
@@ -98,9 +98,9 @@ def figure_of_rows(rows: Sequence[Row]) -> Figure:
     mesh = Mesh.of(first["width"], first["height"])
     pictures = []
     for row in rows:
-        lit = row["cells"] is not None
-        said = f"{row['cells']} cells" if lit else routable_in_words(row)
-        states = [state == STATES[True] for state in row["states"]] if lit else [False] * len(mesh.cells)
+        lit = row["gates"] is not None
+        said = f"{row['gates']} gates" if lit else routable_in_words(row)
+        states = [state == STATES[True] for state in row["states"]] if lit else [False] * len(mesh.gates)
         title = ("matching" if len(rows) == 1 and not row["number"] else f"matching {row['number']}") + f": {said}"
         pictures.append(MeshPicture(title, states, [(a, b) for a, b in row["pairs"]] if lit else ()))
     of_ports = f"{len(first['used_ports'])} of {first['mesh_ports']} ports"
@@ -122,12 +122,12 @@ def colour_of(number: int) -> tuple[str, bool]:
 
 
 def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> Vector:
-    """Point of a cell: ``along`` the cell from the vertex of ``end``, and ``aside`` from its middle towards ``end``.
+    """Point of a gate: ``along`` the gate from the vertex of ``end``, and ``aside`` from its middle towards ``end``.
 
     Distances are in edges.
     """
-    cell = mesh.cells[end >> 2]
-    start, stop = np.array(cell.start), np.array(cell.end)
+    gate = mesh.gates[end >> 2]
+    start, stop = np.array(gate.start), np.array(gate.end)
     edge = stop - start
     left = np.array((-edge[1], edge[0])) * (-1 if end & 1 else 1)
     vertex, inward = (stop, -edge) if end & 2 else (start, edge)
@@ -135,19 +135,19 @@ def place(mesh: Mesh, end: int, along: float = INSET, aside: float = OFFSET) -> 
 
 
 def port_place(mesh: Mesh, port: int) -> Vector:
-    """Position of a port's number: outside the port's vertex, on the port's side of the cell."""
+    """Position of a port's number: outside the port's vertex, on the port's side of the gate."""
     end = mesh.ports[port].end
     vertex, inward = place(mesh, end, 0, 0), place(mesh, end, 1, 0)
     aside = place(mesh, end, 0, 1) - vertex
     outward = math.sin(math.pi / 3) * aside - math.cos(math.pi / 3) * (inward - vertex)
-    # The other cell of the vertex lies at 120 degrees on the far side, so this points away from both.
+    # The other gate of the vertex lies at 120 degrees on the far side, so this points away from both.
     across = np.array((-outward[1], outward[0]))
     across *= 1 if across @ aside > 0 else -1
     return np.asarray(vertex + OUTWARD * outward + APART * across)
 
 
 def through(mesh: Mesh, end: int, crossed: bool) -> Part:
-    """Curve of the waveguide through a cell, from ``end`` to the end where light leaves."""
+    """Curve of the waveguide through a gate, from ``end`` to the end where light leaves."""
     leaves = leaving_end(end, crossed)
     if not crossed:
         return [place(mesh, leaves)], [_LINE]
@@ -155,7 +155,7 @@ def through(mesh: Mesh, end: int, crossed: bool) -> Part:
 
 
 def bend(mesh: Mesh, end: int) -> Part:
-    """Curve of the waveguide from a cell's ``end`` to the cell or port next to it."""
+    """Curve of the waveguide from a gate's ``end`` to the gate or port next to it."""
     other = mesh.facing[end]
     if other >= 0:
         return [place(mesh, end, OFFSET * math.tan(math.pi / 6)), place(mesh, other)], [_CURVE3] * 2
@@ -187,8 +187,8 @@ def _joined(start: Vector, parts: Iterable[Part]) -> Curve:
 def _panel(axes: Axes, mesh: Mesh, picture: MeshPicture, points: float) -> None:
     """Draw one configuration; ``points`` is the length of an edge on paper, in points."""
     light = [path_of_light(mesh, picture.states, a) for a, _ in picture.pairs]
-    lit = {cell for a, _ in picture.pairs for cell in mesh.trace(picture.states, a).cells}
-    _cells(axes, mesh, picture.states, lit)
+    lit = {gate for a, _ in picture.pairs for gate in mesh.trace(picture.states, a).gates}
+    _gates(axes, mesh, picture.states, lit)
     guides = _guides(mesh, picture.states)
     axes.add_patch(PathPatch(guides, fill=False, edgecolor=GUIDE, linewidth=0.025 * points, zorder=2))
     for number, (curve, _) in enumerate(light):
@@ -196,33 +196,33 @@ def _panel(axes: Axes, mesh: Mesh, picture: MeshPicture, points: float) -> None:
     colours = {port: number for number, pair in enumerate(picture.pairs) for port in pair}
     for port in mesh.ports:
         _number(axes, port.number, port_place(mesh, port.number), colours.get(port.number), points)
-    xs, ys = zip(*((x, y) for cell in mesh.cells for x, y in (cell.start, cell.end)), strict=True)
+    xs, ys = zip(*((x, y) for gate in mesh.gates for x, y in (gate.start, gate.end)), strict=True)
     axes.set_xlim(min(xs) - MARGIN, max(xs) + MARGIN)
     axes.set_ylim(min(ys) - MARGIN, max(ys) + MARGIN)
     axes.axis("off")
 
 
-def _cells(axes: Axes, mesh: Mesh, states: Sequence[bool], lit: set[int]) -> None:
-    """Draw the bodies of the cells; cells without light are pale, since their states do not matter."""
+def _gates(axes: Axes, mesh: Mesh, states: Sequence[bool], lit: set[int]) -> None:
+    """Draw the bodies of the gates; gates without light are pale, since their states do not matter."""
     for crossed, colour in ((False, BAR), (True, CROSS)):
         for bright in (True, False):
             bodies = [
-                Polygon(_body(mesh, cell.number))
-                for cell in mesh.cells
-                if states[cell.number] == crossed and (cell.number in lit) == bright
+                Polygon(_body(mesh, gate.number))
+                for gate in mesh.gates
+                if states[gate.number] == crossed and (gate.number in lit) == bright
             ]
             alpha = 1 if bright else PALE
             axes.add_collection(PatchCollection(bodies, facecolor=colour, edgecolor="none", alpha=alpha, zorder=1))
 
 
-def _body(mesh: Mesh, cell: int) -> list[Vector]:
+def _body(mesh: Mesh, gate: int) -> list[Vector]:
     wide = 1.75 * OFFSET
-    return [place(mesh, 4 * cell + end, INSET, wide) for end in (0, 2, 3, 1)]
+    return [place(mesh, 4 * gate + end, INSET, wide) for end in (0, 2, 3, 1)]
 
 
 def _guides(mesh: Mesh, states: Sequence[bool]) -> Curve:
     """All waveguides, as one curve of many parts."""
-    ends = [4 * cell.number + side for cell in mesh.cells for side in (0, 1)]
+    ends = [4 * gate.number + side for gate in mesh.gates for side in (0, 1)]
     parts = [(end, through(mesh, end, states[end >> 2])) for end in ends]
     joints = [end for end, other in enumerate(mesh.facing) if other < end]  # each once; ports have negative numbers
     parts += [(end, bend(mesh, end)) for end in joints]
@@ -257,16 +257,16 @@ def _legend_of_paths(figure: Figure, mesh: Mesh, picture: MeshPicture, left: flo
     handles: list[Line2D] = []
     for number, (a, b) in enumerate(picture.pairs):
         colour, core = colour_of(number)
-        count = len(mesh.trace(picture.states, a).cells)
+        count = len(mesh.trace(picture.states, a).gates)
         line = Line2D([], [], linewidth=1.4 if core else 4, color=WHITE if core else colour)
         line.set_path_effects([Stroke(linewidth=4, foreground=colour), Normal()])
-        line.set_label(f"{a} – {b}: {count} cell{'s' if count > 1 else ''}")
+        line.set_label(f"{a} – {b}: {count} gate{'s' if count > 1 else ''}")
         handles.append(line)
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (left, 0.5)}
     figure.legend(handles=handles, frameon=False, fontsize=SMALL, labelcolor=TEXT, **place)
 
 
-def _legend_of_cells(figure: Figure) -> None:
+def _legend_of_gates(figure: Figure) -> None:
     kinds = (("cross", CROSS, 1.0), ("bar", BAR, 1.0), ("pale: no light", CROSS, PALE))
     handles = [Patch(facecolor=colour, alpha=alpha, label=name) for name, colour, alpha in kinds]
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 0), "handlelength": 1.4, "columnspacing": 1.2}

@@ -1,4 +1,4 @@
-"""Report of the mesh experiment: cells, loss, latency and state changes of every matching."""
+"""Report of the mesh experiment: gates, loss, latency and state changes of every matching."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _COLOURS = {True: "green", False: "red", None: "yellow"}
 
 
 def _lengths(row: Row) -> str | None:
-    return None if row["cells"] is None else f"{row['path_min']} / {row['path_mean']:.1f} / {row['path_max']}"
+    return None if row["gates"] is None else f"{row['path_min']} / {row['path_mean']:.1f} / {row['path_max']}"
 
 
 _COLUMNS = (
     Column("no.", "number", "d"),
     Column("pairs", lambda row: some_pairs(row["pairs"], " "), left=True),
     Column("routable", lambda row: Text(routable_in_words(row), _COLOURS[row["routable"]]), left=True),
-    Column("cells", "cells", "d"),
-    Column("path cells\nmin/mean/max", _lengths),
+    Column("gates", "gates", "d"),
+    Column("path gates\nmin/mean/max", _lengths),
     Column("loss\ndB", "loss_db", ".1f"),
     Column("latency\nps", "latency_ps", ".0f", wide=True),
     Column("flips", "flips", "d"),
@@ -35,9 +35,15 @@ _COLUMNS = (
 )
 
 
+def today(found: Row) -> Row:
+    """A row or the settings with today's names of keys; versions before 0.5 called a gate a cell."""
+    return {key.replace("cell", "gate"): value for key, value in found.items()}
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
+    rows = [today(row) for row in rows]
     first = rows[0]
-    title = f"{first['width']} x {first['height']} mesh: {first['mesh_cells']} cells, {first['mesh_ports']} ports; "
+    title = f"{first['width']} x {first['height']} mesh: {first['mesh_gates']} gates, {first['mesh_ports']} ports; "
     title += (
         f"{len(first['used_ports'])} in use ({first['used_ports_are']}): {', '.join(map(str, first['used_ports']))}"
     )
@@ -45,16 +51,17 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text]:
+    rows, settings = [today(row) for row in rows], today(settings)
     yield Text(
-        f"Loss and latency of the longest path, at {settings['cell_loss_db']:g} dB and "
-        f"{settings['cell_latency_ps']:g} ps a cell. Flips: cells that change their state from the matching before.",
+        f"Loss and latency of the longest path, at {settings['gate_loss_db']:g} dB and "
+        f"{settings['gate_latency_ps']:g} ps a gate. Flips: gates that change their state from the matching before.",
         style="dim",
     )
-    cells, ports = rows[0]["mesh_cells"], rows[0]["mesh_ports"]
-    if (cells, ports) != (GATES.value, PORTS.value):
+    gates, ports = rows[0]["mesh_gates"], rows[0]["mesh_ports"]
+    if (gates, ports) != (GATES.value, PORTS.value):
         yield Text(
-            f"PIP's device has {GATES.value:g} cells ({GATES.label}) and {PORTS.value:g} ports ({PORTS.label}); this "
-            f"mesh is of our geometry and has {cells} and {ports}.",
+            f"PIP's device has {GATES.value:g} gates ({GATES.label}) and {PORTS.value:g} ports ({PORTS.label}); this "
+            f"mesh is of our geometry and has {gates} and {ports}.",
             style="dim",
         )
 
@@ -63,7 +70,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.mesh.figure import figure_of_rows
 
     if recorded.rows:
-        yield Drawn("mesh", figure_of_rows(recorded.rows), recorded.rows)
+        yield Drawn("mesh", figure_of_rows([today(row) for row in recorded.rows]), recorded.rows)
 
 
 REPORT = Report(tables=_tables, findings=_findings, figures=_figures, calibrated=to_nothing)

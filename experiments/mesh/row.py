@@ -11,28 +11,28 @@ from measure.results.row import ResultRow, Row
 
 @dataclass(kw_only=True)
 class MeshRow(ResultRow):
-    """One matching on a mesh. Without a route all fields from ``cells`` on are empty; ports and cells are numbers."""
+    """One matching on a mesh. Without a route all fields from ``gates`` on are empty; ports and gates are numbers."""
 
     width: Annotated[int, "columns of hexagons"]
     height: Annotated[int, "hexagons in the first column"]
-    mesh_cells: Annotated[int, "cells of the mesh"]
+    mesh_gates: Annotated[int, "gates of the mesh"]
     mesh_ports: Annotated[int, "external ports of the mesh"]
     used_ports: Annotated[Sequence[int], "ports in use"]
     used_ports_are: Annotated[str, "how the ports in use were chosen"]
     number: Annotated[int, "number of the matching"]
     pairs: Annotated[Sequence[Sequence[int]], "pairs of ports"]
     routable: Annotated[bool | None, "whether there is a route; empty: none was found in time"]
-    proved: Annotated[bool, "whether it is proved that the route has the fewest cells, or that there is none"]
+    proved: Annotated[bool, "whether it is proved that the route has the fewest gates, or that there is none"]
     seconds: Annotated[float, "time of the search, in s"]
-    flips: Annotated[int | None, "cells that change their state from the matching before"] = None
-    cells: Annotated[int | None, "cells on all paths"] = None
-    path_min: Annotated[int | None, "cells of the shortest path"] = None
-    path_mean: Annotated[float | None, "cells of a path, mean"] = None
-    path_max: Annotated[int | None, "cells of the longest path"] = None
+    flips: Annotated[int | None, "gates that change their state from the matching before"] = None
+    gates: Annotated[int | None, "gates on all paths"] = None
+    path_min: Annotated[int | None, "gates of the shortest path"] = None
+    path_mean: Annotated[float | None, "gates of a path, mean"] = None
+    path_max: Annotated[int | None, "gates of the longest path"] = None
     loss_db: Annotated[float | None, "loss of the longest path"] = None
     latency_ps: Annotated[float | None, "latency of the longest path"] = None
-    paths: Annotated[Sequence[Sequence[int]] | None, "cells of the path of every pair"] = None
-    states: Annotated[Sequence[str] | None, "state of every cell: bar or cross"] = None
+    paths: Annotated[Sequence[Sequence[int]] | None, "gates of the path of every pair"] = None
+    states: Annotated[Sequence[str] | None, "state of every gate: bar or cross"] = None
 
 
 def routable_in_words(row: Row) -> str:

@@ -1,7 +1,7 @@
-"""Study of a photonic mesh: can it route the matchings of an all-to-all, and over how many cells?
+"""Study of a photonic mesh: can it route the matchings of an all-to-all, and over how many gates?
 
 Nothing is emulated. Every matching is routed on the mesh and its light is traced from both ends; with ``exact``, the
-fewest cells or the absence of a route is proved. Source: PIP, arXiv 2501.18136.
+fewest gates or the absence of a route is proved. Source: PIP, arXiv 2501.18136.
 """
 
 from __future__ import annotations
@@ -62,13 +62,17 @@ class MeshStudy(Settings):
     only: Annotated[int | None, Option("--matching-number", "K", old=("--only",))] = Field(
         default=None, description="number of the only matching to route, from 0 (default all)"
     )
-    exact: bool = Field(default=False, description="fewest cells, or the proof that there is no route")
+    exact: bool = Field(default=False, description="fewest gates, or the proof that there is no route")
     time_s: Annotated[float, Option("--time-limit", "S", old=("--time",))] = Field(
         default=10.0, gt=0, le=86_400, description="time limit for each matching, in s"
     )
     seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
-    cell_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False, description="loss of a cell, in dB")
-    cell_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a cell, in ps")
+    gate_loss_db: Annotated[float, Option(old=("--cell-loss",))] = Field(
+        default=0.5, ge=0, allow_inf_nan=False, description="loss of a gate, in dB"
+    )
+    gate_latency_ps: Annotated[float, Option(old=("--cell-latency",))] = Field(
+        default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate, in ps"
+    )
     draw: Annotated[Path | None, Option(metavar="FILE")] = Field(
         default=None,
         description=f"file for a figure of the mesh with a panel for each matching ({' or '.join(FORMS)})",
@@ -230,7 +234,7 @@ def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
         row = MeshRow(
             width=study.width,
             height=study.height,
-            mesh_cells=len(study.mesh.cells),
+            mesh_gates=len(study.mesh.gates),
             mesh_ports=len(study.mesh.ports),
             used_ports=used.ports,
             used_ports_are=used.how,
@@ -252,10 +256,10 @@ def _add_route(row: MeshRow, study: MeshStudy, found: Routed) -> None:
     """Set the paths of a row, and what they cost."""
     row.paths = [found.paths[a, b] for a, b in row.pairs]
     lengths = [len(path) for path in row.paths]
-    row.cells, row.states = found.cells, [STATES[state] for state in found.states]
+    row.gates, row.states = found.gates, [STATES[state] for state in found.states]
     row.path_min, row.path_mean, row.path_max = min(lengths), mean(lengths), max(lengths)
-    row.loss_db = row.path_max * study.cell_loss_db
-    row.latency_ps = row.path_max * study.cell_latency_ps
+    row.loss_db = row.path_max * study.gate_loss_db
+    row.latency_ps = row.path_max * study.gate_latency_ps
 
 
 def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | None:

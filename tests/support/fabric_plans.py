@@ -55,9 +55,9 @@ def job(dp: int, pp: int, delay_s: float = 0.0, name: str = "job") -> Job:
 
 
 def pip_plan(
-    ports: int, width: int = 3, height: int = 3, at: tuple[int, ...] | None = None, cell_latency_us: float = 0.5
+    ports: int, width: int = 3, height: int = 3, at: tuple[int, ...] | None = None, gate_latency_us: float = 0.5
 ) -> FabricPlan:
     """``ports`` servers with one port each; ``at``: the mesh ports (None: evenly spaced)."""
     plan = rail_plan(ports, ports=1)
-    mesh = MeshPlan(width, height, at or evenly_spaced(Mesh.of(width, height), ports), cell_latency_us)
+    mesh = MeshPlan(width, height, at or evenly_spaced(Mesh.of(width, height), ports), gate_latency_us)
     return replace(plan, switches=(replace(plan.switches[0], mesh=mesh),))

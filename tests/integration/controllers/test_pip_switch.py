@@ -1,4 +1,4 @@
-"""A rail that is a photonic mesh, on a real Open vSwitch: where its light goes, what it refuses, and its cells."""
+"""A rail that is a photonic mesh, on a real Open vSwitch: where its light goes, what it refuses, and its gates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 PORTS = (0, 1, 7, 12)
 """Of a 3x3 mesh: there is a way between any two, but of two circuits only for 1-2 and 3-4."""
-CELL_LATENCY_US = 1000.0
+GATE_LATENCY_US = 1000.0
 
 
 @pytest.fixture(scope="module", params=["ryu", "os-ken"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     mesh = "3x3@" + "/".join(map(str, PORTS))
-    topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh=mesh, cell_latency_us=CELL_LATENCY_US)
+    topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh=mesh, gate_latency_us=GATE_LATENCY_US)
     with running(topo, request.param, rest=True) as found:
         yield found
 
@@ -36,9 +36,9 @@ def matrix(fabric: Fabric) -> dict[int, list[int]]:
     return {rank: [far for far, _ in reaches(fabric.net, rank, 0, (0,))] for rank in range(4)}
 
 
-def cells(fabric: Fabric, put: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The cells of the rail over REST, after ``put`` was put there."""
-    found: dict[str, Any] = fabric.rest("/ocs/rail0/cells", "GET" if put is None else "PUT", put)
+def gates(fabric: Fabric, put: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The gates of the rail over REST, after ``put`` was put there."""
+    found: dict[str, Any] = fabric.rest("/ocs/rail0/gates", "GET" if put is None else "PUT", put)
     return found
 
 
@@ -57,40 +57,40 @@ def test_light_reaches_the_partner_and_nobody_else(fabric: Fabric) -> None:
 
 def test_a_matching_that_cannot_be_is_refused_and_nothing_changes(fabric: Fabric) -> None:
     rewire(fabric, (1, 2), (3, 4))
-    before = cells(fabric)
+    before = gates(fabric)
     with pytest.raises(ControlError) as refused:
         rewire(fabric, (1, 3), (2, 4))
     reason = str(refused.value)
     assert reason.startswith("the mesh of rail0 (3x3) cannot carry 1-3 2-4 at once (proved: ")
     assert "\n" not in reason
-    assert cells(fabric) == before
+    assert gates(fabric) == before
     assert matrix(fabric) == {0: [1], 1: [0], 2: [3], 3: [2]}
 
 
-def test_cells_put_over_rest_send_packets_where_they_send_light(fabric: Fabric) -> None:
+def test_gates_put_over_rest_send_packets_where_they_send_light(fabric: Fabric) -> None:
     rewire(fabric, (1, 3))
-    first = cells(fabric)
+    first = gates(fabric)
     rewire(fabric, (2, 4))
     assert matrix(fabric) == {0: [], 1: [3], 2: [], 3: [1]}
-    found = cells(fabric, {"cells": first["cells"], "blocked": first["blocked"]})
+    found = gates(fabric, {"gates": first["gates"], "blocked": first["blocked"]})
     forget_caches(fabric.net)
     assert found == first
-    light = Mesh.of(3, 3).trace([state == "cross" for state in found["cells"]], PORTS[0])
+    light = Mesh.of(3, 3).trace([state == "cross" for state in found["gates"]], PORTS[0])
     assert light.port_out == PORTS[2]
     assert found["paths"] == [
-        {"circuit": [1, 3], "cells": list(light.cells), "latency_us": CELL_LATENCY_US * len(light.cells)}
+        {"circuit": [1, 3], "gates": list(light.gates), "latency_us": GATE_LATENCY_US * len(light.gates)}
     ]
     assert matrix(fabric) == {0: [2], 1: [], 2: [0], 3: []}
     with pytest.raises(HTTPError) as refused:
-        cells(fabric, {"cells": ["bar"] * 34})
+        gates(fabric, {"gates": ["bar"] * 34})
     assert refused.value.code == 409
-    assert json.load(refused.value)["error"] == "rail0 has 35 cells; give a state for each, not 34"
-    assert cells(fabric) == first
+    assert json.load(refused.value)["error"] == "rail0 has 35 gates; give a state for each, not 34"
+    assert gates(fabric) == first
 
 
 def test_latency_is_that_of_the_path_or_it_is_said_that_it_is_not(fabric: Fabric) -> None:
     rewire(fabric, (1, 2), (3, 4))
-    found = cells(fabric)
+    found = gates(fabric)
     (note,) = (event for event in fabric.events() if event.kind == "latency")
     assert note["latency"] == found["latency"] and note["rail"] == "rail0"
     if unsupported_reason() is not None:

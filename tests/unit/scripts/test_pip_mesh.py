@@ -19,7 +19,7 @@ def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
 def test_the_table_says_what_is_routable() -> None:
     done = run("--width", 3, "--height", 3, "--ports", 4)
     assert done.returncode == 0, done.stderr
-    assert "3 x 3 mesh: 35 cells, 28 ports; 4 in use (evenly spaced): 0, 7, 14, 21" in done.stdout
+    assert "3 x 3 mesh: 35 gates, 28 ports; 4 in use (evenly spaced): 0, 7, 14, 21" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines() if "yes" in line]
     assert [row[0] for row in rows] == ["0", "1", "2"]
 
@@ -28,8 +28,8 @@ def test_json_stands_alone_on_standard_output() -> None:
     done = run("--width", 3, "--height", 3, "--ports", 4, "--exact", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert (found["cells"], found["ports"], found["used_ports"]) == (35, 28, [0, 7, 14, 21])
-    assert [matching["cells"] for matching in found["matchings"]] == [8, 20, 20]
+    assert (found["gates"], found["ports"], found["used_ports"]) == (35, 28, [0, 7, 14, 21])
+    assert [matching["gates"] for matching in found["matchings"]] == [8, 20, 20]
     assert all(matching["proved"] for matching in found["matchings"])
 
 
@@ -39,7 +39,7 @@ def test_files_beside_the_table(tmp_path: Path) -> None:
     assert "7 x 3 mesh" in done.stdout
     (matching,) = json.loads((tmp_path / "x.json").read_text())["matchings"]
     words = "".join(ElementTree.parse(tmp_path / "x.svg").getroot().itertext())
-    assert f"matching 2: {matching['cells']} cells" in words
+    assert f"matching 2: {matching['gates']} gates" in words
 
 
 def test_a_picture_of_what_has_no_way(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ print(*names["topos"][{topo!r}](**{options!r}).switches())
     ("file", "topo", "options", "switches"),
     [
         ("rails.py", "rails", {"servers": 2, "gpus": "2", "scale_up": "1", "slow": "3:0.5"}, "rail0 rail1 srv0 srv1"),
-        ("rails.py", "rails", {"servers": "4", "gpus": "1", "mesh": "3x3", "cell_latency_us": "0.5"}, "rail0"),
+        ("rails.py", "rails", {"servers": "4", "gpus": "1", "mesh": "3x3", "gate_latency_us": "0.5"}, "rail0"),
         ("racks.py", "rack", {"torus": "2x2", "server": "1", "fabric": "electrical-torus"}, "fe n0 n1 n2 n3"),
         ("racks.py", "morphlux", {"tenants": "1x2@1:0"}, "fe rack0"),
         ("edge.py", "edge", {"clients": "4", "regions": "2", "trunk": "ocs"}, "ctl region0 region1 trunk"),

@@ -23,12 +23,12 @@ def meshes(**options: object) -> list[MeshPlan | None]:
 
 def test_without_the_option_a_rail_has_no_mesh() -> None:
     assert meshes(servers=2, gpus=2) == [None, None]
-    assert meshes(servers=2, gpus=1, mesh="none", cell_latency_us="0") == [None]
+    assert meshes(servers=2, gpus=1, mesh="none", gate_latency_us="0") == [None]
     assert {switch.mesh for switch in plan(RackTopo(torus="2x2", server="1")).switches} == {None}
 
 
 def test_every_rail_and_nothing_else_is_made_of_it() -> None:
-    found = meshes(servers=4, gpus=2, ports=1, mesh="3x3", cell_latency_us=0.5, scale_up=True, front_end=True)
+    found = meshes(servers=4, gpus=2, ports=1, mesh="3x3", gate_latency_us=0.5, scale_up=True, front_end=True)
     spaced = MeshPlan(3, 3, (0, 7, 14, 21), 0.5)
     assert found == [spaced, spaced, *[None] * 5]
 
@@ -39,7 +39,7 @@ def test_evenly_spaced_ports_are_those_of_the_definition() -> None:
 
 
 def test_ports_can_be_named_in_text() -> None:
-    (mesh,) = meshes(servers="2", gpus="1", ports="2", mesh="5x5@3/0/43/20", cell_latency_us="2e1")
+    (mesh,) = meshes(servers="2", gpus="1", ports="2", mesh="5x5@3/0/43/20", gate_latency_us="2e1")
     assert mesh == MeshPlan(5, 5, (3, 0, 43, 20), 20.0)
 
 
@@ -51,7 +51,7 @@ def test_ports_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("ports", [1, 2])
 def test_json_round_trip(ports: int) -> None:
-    fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", cell_latency_us=1.5))
+    fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", gate_latency_us=1.5))
     assert from_plain(FabricPlan, json.dumps(asdict(fabric)).encode(), "a plan") == fabric
 
 
@@ -79,10 +79,10 @@ def test_json_round_trip(ports: int) -> None:
         ),
         ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "needs fabric=ocs; leave it out with fabric=electrical"),
         ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "leave it out with fabric=one-shot"),
-        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
-        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": -1}, "must be from 0"),
-        ("cell_latency_us", {"mesh": "3x3", "cell_latency_us": "nan"}, "must be from 0"),
-        ("cell_latency_us", {"cell_latency_us": 1.0}, "name one, as in mesh=5x5"),
+        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
+        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": -1}, "must be from 0"),
+        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": "nan"}, "must be from 0"),
+        ("gate_latency_us", {"gate_latency_us": 1.0}, "name one, as in mesh=5x5"),
     ],
 )
 def test_what_cannot_be_names_the_option(key: str, options: dict[str, object], reason: str) -> None:

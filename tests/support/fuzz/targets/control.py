@@ -28,14 +28,14 @@ REQUESTS: list[dict[str, Any]] = [
     {"op": "alive", "job": "j", "rank": 0},
     {"id": 4, "op": "watch", "job": "j", "seen": 0, "rank": 1},
     {"id": 5, "op": "rewire", "switch": "rail0", "circuits": [[1, 2], [3, 4]], "delay_s": 0.1},
-    {"id": 6, "op": "cells", "switch": "rail0", "cells": ["bar", "cross"], "blocked": [3]},
+    {"id": 6, "op": "gates", "switch": "rail0", "gates": ["bar", "cross"], "blocked": [3]},
     {"id": 7, "op": "fault", "switch": "rail0", "port": 3, "state": "failed"},
     {"id": 8, "op": "failed", "rank": 3, "job": "", "cause": "hot"},
     {"id": 9, "op": "circuits"},
 ]
 BODIES: list[dict[str, Any]] = [
     {"circuits": [[1, 4]], "update": "update"},
-    {"cells": ["bar", "cross"], "blocked": []},
+    {"gates": ["bar", "cross"], "blocked": []},
     {"pair": [{"ingress": 1, "egress": 4}]},
     {bodies.CROSS_CONNECTS: {"pair": [{"ingress": 1, "egress": 4}]}},
     {"switch": "rail0", "port": 3, "state": "failed"},
@@ -51,7 +51,7 @@ def _body(data: bytes, folder: Path) -> None:
     """One body, for every resource that takes one; a part of them comes in chunks."""
     framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data and len(data) % 4 == 0 else data
     body = bodies.read_body(BytesIO(framed), str(len(framed)), None if framed is data else "chunked")
-    for read in (bodies.rewire_request, bodies.cells_request, _pairs):
+    for read in (bodies.rewire_request, bodies.gates_request, _pairs):
         with suppress(ConfigError):
             read(body, "rail0")
     bodies.fault_request(body)

@@ -1,4 +1,4 @@
-"""Fabrics as text: options of the topologies (``mn --topo``), ports and cells of a mesh; predictions of files."""
+"""Fabrics as text: options of the topologies (``mn --topo``), ports and gates of a mesh; predictions of files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topos.rails import RailTopo
 _RAILS = (
     *("servers=4", "gpus=2", "ports=2", "rate_mbps=100", "fabric=ocs", "fabric=electrical", "fabric=one-shot"),
     *("scale_up=true", "front_end=1", "scale_up_mbps=50", "mtu=9000", "lane_rates=25/25", "slow=3:0.5/7:0.25"),
-    *("mesh=7x3", "mesh=7x3@0/5/11/16/17/18/19/20", "mesh=3x3@choose", "cell_latency_us=3", "delay_ms=1", "loss=0.1"),
+    *("mesh=7x3", "mesh=7x3@0/5/11/16/17/18/19/20", "mesh=3x3@choose", "gate_latency_us=3", "delay_ms=1", "loss=0.1"),
 )
 _RACKS = (
     *("torus=4x4", "torus=4x4x4", "server=2x2", "fabric=photonic", "fabric=electrical-torus", "fabric=migrate"),
@@ -56,11 +56,11 @@ def _morphlux(**options: str) -> RackTopo:
     return MorphluxTopo(**known)
 
 
-def _cells(data: bytes, folder: Path) -> None:
-    """States of the cells of a mesh, a bit each, then blocked ports."""
+def _gates(data: bytes, folder: Path) -> None:
+    """States of the gates of a mesh, a bit each, then blocked ports."""
     bits, _, blocked = data.partition(b"\n")
     switch = PipSwitch(pip_plan(4).switches[0])
-    switch.with_cells([bool(bit & 1) for bit in bits], list(blocked))
+    switch.with_gates([bool(bit & 1) for bit in bits], list(blocked))
 
 
 # ---- predictions ---------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def targets() -> list[Target]:
         )
     ] + [
         Target(
-            "mesh-cells", _cells, [bytes(35) + b"\n\1\2\3\4", b"\1" * 35 + b"\n\1\2\3\4"], (ConfigError, CircuitError)
+            "mesh-gates", _gates, [bytes(35) + b"\n\1\2\3\4", b"\1" * 35 + b"\n\1\2\3\4"], (ConfigError, CircuitError)
         ),
         Target("predict", _predict, files, (ConfigError, VerifyError), make=_own_prediction, weight=0.05),
     ]

@@ -23,7 +23,7 @@ _HEADERS = (
     *("Content-Length: 5", "Transfer-Encoding: chunked", "Expect: 100-continue", "Host: elsewhere", "Accept: */*"),
 )
 _PATHS = (
-    *("/jobs", "/switches", "/circuits", "/circuits/rail0", "/ocs/rail0/cells", "/faults", "/circuits/rail9", "/"),
+    *("/jobs", "/switches", "/circuits", "/circuits/rail0", "/ocs/rail0/gates", "/faults", "/circuits/rail9", "/"),
     *(f"/ocs/rail0/api/data/{bodies.CROSS_CONNECTS}", f"/ocs/rail0/api/data/{bodies.CROSS_CONNECTS}/pair=1"),
 )
 _VERBS = ("GET", "PUT", "PATCH", "POST", "DELETE", "HEAD", "OPTIONS", "TRACE")

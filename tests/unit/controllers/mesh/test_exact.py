@@ -1,4 +1,4 @@
-"""The fewest cells, against the optima of the reference, and proofs that there is no way."""
+"""The fewest gates, against the optima of the reference, and proofs that there is no way."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def turns(mesh: Mesh, n: int) -> list[Pairs]:
 @pytest.mark.parametrize("hinted", [False, True])
 def test_the_optima_of_3x3(n: int, optima: list[int], hinted: bool) -> None:
     mesh = Mesh.of(3, 3)
-    for pairs, cells in zip(turns(mesh, n), optima, strict=True):
+    for pairs, gates in zip(turns(mesh, n), optima, strict=True):
         found = route_exact(mesh, pairs, hint=route(mesh, pairs) if hinted else None)
         assert isinstance(found, Routed)
-        assert (found.cells, found.proved) == (cells, True)
+        assert (found.gates, found.proved) == (gates, True)
         check(mesh, found, pairs)
 
 
-@pytest.mark.parametrize("number, cells", [(0, 38), (6, 28)])
-def test_the_optima_of_5x5(number: int, cells: int) -> None:
+@pytest.mark.parametrize("number, gates", [(0, 38), (6, 28)])
+def test_the_optima_of_5x5(number: int, gates: int) -> None:
     mesh = Mesh.of(5, 5)
     pairs = turns(mesh, 8)[number]
     found = route_exact(mesh, pairs)
     assert isinstance(found, Routed)
-    assert (found.cells, found.proved) == (cells, True)
+    assert (found.gates, found.proved) == (gates, True)
     check(mesh, found, pairs)
 
 
@@ -51,7 +51,7 @@ def test_a_hint_with_detours_is_improved(monkeypatch: pytest.MonkeyPatch) -> Non
     found = route_exact(mesh, pairs, hint=hint)
     assert isinstance(found, Routed)
     assert found.proved
-    assert found.cells == 52 < hint.cells
+    assert found.gates == 52 < hint.gates
     check(mesh, found, pairs)
 
 
@@ -73,14 +73,14 @@ def test_every_answer_on_one_hexagon_is_that_of_trying_all_states() -> None:
     mesh = Mesh.of(1, 2)
     ports = range(len(mesh.ports))
     best: dict[frozenset[tuple[int, int]], int] = {}
-    for states in product((False, True), repeat=len(mesh.cells)):
+    for states in product((False, True), repeat=len(mesh.gates)):
         lights = {a: mesh.trace(states, a) for a in ports}
         joined = [(a, light.port_out) for a, light in lights.items() if a < light.port_out]
         for i, first in enumerate(joined):
             for second in joined[i + 1 :]:
-                cells = len(lights[first[0]].cells) + len(lights[second[0]].cells)
+                gates = len(lights[first[0]].gates) + len(lights[second[0]].gates)
                 key = frozenset((first, second))
-                best[key] = min(best.get(key, cells), cells)
+                best[key] = min(best.get(key, gates), gates)
     asked = [((a, b), (c, d)) for a in ports for b in ports for c in ports for d in ports if a < b and a < c < d]
     asked = [(x, y) for x, y in asked if len({*x, *y}) == 4][::97]
     possible = 0
@@ -89,7 +89,7 @@ def test_every_answer_on_one_hexagon_is_that_of_trying_all_states() -> None:
         if frozenset(pairs) in best:
             possible += 1
             assert isinstance(found, Routed)
-            assert (found.cells, found.proved) == (best[frozenset(pairs)], True)
+            assert (found.gates, found.proved) == (best[frozenset(pairs)], True)
         else:
             assert found == Infeasible(tuple(sorted(pairs)))
     assert 0 < possible < len(asked)
@@ -100,7 +100,7 @@ def test_circuits_that_stand_keep_their_way_whatever_it_costs_the_others() -> No
     pairs = turns(mesh, 8)[4]
     least = route_exact(mesh, pairs)
     assert isinstance(least, Routed)
-    cells = []
+    gates = []
     for pair in least.paths:
         alone = route(mesh, [pair])
         assert alone is not None
@@ -109,12 +109,12 @@ def test_circuits_that_stand_keep_their_way_whatever_it_costs_the_others() -> No
             check(mesh, found, pairs)
             assert found.paths[pair] == alone.paths[pair]
             assert found.proved
-            cells.append(found.cells)
+            gates.append(found.gates)
         else:
             assert found == Infeasible(tuple(p for p in least.paths if p != pair), (pair,))
             assert route(mesh, pairs, fixed=alone.paths, tries=3) is None
-    # Four circuits, each laid first as if it were alone: two do not mind, one costs two cells, one makes it impossible.
-    assert cells == [36, 36, 38]
+    # Four circuits, each laid first as if it were alone: two do not mind, one costs two gates, one makes it impossible.
+    assert gates == [36, 36, 38]
 
 
 def test_a_matching_without_a_way_is_proved_to_have_none_also_by_the_solver() -> None:

@@ -10,7 +10,7 @@ from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
 from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, check
-from controllers.mesh.negotiation import cells_to, route
+from controllers.mesh.negotiation import gates_to, route
 from controllers.mesh.ports import choose_ports
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
@@ -35,8 +35,8 @@ def test_light_of_whatever_is_routed_comes_out_at_the_partner(case: tuple[Mesh, 
     routed = route(mesh, pairs, tries=2)
     if routed is not None:
         check(mesh, routed, pairs)
-        assert routed.cells == sum(map(len, routed.paths.values()))
-        assert all(len(cells) >= _least(mesh, pair) for pair, cells in routed.paths.items())
+        assert routed.gates == sum(map(len, routed.paths.values()))
+        assert all(len(gates) >= _least(mesh, pair) for pair, gates in routed.paths.items())
         assert route(mesh, pairs, tries=2) == routed
 
 
@@ -49,9 +49,9 @@ def test_circuits_that_stand_stay_as_they_are(case: tuple[Mesh, list[tuple[int, 
         after = route(mesh, pairs, fixed=standing.paths, tries=2)
         if after is not None:
             check(mesh, after, pairs)
-            for pair, cells in standing.paths.items():
-                assert after.paths[pair] == cells
-                assert all(after.states[cell] == standing.states[cell] for cell in cells)
+            for pair, gates in standing.paths.items():
+                assert after.paths[pair] == gates
+                assert all(after.states[gate] == standing.states[gate] for gate in gates)
 
 
 @given(matchings(most=3))
@@ -64,12 +64,12 @@ def test_it_finds_nothing_that_is_proved_impossible(case: tuple[Mesh, list[tuple
 
 @given(sizes, st.data())
 @quick
-def test_one_circuit_takes_the_fewest_cells(size: tuple[int, int], data: st.DataObject) -> None:
+def test_one_circuit_takes_the_fewest_gates(size: tuple[int, int], data: st.DataObject) -> None:
     mesh = Mesh.of(*size)
     a, b = sorted(data.draw(st.sets(st.integers(0, len(mesh.ports) - 1), min_size=2, max_size=2)))
     routed = route(mesh, [(b, a)], tries=2)
     if routed is not None:
-        assert routed.cells == _least(mesh, (a, b)) == _least(mesh, (b, a))
+        assert routed.gates == _least(mesh, (a, b)) == _least(mesh, (b, a))
 
 
 @pytest.mark.parametrize("width, height, n", [(3, 3, 4), (3, 3, 8), (5, 5, 8), (7, 3, 8), (5, 5, 16), (7, 7, 16)])
@@ -106,7 +106,7 @@ def test_no_time_is_no_answer_and_nothing_to_lay_is_one() -> None:
     mesh = Mesh.of(3, 3)
     empty = route(mesh, [])
     assert empty is not None
-    assert (empty.cells, empty.paths, set(empty.states)) == (0, {}, {False})
+    assert (empty.gates, empty.paths, set(empty.states)) == (0, {}, {False})
     assert route(mesh, [(0, 14)], tries=0) is None
 
 
@@ -136,4 +136,4 @@ def test_a_circuit_that_stands_may_be_told_from_either_end() -> None:
 
 
 def _least(mesh: Mesh, pair: tuple[int, int]) -> int:
-    return cells_to(mesh, pair[1])[mesh.ports[pair[0]].end]
+    return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]

@@ -55,10 +55,10 @@ def test_spread_ports_do_not_hem_each_other_in(size: tuple[int, int], n: int, st
         assert forced_exits(mesh, ports) == {}
 
 
-def test_light_between_two_cells_at_a_corner_can_go_one_way_only() -> None:
+def test_light_between_two_gates_at_a_corner_can_go_one_way_only() -> None:
     mesh = Mesh.of(9, 9)
-    # Ports 7 and 10 are those of one cell, 9 and 12 those of the next, at a corner.
-    assert mesh.ports[7].cell == mesh.ports[10].cell != mesh.ports[9].cell == mesh.ports[12].cell
+    # Ports 7 and 10 are those of one gate, 9 and 12 those of the next, at a corner.
+    assert mesh.ports[7].gate == mesh.ports[10].gate != mesh.ports[9].gate == mesh.ports[12].gate
     assert forced_exits(mesh, [7, 12]) == {7: 12, 12: 7}
     assert forced_exits(mesh, [9, 10]) == {}
     assert dead_end(mesh, [(7, 40), (12, 50)]) == (7, 12)

@@ -1,4 +1,4 @@
-"""The OCS that is a photonic mesh, as a device: what it refuses, what keeps its light, and its cells."""
+"""The OCS that is a photonic mesh, as a device: what it refuses, what keeps its light, and its gates."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def go(switch: PipSwitch, number: int, *circuits: tuple[int, int]) -> Change | N
 
 
 def check_light(switch: PipSwitch) -> None:
-    """What the cells do is what the switch says that it holds."""
+    """What the gates do is what the switch says that it holds."""
     mesh, states = switch.layouts.mesh, switch.layout.routed.states
     assert switch.layout.matching == switch.target
     for circuit in switch.target:
         a, b = (switch.mesh.ports[port - 1] for port in circuit.ports)
         light = mesh.trace(states, a)
-        assert light.port_out == b and light.cells == switch.path(circuit)
+        assert light.port_out == b and light.gates == switch.path(circuit)
         assert mesh.trace(states, b).port_out == a
 
 
@@ -76,7 +76,7 @@ def test_circuits_are_paths_of_light_and_what_stands_stays() -> None:
 def test_the_path_is_told_from_the_lower_port_of_the_switch() -> None:
     switch = pip(2, at=(20, 3))
     go(switch, 1, (1, 2))
-    assert switch.path(Circuit(1, 2)) == switch.layouts.mesh.trace(switch.layout.routed.states, 20).cells
+    assert switch.path(Circuit(1, 2)) == switch.layouts.mesh.trace(switch.layout.routed.states, 20).gates
 
 
 def test_a_circuit_in_the_way_moves_and_goes_dark_with_the_others() -> None:
@@ -168,18 +168,18 @@ def layouts_of(switch: PipSwitch, circuit: Circuit) -> list[LaidMatching]:
     blocked = switch.ports - set(circuit.ports)
     while len(found) < 5:
         try:
-            found.append(switch.with_cells([random.random() < 0.5 for _ in switch.layouts.mesh.cells], blocked))
+            found.append(switch.with_gates([random.random() < 0.5 for _ in switch.layouts.mesh.gates], blocked))
         except CircuitError:
             continue
     return found
 
 
-def test_cells_as_given_stand_with_the_circuits_that_light_makes_of_them() -> None:
+def test_gates_as_given_stand_with_the_circuits_that_light_makes_of_them() -> None:
     other, switch = pip(8), pip(8)
     go(other, 1, (1, 2), (3, 4), (5, 8), (6, 7))
     routed = other.layout.routed
-    states = [bool(state) or cell not in routed.crossed for cell, state in enumerate(routed.states)]
-    laid = switch.with_cells(states)
+    states = [bool(state) or gate not in routed.crossed for gate, state in enumerate(routed.states)]
+    laid = switch.with_gates(states)
     change = switch.change_to(laid)
     assert change is not None and change.after == laid == other.target
     switch.begin(change, 1)
@@ -203,36 +203,36 @@ def test_the_same_circuits_on_other_paths_are_a_change_of_their_ports() -> None:
         check_light(switch)
 
 
-def test_cells_that_no_light_crosses_can_be_set_at_any_time() -> None:
+def test_gates_that_no_light_crosses_can_be_set_at_any_time() -> None:
     switch = pip(8)
     go(switch, 1, (1, 2))
-    idle = [cell for cell in range(35) if cell not in switch.path(Circuit(1, 2))]
+    idle = [gate for gate in range(35) if gate not in switch.path(Circuit(1, 2))]
     states = list(switch.layout.routed.states)
-    for cell in idle:
-        states[cell] = not states[cell]
-    assert switch.change_to(switch.with_cells(states, range(3, 9))) is None
+    for gate in idle:
+        states[gate] = not states[gate]
+    assert switch.change_to(switch.with_gates(states, range(3, 9))) is None
     assert list(switch.layout.routed.states) == states
     check_light(switch)
 
 
-def test_what_the_switch_says_of_its_cells_can_be_given_back() -> None:
+def test_what_the_switch_says_of_its_gates_can_be_given_back() -> None:
     switch = pip(8)
     go(switch, 1, (1, 6), (2, 3))
-    laid = switch.with_cells(switch.layout.routed.states, [4, 5, 7, 8])
+    laid = switch.with_gates(switch.layout.routed.states, [4, 5, 7, 8])
     assert laid == switch.target and switch.change_to(laid) is None
 
 
 def test_light_that_ends_nowhere_is_named() -> None:
     switch = pip(4)
-    with pytest.raises(CircuitError, match="rail0 has 35 cells; give a state for each, not 3"):
-        switch.with_cells([True] * 3)
+    with pytest.raises(CircuitError, match="rail0 has 35 gates; give a state for each, not 3"):
+        switch.with_gates([True] * 3)
     with pytest.raises(CircuitError, match=r"light of port \d comes out at mesh port \d+, which is no port of rail0"):
-        switch.with_cells([False] * 35)
+        switch.with_gates([False] * 35)
     with pytest.raises(CircuitError, match="port 5 is not on rail0"):
-        switch.with_cells([False] * 35, [5])
+        switch.with_gates([False] * 35, [5])
     go(switch, 1, (1, 2), (3, 4))
     with pytest.raises(CircuitError, match="light of port 2 comes out at port 1, which is to be blocked"):
-        switch.with_cells(switch.layout.routed.states, [1])
+        switch.with_gates(switch.layout.routed.states, [1])
 
 
 def test_an_aborted_reconfiguration_leaves_the_paths_of_before() -> None:
@@ -262,7 +262,7 @@ def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_the_cells_do_what_the_switch_says(seed: int) -> None:
+def test_whatever_happens_the_gates_do_what_the_switch_says(seed: int) -> None:
     random, switch = Random(seed), pip(8)
     running: dict[int, Change] = {}
     for number in range(60):

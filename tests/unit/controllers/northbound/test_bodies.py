@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from controllers.northbound import bodies
 from controllers.northbound.bodies import BODY_BYTES, BodyTooLong, read_body
-from controllers.northbound.messages import AnyRequest, Cells, Failed, Fault, Request, Rewire
+from controllers.northbound.messages import AnyRequest, Failed, Fault, Gates, Request, Rewire
 from railyard.errors import ConfigError
 
 REQUESTS: dict[str, Callable[[bytes], AnyRequest]] = {
     "circuits": lambda body: bodies.rewire_request(body, "rail0"),
-    "cells": lambda body: bodies.cells_request(body, "rail0"),
+    "gates": lambda body: bodies.gates_request(body, "rail0"),
     "pairs": lambda body: bodies.pairs_request(body, "rail0", "update"),
     "fault": bodies.fault_request,
 }
-KEYS = ["circuits", "update", "delay_s", "cells", "blocked", "switch", "port", "state", "rank", "cause", "pair", "op",
+KEYS = ["circuits", "update", "delay_s", "gates", "blocked", "switch", "port", "state", "rank", "cause", "pair", "op",
         "id", bodies.CROSS_CONNECTS]  # fmt: skip
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=3),
@@ -35,7 +35,7 @@ def test_bodies_become_requests() -> None:
     assert REQUESTS["circuits"](b'{"circuits": [[1, 4]], "switch": "rail7"}') == Rewire(
         op="rewire", switch="rail0", circuits=((1, 4),)
     )
-    assert REQUESTS["cells"](b'{"cells": ["bar"]}') == Cells(op="cells", switch="rail0", cells=("bar",))
+    assert REQUESTS["gates"](b'{"gates": ["bar"]}') == Gates(op="gates", switch="rail0", gates=("bar",))
     wanted = Rewire(op="rewire", switch="rail0", circuits=((1, 4),), update="update")
     pairs = {"pair": [{"ingress": 1, "egress": 4}]}
     assert REQUESTS["pairs"](json.dumps(pairs).encode()) == wanted

@@ -136,7 +136,7 @@ def granted(job: Desk, *callers: Caller) -> None:
     ("message", "kind", "sentence"),
     [
         ({}, ConfigError, "op: must be one of register, checkin, request, release, moved, alive, watch, restart, "
-                          "failed, finish, circuits, jobs, rewire, cells, fault, not None"),
+                          "failed, finish, circuits, jobs, rewire, gates, fault, not None"),
         ({"op": ["jobs"]}, ConfigError, "not ['jobs']"),
         ({"op": "register"}, ConfigError, "job: is missing; operation register needs it"),
         ({"op": "register", "policy": "opus", "job": "j"}, ConfigError, "job: must be a mapping of keys, not 'j'"),
@@ -179,8 +179,8 @@ def granted(job: Desk, *callers: Caller) -> None:
          "update: must be one of update, safe"),
         ({"op": "rewire", "switch": "rail0", "circuits": [], "delay_s": "1"}, ConfigError,
          "delay_s: must be a number, not '1'"),
-        ({"op": "cells", "switch": "rail0", "cells": []}, CircuitError, "rail0 is not made of a mesh"),
-        ({"op": "cells", "cells": []}, ConfigError, "switch: is missing; operation cells needs it"),
+        ({"op": "gates", "switch": "rail0", "gates": []}, CircuitError, "rail0 is not made of a mesh"),
+        ({"op": "gates", "gates": []}, ConfigError, "switch: is missing; operation gates needs it"),
         ({"op": "fault", "switch": "rail0", "port": 1}, ConfigError, "state: is missing; operation fault needs it"),
         ({"op": "fault", "switch": "rail0", "port": "1", "state": "failed"}, ConfigError,
          "port: must be a whole number, not '1'"),
@@ -588,15 +588,15 @@ def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
     ]
 
 
-def test_cells_is_answered_when_the_mesh_is_tuned() -> None:
+def test_gates_is_answered_when_the_mesh_is_tuned() -> None:
     desk = Desk(pip_plan(4))
     desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
     desk.tune()
     (switch,) = desk.ask("circuits")[0]["switches"]
-    cells = switch["mesh"]["cells"]
+    gates = switch["mesh"]["gates"]
     desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
     desk.tune()
-    answer = desk.ask("cells", switch="rail0", cells=cells, delay_s=0.1)
+    answer = desk.ask("gates", switch="rail0", gates=gates, delay_s=0.1)
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
     desk.tune()
     assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]

@@ -161,7 +161,7 @@ def test_a_page_in_a_browser_cannot_post_here(ask: Ask) -> None:
 
 
 VERBS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"]
-PATHS = ["/", "/jobs", "/switches", "/circuits", "/circuits/rail0", "/circuits/rail7", "/ocs/rail0/cells", "/faults",
+PATHS = ["/", "/jobs", "/switches", "/circuits", "/circuits/rail0", "/circuits/rail7", "/ocs/rail0/gates", "/faults",
          CROSS, f"{CROSS}/pair=1", "/nothing", "/../etc", "//", "/%00", "/%ff", "*"]  # fmt: skip
 
 

@@ -32,8 +32,8 @@ def asked_in_vain() -> str | None:
     raise AssertionError("no path takes any time, so nobody needs to know")
 
 
-def make(cell_latency_us: float, missing: str | None = None) -> tuple[OpticalState, Latencies, Ports]:
-    fabric, ports = OpticalState(pip_plan(4, cell_latency_us=cell_latency_us)), Ports()
+def make(gate_latency_us: float, missing: str | None = None) -> tuple[OpticalState, Latencies, Ports]:
+    fabric, ports = OpticalState(pip_plan(4, gate_latency_us=gate_latency_us)), Ports()
     return fabric, Latencies(fabric.switches, lambda: missing, lambda name: ports), ports
 
 
@@ -63,19 +63,19 @@ def test_without_netem_it_is_said_once_and_nothing_is_set() -> None:
     assert ports.delays == {} and switch.latency == "not emulated: this kernel has no netem"
     (note,) = latencies.notes(7.0)
     assert (note.kind, note.t) == ("latency", 7.0)
-    assert note.fields == {"rail": "rail0", "cell_latency_us": 2.0, "latency": switch.latency}
+    assert note.fields == {"rail": "rail0", "gate_latency_us": 2.0, "latency": switch.latency}
 
 
 def test_light_that_takes_no_time_needs_no_netem() -> None:
-    fabric = OpticalState(pip_plan(4, cell_latency_us=0.0))
+    fabric = OpticalState(pip_plan(4, gate_latency_us=0.0))
     latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
     assert light(fabric, latencies, (1, 2)).latency.endswith(
-        "light takes no time through a cell (cell_latency_us is 0)"
+        "light takes no time through a gate (gate_latency_us is 0)"
     )
 
 
 def test_what_is_too_short_for_netem_is_said() -> None:
-    fabric = OpticalState(pip_plan(4, cell_latency_us=0.01))
+    fabric = OpticalState(pip_plan(4, gate_latency_us=0.01))
     latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
     assert "no path of this mesh takes 1 us" in light(fabric, latencies, (1, 2)).latency
 

@@ -42,16 +42,16 @@ def test_light_is_drawn_from_port_to_partner_without_a_gap(width: int, height: i
         assert list(curve.codes).count(Curve.MOVETO) == 1  # type: ignore[arg-type]
 
 
-def test_the_light_crosses_the_cells_that_are_traced() -> None:
-    """The middle of every crossed cell is on the curve where the cell crosses, beside it where it is bar."""
+def test_the_light_crosses_the_gates_that_are_traced() -> None:
+    """The middle of every crossed gate is on the curve where the gate crosses, beside it where it is bar."""
     mesh = Mesh(5, 5)
     lit = picture(mesh, 8)
     for a, _ in lit.pairs:
         curve, _ = path_of_light(mesh, lit.states, a)
         (points,) = curve.to_polygons(closed_only=False)
-        for number in mesh.trace(lit.states, a).cells:
-            cell = mesh.cells[number]
-            middle = (np.array(cell.start) + np.array(cell.end)) / 2
+        for number in mesh.trace(lit.states, a).gates:
+            gate = mesh.gates[number]
+            middle = (np.array(gate.start) + np.array(gate.end)) / 2
             nearest = min(float(np.hypot(*(point - middle))) for point in dense(points))
             assert nearest == pytest.approx(0.0 if lit.states[number] else 0.125, abs=0.03)
 
@@ -80,8 +80,8 @@ def test_a_panel_shows_all_ports_and_a_legend_the_lengths() -> None:
     assert set(numbers(figure)) == {str(port) for port in range(28)}
     said = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     for a, b in lit.pairs:
-        cells = len(mesh.trace(lit.states, a).cells)
-        assert f"{a} – {b}: {cells} cells" in said
+        gates = len(mesh.trace(lit.states, a).gates)
+        assert f"{a} – {b}: {gates} gates" in said
     assert {"bar", "cross"} <= set(said)
     lines = [p for p in figure.axes[0].patches if isinstance(p, PathPatch) and p.get_zorder() >= 3]
     assert len(lines) == 2 * len(lit.pairs)  # a white one below each

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from experiments.mesh.experiment import MeshRouting
+from experiments.mesh.report import REPORT
 from experiments.mesh.study import (
     MeshStudy,
     answers,
@@ -85,7 +86,7 @@ def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
         ({"only": 7}, "only: there is no matching 7; use 0 to 6"),
         ({"matching": "0-3", "only": 1}, "only: there is no matching 1; use 0 to 0"),
         ({"time_s": 0}, "time_s: must be above 0, not 0"),
-        ({"cell_loss_db": float("nan")}, "cell_loss_db: must be a finite number"),
+        ({"gate_loss_db": float("nan")}, "gate_loss_db: must be a finite number"),
         ({"depth": 3}, "depth: there is no such key"),
     ],
 )
@@ -101,33 +102,33 @@ def test_mistakes_name_what_would_be_right(values: dict[str, Any], words: str) -
 
 def test_every_matching_of_eight_ports_with_its_light() -> None:
     found = answered()
-    assert (found["cells"], found["ports"]) == (73, 44)
+    assert (found["gates"], found["ports"]) == (73, 44)
     assert found["used_ports"] == list(evenly_spaced(Mesh(7, 3), 8))
     pairs = [tuple(pair) for matching in found["matchings"] for pair in matching["pairs"]]
     assert len(pairs) == len(set(pairs)) == 28
     mesh = Mesh(7, 3)
     for matching in found["matchings"]:
         assert matching["routable"] is True
-        assert matching["cells"] == sum(map(len, matching["paths"]))
+        assert matching["gates"] == sum(map(len, matching["paths"]))
         crossed = [state == "cross" for state in matching["states"]]
-        for (a, b), cells in zip(matching["pairs"], matching["paths"], strict=True):
+        for (a, b), gates in zip(matching["pairs"], matching["paths"], strict=True):
             assert a < b
-            for port, there, way in ((a, b, cells), (b, a, cells[::-1])):
+            for port, there, way in ((a, b, gates), (b, a, gates[::-1])):
                 light = mesh.trace(crossed, port)
-                assert (light.port_out, list(light.cells)) == (there, way)
+                assert (light.port_out, list(light.gates)) == (there, way)
 
 
 @pytest.mark.parametrize(
     ("ports", "optima"), [(4, [8, 20, 20]), (8, [28, 36, 30, 26, 36, 32, 14])]
 )  # PIP, arXiv 2501.18136's geometry: the optima of a 3 x 3 mesh
-def test_the_exact_search_proves_the_fewest_cells(ports: int, optima: list[int]) -> None:
+def test_the_exact_search_proves_the_fewest_gates(ports: int, optima: list[int]) -> None:
     found = answered(width=3, height=3, ports=ports, exact=True, time_s=30)
-    assert [matching["cells"] for matching in found["matchings"]] == optima
+    assert [matching["gates"] for matching in found["matchings"]] == optima
     assert all(matching["proved"] for matching in found["matchings"])
 
 
 def test_no_way_is_false_when_proved_and_null_otherwise() -> None:
-    empty = {"cells": None, "paths": None, "states": None, "flips": None, "path_max": None, "loss_db": None}
+    empty = {"gates": None, "paths": None, "states": None, "flips": None, "path_max": None, "loss_db": None}
     for exact, routable in ((True, False), (False, None)):
         (matching,) = answered(**NO_WAY, exact=exact)["matchings"]
         assert matching["pairs"] == [[0, 6]]
@@ -142,19 +143,19 @@ def test_only_one_matching() -> None:
     assert one[0]["flips"] is None
 
 
-def test_flips_are_of_cells_with_light_and_others_keep_their_state() -> None:
+def test_flips_are_of_gates_with_light_and_others_keep_their_state() -> None:
     found = answered()["matchings"]
     assert found[0]["flips"] is None
     now = found[0]["states"]
     for matching in found[1:]:
-        lit = {cell for cells in matching["paths"] for cell in cells}
-        turned = [cell for cell in lit if now[cell] != matching["states"][cell]]
+        lit = {gate for gates in matching["paths"] for gate in gates}
+        turned = [gate for gate in lit if now[gate] != matching["states"][gate]]
         assert matching["flips"] == len(turned) > 0
-        now = [matching["states"][cell] if cell in lit else state for cell, state in enumerate(now)]
+        now = [matching["states"][gate] if gate in lit else state for gate, state in enumerate(now)]
 
 
 def test_loss_and_latency_are_those_of_the_longest_path() -> None:
-    mine = study(cell_loss_db=0.25, cell_latency_ps=12, only=0)
+    mine = study(gate_loss_db=0.25, gate_latency_ps=12, only=0)
     (row,) = answers(mine, used_ports(mine))
     lengths = [len(path) for path in row.paths or ()]
     assert (row.path_min, row.path_max) == (min(lengths), max(lengths))
@@ -230,3 +231,19 @@ def test_ports_that_must_be_chosen_and_cannot_are_refused() -> None:
         used_ports(mine)
     even = study(width=1, height=1, ports=12, time_s=0.1)
     assert used_ports(even).ports == tuple(range(12))
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def test_rows_of_earlier_versions_are_shown_as_those_of_today() -> None:
+    mine = study(width=3, height=3, ports=4)
+    rows = [row.to_json() for row in answers(mine, used_ports(mine))]
+    old = [{key.replace("gate", "cell"): value for key, value in row.items()} for row in rows]
+    settings = {"gate_loss_db": 0.5, "gate_latency_ps": 10.0}
+    old_settings = {"cell_loss_db": 0.5, "cell_latency_ps": 10.0}
+    (table,), (same,) = REPORT.tables(rows), REPORT.tables(old)
+    assert table == same and "35 gates, 28 ports" in table.title
+    said, device = REPORT.findings(rows, settings)
+    assert [said, device] == list(REPORT.findings(old, old_settings))
+    assert "72 gates" in str(device) and "40 ports" in str(device) and "has 35 and 28" in str(device)
