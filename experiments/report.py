@@ -104,10 +104,20 @@ class Recorded:
     partial: str | None = None
     """The sentence about a run that did not end (``measure.results.partial``)."""
 
+    lacking: Sequence[str] = ()
+    """Fields that the rows of another version do not have; they are empty here."""
+
     @property
     def notes(self) -> list[str]:
         """Sentences about what is missing in the folder."""
-        return [note for note in (cut_lines(self.events), self.partial) if note is not None]
+        return [note for note in (self._version, cut_lines(self.events), self.partial) if note is not None]
+
+    @property
+    def _version(self) -> str | None:
+        if not self.lacking:
+            return None
+        wrote = self.manifest.get("versions", {}).get("railyard", "of another version")
+        return f"Written by Railyard {wrote}, without these fields, which are empty here: {', '.join(self.lacking)}."
 
     @property
     def predicted(self) -> bool:

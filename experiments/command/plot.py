@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
 from measure.results.results import Results
+from measure.results.row import completed
 from railyard import __version__
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
 def _plot(results: Results, options: argparse.Namespace) -> int:
     kind = find(options.experiment) if options.experiment else kind_of(results)
     recorded = read_folder(results)
+    found, lacking = completed(recorded.rows, kind.rows)
+    recorded = replace(recorded, rows=found, lacking=lacking)
     settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))

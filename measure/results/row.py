@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -126,6 +126,28 @@ def _type_name(hint: Any) -> str:
     names = {str: "text", Literal: "text", int: "integer", float: "number", bool: "true or false"}
     kind = get_origin(hint) or hint
     return names.get(kind, {list: "list", tuple: "list", dict: "table", Mapping: "table"}.get(kind, "record"))
+
+
+def completed(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> tuple[list[Row], list[str]]:
+    """Rows of another version with the fields that they lack, and the names of those: each has its default or is empty.
+
+    The type of a row is that of ``kinds`` with the most of its fields.
+    """
+    found, lacking = list[Row](), dict[str, None]()
+    for row in rows:
+        kind = max(kinds, key=lambda each: len({field.name for field in fields(each)} & row.keys()), default=None)
+        known = () if kind is None else fields(kind)
+        alike = any(each.name in row for each in known)
+        absent = {each.name: _default(each) for each in known if alike and each.name not in row}
+        lacking |= dict.fromkeys(absent)
+        found.append({**row, **absent})
+    return found, list(lacking)
+
+
+def _default(each: Field[Any]) -> Any:
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    return None if each.default is MISSING else each.default
 
 
 def columns(kind: type[ResultRow]) -> list[str]:

@@ -78,6 +78,25 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pyt
 
 
 @pytest.mark.beside
+def test_repeats_are_combined_and_every_measurement_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    options = ("--modes", "electrical,on-demand", "--delays", "50", "--repeats", "2", "--attempts", "2", "--no-figures")
+    status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    assert status in RAN, errors
+    attempts = json.loads((out / "manifest.json").read_text())["attempts"]
+    assert {(each["piece"], each["repeat"]) for each in attempts} == {
+        (piece, repeat) for piece in ("electrical, 0 ms", "on-demand, 50 ms") for repeat in (0, 1)
+    }
+    found = rows(out)
+    assert sum(row["attempts"] for row in found) == len(attempts) >= 4
+    for row in found:
+        assert len(row["samples"]["step_time_s"]) == 2
+    measured = [event for event in Results.open(out).events() if (event.source, event.kind) == ("run", "point")]
+    assert [event["point"] for event in measured] == [number for each in attempts for number in each["points"]]
+    assert "repeat 2 of 2" in errors and ("Medians of 2 repeats" in output or status == 8)
+
+
+@pytest.mark.beside
 def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "results"
     process = start(
