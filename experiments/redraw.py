@@ -10,7 +10,7 @@ from experiments.experiment import Experiment
 from experiments.registry import find
 from experiments.report import MODEL_ONLY, Recorded
 from measure.results.folder import is_locked
-from measure.results.partial import measured_in, partial
+from measure.results.partial import partial
 from measure.results.results import FIGURES, TRACE, Results
 from measure.results.trace import trace_json
 from railyard.errors import ConfigError
@@ -36,7 +36,7 @@ def read_folder(results: Results, events: Sequence[Event] | None = None) -> Reco
     """All that a results folder holds; ``events`` are taken in place of its own, which take time to read."""
     rows = results.rows()
     manifest = results.manifest()
-    said = partial(manifest, sum(map(measured_in, rows)), under_way=is_locked(results.folder))
+    said = partial(manifest, rows, under_way=is_locked(results.folder))
     return Recorded(manifest, rows, results.events() if events is None else events, said)
 
 

@@ -81,7 +81,7 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> N
     """
     results = Results.open(folder)
     manifest, rows = results.manifest(), results.rows()
-    said = partial(manifest, len(rows))
+    said = partial(manifest, rows)
     if said is not None or not rows:
         raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
     write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept_from(run, results)).encode())

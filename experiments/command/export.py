@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("results", type=Path, metavar="FOLDER", help="results folder of a run (its --out)")
     folder = parser.read(arguments).results
     results = Results.open(folder)
-    said = partial(results.manifest(), len(results.rows()), under_way=is_locked(folder))
+    said = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
     try:
         path = results.write(CRATE, _metadata(results, said))
     except PermissionError:

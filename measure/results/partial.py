@@ -18,12 +18,13 @@ def measured_in(row: Row) -> int:
     return max((len(values) for values in row.get("samples", {}).values()), default=1)
 
 
-def partial(manifest: Mapping[str, Any], measured: int, *, under_way: bool = False) -> str | None:
+def partial(manifest: Mapping[str, Any], rows: Iterable[Row], *, under_way: bool = False) -> str | None:
     """The sentence about the results of a run that has fewer than all its measurements; None if it has all.
 
-    ``measured`` are those of all rows together (``measured_in``), of which each is a point in one repeat.
-    ``under_way``: the run holds the lock of its folder.
+    A measurement is that of one point in one repeat; ``rows`` have all of them (``measured_in``). ``under_way``: the
+    run holds the lock of its folder.
     """
+    measured = sum(map(measured_in, rows))
     ended, planned = manifest.get("ended"), manifest.get("planned")
     if ended == COMPLETE:
         if not isinstance(planned, int) or measured >= planned:

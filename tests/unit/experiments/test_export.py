@@ -57,6 +57,13 @@ def test_partial_results_are_exported_and_end_with_9(tmp_path: Path, capsys: pyt
     assert exported(folder)["#run"]["actionStatus"]["@id"].endswith("/FailedActionStatus")
 
 
+def test_a_row_of_three_repeats_is_complete(tmp_path: Path) -> None:
+    results = folder_of(tmp_path / "a", planned=3, experiment={"experiment": "rails", "repeats": 3})
+    results.write("summary.json", json.dumps([{"samples": {"step_time_s": [1.0, 1.1, 1.2]}}]))
+    assert main(["export", str(results.folder)]) == 0
+    assert "creativeWorkStatus" not in exported(results.folder)["./"]
+
+
 def test_a_run_under_way_is_said_to_be_active(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     lock = FolderLock.claim(tmp_path / "a")

@@ -34,7 +34,15 @@ from railyard.timeline import Event
     ],
 )
 def test_results_without_all_points_say_so(manifest: dict[str, Any], under_way: bool, sentence: str | None) -> None:
-    assert partial(manifest, 2, under_way=under_way) == sentence
+    assert partial(manifest, [{}, {}], under_way=under_way) == sentence
+
+
+def test_a_row_counts_for_the_repeats_that_are_in_it() -> None:
+    row = {"repeats": 2, "samples": {"time_s": [1.0, 1.1, None]}}
+    manifest = {"planned": 6, "ended": "complete", "experiment": {"repeats": 3}}
+    assert partial(manifest, [row, row]) is None
+    said = partial(manifest, [row])
+    assert said is not None and said.startswith("PARTIAL 3 of 6 measurements (3 of each point): ")
 
 
 def test_cut_lines_are_counted_over_all_logs() -> None:
