@@ -173,7 +173,7 @@ _RUN_COLUMNS = (
 
 
 _MODEL_COLUMNS = (
-    Column("row", "name", left=True),
+    Column("row", lambda row: row["name"].partition(": ")[2], left=True),
     Column("measured\ns", "measured_s", ".4f"),
     Column("model\ns", "predicted_s", ".4f"),
     Column("off\n%", lambda row: None if row["value"] is None else 100 * row["value"], "+.1f"),
@@ -186,11 +186,12 @@ _MODEL_COLUMNS = (
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     runs = [row for row in rows if row.get("run") is not None]
-    models = [row for row in rows if row.get("n") is not None]
+    models = dict.fromkeys(row["name"].partition(":")[0] for row in rows if row.get("n") is not None)
     if runs:
         yield Table("runs of run.sh --quick", _RUN_COLUMNS, runs)
-    if models:
-        yield Table("measured against predicted", _MODEL_COLUMNS, models)
+    for part in models:
+        of_part = [row for row in rows if row.get("n") is not None and row["name"].startswith(f"{part}:")]
+        yield Table(f"measured against predicted: {part}", _MODEL_COLUMNS, of_part)
     others = [row for row in rows if row.get("run") is None and row.get("n") is None]
     if others:
         yield Table("benchmarks", _COLUMNS, others)

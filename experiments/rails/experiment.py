@@ -113,9 +113,10 @@ class Rails(RepeatedExperiment[RailSettings]):
             "points": [{"mode": mode, "delay_ms": delay} for mode, delay in points],
             "expected_error": self.expected_error,
         }
+        guess = "; a guess, as this machine was not calibrated" if this_machine().guessed else ""
         runner.progress.say(
             f"scale 1/{1 / self.scale.rate:.4g}, time {self.scale.time:g}: steps are expected to take "
-            f"{self.expected_error:.1%} too long (target {TARGET_ERROR:.0%})"
+            f"{self.expected_error:.1%} too long (target {TARGET_ERROR:.0%}){guess}"
         )
 
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:

@@ -24,6 +24,8 @@ from railyard.validation import Seconds, from_plain
 
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
 FORMAT: Final = 2
+NEVER = "never"
+"""``measured_at`` of values that were not measured on this machine."""
 HEADROOM = 0.4
 """Share of the measured aggregate rate that a run may use.
 
@@ -179,6 +181,11 @@ class Calibration:
     timer_loaded: TimerError
     datapaths: Mapping[Datapath, Capacity] = field(default_factory=dict)
 
+    @property
+    def guessed(self) -> bool:
+        """Whether this machine was never measured, so that the values are those of another one."""
+        return self.measured_at == NEVER
+
     def takes(self, asked: str = "auto") -> Datapath:
         """The datapath of a run that asks for ``asked``: with ``auto`` the first that the machine has, or else ovs."""
         if asked in DATAPATHS:
@@ -212,7 +219,7 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
     """Conservative values for a machine without calibration, which has ``datapaths``."""
     return Calibration(
         format=FORMAT,
-        measured_at="never",
+        measured_at=NEVER,
         quick=True,
         kernel=platform.release(),
         cpus=os.cpu_count() or 1,

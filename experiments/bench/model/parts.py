@@ -9,6 +9,7 @@ from typing import Any
 from experiments.registry import find
 from experiments.settings import validated
 from measure.results.row import Row
+from railyard.size import in_words
 
 LIMIT, LIMIT_64 = 0.02, 0.04
 """Largest difference between a measured median and its prediction, as a share of it; the second at 64 ranks."""
@@ -20,7 +21,7 @@ FAILOVER = (
     ("step_time_after_s", "predicted_step_time_after_s"),
 )
 _SEVERAL = ("ring", "bidirectional-ring", "direct", "tree", "double-binary-tree", "recursive-halving-doubling")
-_LABELS = ("study", "policy", "fabric", "tenant", "algorithm", "collective", "n", "bytes", "slot_ms")
+_LABELS = ("mode", "fabric", "tenant", "algorithm", "collective", "n", "bytes")
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,18 @@ class Compared:
         return self.off is not None and abs(self.off) <= self.limit
 
 
+_USUAL = (None, "", 0, "all_reduce")
+"""Values that are not in the name of a row."""
+
+
+def _word(key: str, value: Any) -> str:
+    return f"{value} ranks" if key == "n" else in_words(value) if key == "bytes" else str(value)
+
+
 def compared(name: str, part: Part, row: Row) -> list[Compared]:
     """The measured values of a row of ``part`` beside their predictions, where it has one."""
-    labels = ("mode",) if "mode" in row else _LABELS
-    words = [str(row[key]) for key in labels if row.get(key) not in (None, "", 0)]
+    labels = [key for key in _LABELS if key != "fabric" or "mode" not in row]
+    words = [_word(key, row[key]) for key in labels if row.get(key) not in _USUAL]
     for key, unit in (("reconfiguration_delay_ms", "ms"), ("straggler_delay_s", "s late")):
         words += [f"{row[key]:.3g} {unit}"] if row.get(key) else []
     found = []

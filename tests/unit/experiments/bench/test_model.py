@@ -31,7 +31,7 @@ def test_a_row_keeps_its_limit_or_not() -> None:
     near, far, none = (compared("a", part, row(seconds, repeats=3))[0] for seconds in (0.985, 1.03, None))
     assert (near.ok, far.ok, none.ok) == (True, False, False)
     assert near.off == pytest.approx(-0.015) and near.n == 3 and near.limit == LIMIT and none.off is None
-    assert near.name == "a: ring 8"
+    assert near.name == "a: ring 8 ranks"
     assert compared("a", PARTS["collectives-64"], row(1.03))[0].ok and PARTS["collectives-64"].limit == LIMIT_64
 
 
