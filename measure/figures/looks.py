@@ -84,6 +84,7 @@ ALGORITHMS: Looks = {
     "stragglar" + WRONG: Look("StragglAR, wrong rank", _ORANGE, "v", (0, (3, 1, 1, 1))),
     "bidirectional-ring": Look("two rings", _SKY, "8", (0, (2, 1))),
     "direct": Look("direct", _PURPLE, "d", (0, (1, 2))),
+    "allpairs": Look("all pairs", _ORANGE, "<", (0, (4, 2))),
     "tree": Look("tree", _ORANGE, "P", (0, (3, 1, 1, 1))),
     "double-binary-tree": Look("double binary tree", _VERMILION, "X", (0, (6, 1))),
     "recursive-doubling": Look("recursive doubling", _GREEN, "h", (0, (5, 2))),
