@@ -38,6 +38,7 @@ _TYPES = {
 _ABOUT = {
     "manifest.json": "settings, scale, fabrics, versions, machine and end of the run",
     "events.jsonl": "the timeline of the run, one event per line",
+    "predicted.jsonl": "the timeline that the model predicted for each point, before it was measured",
     "summary.json": "one row per measured point, in units of the real system",
     "summary.csv": "the numbers and texts of the rows",
     "trace.json": "the timeline in Chrome's trace format",

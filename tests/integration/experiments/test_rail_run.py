@@ -165,7 +165,8 @@ def test_a_signal_leaves_the_machine_clean_and_the_events_in_place(tmp_path: Pat
     assert recorded.partial == "PARTIAL 0 of 3 points: stopped: by a signal"
     (point,) = (event for event in recorded.events if event.kind == "point")
     assert point["stopped"] and {event["rank"] for event in recorded.events if event.kind == "step"} == set(range(8))
-    assert sorted(path.name for path in out.iterdir()) == ["controller.log", "events.jsonl", "manifest.json"]
+    left = ["controller.log", "events.jsonl", "manifest.json", "predicted.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == left
 
 
 @pytest.mark.beside
