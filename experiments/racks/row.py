@@ -25,9 +25,10 @@ CIRCUIT_FABRICS = (PHOTONIC, FIXED)
 """Fabrics on which a spare gets circuits; on the others it gets routes."""
 NEIGHBOUR = "neighbour"
 
-State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member"]
+State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member", "differs"]
 """Outcome of a fault: the job resumed; no spare was left; the controller did not detect the fault; it detected the
-fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare."""
+fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare; not
+the same in each repeat."""
 Parts = Sequence[tuple[str, float]]
 
 
@@ -57,6 +58,8 @@ class FailoverRow(MeasuredRow):
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
         *("rank", "replaced_by", "reserve_chips", "chips", "fault_t", "first_step", "incarnation"),
     }
+    faults: ClassVar[frozenset[str]] = MeasuredRow.faults | {"lost_steps", "unfinished_steps"}
+    outcomes: ClassVar[Mapping[str, str]] = {"state": "reason"}
 
     system: Annotated[str, "system that the fabric stands for"] = ""
     fabric: Annotated[str, "name of the fabric"] = ""
@@ -74,7 +77,7 @@ class FailoverRow(MeasuredRow):
     lost_steps: Annotated[int | None, "steps that all members had finished and repeated"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
     state: Annotated[State | None, "outcome of the fault"] = None
-    reason: Annotated[str, "why the job is stranded"] = ""
+    reason: Annotated[str, "why the job is stranded, or how often which outcome was"] = ""
     cause: Annotated[str, "what the controller noticed of the fault"] = ""
     rank: Annotated[int | None, "the chip that died"] = None
     replaced_by: Annotated[int | None, "the spare in its place"] = None

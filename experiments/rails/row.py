@@ -20,6 +20,7 @@ class RailRow(JobRow):
 
     main: ClassVar[tuple[str, ...]] = ("step_time_s",)
     given: ClassVar[frozenset[str]] = JobRow.given | {"dark_configured_wall_s"}
+    faults: ClassVar[frozenset[str]] = JobRow.faults | {"refusals", "packets_lost_outside_dark"}
 
     workload: Annotated[str, "name of the workload"]
     fabric: Annotated[str, "electrical, one-shot or ocs"]

@@ -146,16 +146,16 @@ def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None
     limits = limits or Limits()
     if longest_s <= 0:
         return None
-    processor, others = Processor(), OtherProcesses(os.getpid())
+    processor, others, cores = Processor(), OtherProcesses(os.getpid()), os.cpu_count() or 1
     began = before = time.monotonic()
     while True:
         time.sleep(_QUIET_S)
         now = time.monotonic()
-        steal, other = processor.read(now - before).steal, others.share()
+        steal, other = processor.read(now - before).steal, others.share() * cores
         before = now
         waited = now - began
-        if steal <= limits.steal_share and other <= limits.other_share:
+        if steal <= limits.steal_share and other <= limits.other_cores:
             return f"waited {waited:.0f} s until the machine was quiet" if waited > 1.5 * _QUIET_S else None
         if waited + _QUIET_S > longest_s:
-            cause = steal_says(steal) if steal > limits.steal_share else others_says(other, os.cpu_count() or 1)
+            cause = steal_says(steal) if steal > limits.steal_share else others_says(other, cores)
             return f"the machine did not become quiet in {waited:.0f} s ({cause}); measuring nevertheless"

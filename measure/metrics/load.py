@@ -16,13 +16,13 @@ def steal_says(share: float) -> str:
     return f"other guests took {share:.1%} of the processors"
 
 
-def others_says(share: float, cores: int) -> str:
-    """In words, what processes that are not the run's took of the processors' time."""
-    return f"other processes took {share:.1%} of the processors (of {cores})"
+def others_says(busy: float, cores: int) -> str:
+    """In words, how many processors' time processes took that are not the run's."""
+    return f"other processes kept {busy:.2f} of {cores} processors busy"
 
 
 def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check, Check]:
-    """Checks of the share of all processors' time that other guests took, and that other processes took.
+    """Checks of the share of all processors' time that other guests took, and of the processors that others kept busy.
 
     They come first in a verdict: what fails the others is often their consequence.
     """
@@ -31,15 +31,15 @@ def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check,
     steal, others = _mean(samples, "steal"), _mean(samples, "other")
     unit = "of the processors"
     guests = not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
-    processes = not_measured(OTHERS, limits.other_share, unit, "no CPU sample was recorded")
+    processes = not_measured(OTHERS, limits.other_cores, "processors", "no CPU sample was recorded")
     if steal is not None:
         over = "more than" if steal > limits.steal_share else "at most"
         says = f"{steal_says(steal)}, {over} {limits.steal_share:.0%}"
         guests = Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
     if others is not None:
-        over = "more than" if others > limits.other_share else "at most"
-        says = f"{others_says(others, cores)}, {over} {limits.other_share:.0%}"
-        processes = Check(OTHERS, others, limits.other_share, unit, others <= limits.other_share, says)
+        busy, limit = others * cores, limits.other_cores
+        says = f"{others_says(busy, cores)}, {'more than' if busy > limit else 'at most'} {limit:g}"
+        processes = Check(OTHERS, busy, limit, "processors", busy <= limit, says)
     return guests, processes
 
 

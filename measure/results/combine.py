@@ -1,6 +1,7 @@
-"""Rows of repeated measurements as one row: medians of the faithful repeats. Pure.
+"""Rows of repeated measurements as one row: medians of the repeats that nothing disturbed. Pure.
 
-What counts is decided by verdicts alone, never by the numbers.
+What counts is decided by the checks of the machine alone, never by the numbers: a repeat that is far off the model, or
+whose steps differ, makes the row NOT FAITHFUL, and its numbers stay in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from measure.metrics.checks import NOT_FAITHFUL
 from measure.results.row import MeasuredRow, types_of
 
 M = TypeVar("M", bound=MeasuredRow)
+DIFFERS = "differs"
+"""Outcome of a point that did not come out the same way in each repeat."""
 NOT_MEASURED = ("predicted_", "paper_", "published_", "derived_", "authors_")
 """How fields begin whose numbers do not come from the measurement."""
 
@@ -40,12 +43,13 @@ def _truths(kind: type[MeasuredRow]) -> tuple[str, ...]:
 def combined(found: Sequence[M | None]) -> M:
     """The row of a point from the rows of its repeats, of which at least one is there; None where a repeat has no row.
 
-    Numbers are medians over the repeats that are faithful, or over all if none is, and ``samples`` has their values;
-    everything else is that of the repeat with the lower median of the main number. A truth value holds if it holds in
-    each of them. The row is faithful if every repeat is; else its checks are those of the first one that is not.
+    Numbers are medians over the repeats that nothing disturbed, or over all if there is none, and ``samples`` has their
+    values; everything else is that of the repeat with the lower median of the main number. Of faults the most of all
+    repeats counts, a truth value holds if it holds in all of them, and an outcome is that of all or ``DIFFERS``. The
+    row is faithful if every repeat is; else its checks are those of the first one that is not.
     """
     measured = [row for row in found if row is not None]
-    good = [row if row is not None and row.faithful else None for row in found]
+    good = [None if row is None or row.disturbed else row for row in found]
     counting: Sequence[M | None] = good if any(good) else found
     rows = [row for row in counting if row is not None]
     whole = copy(_typical(rows))
@@ -54,14 +58,21 @@ def combined(found: Sequence[M | None]) -> M:
         return whole
     whole.samples = {}
     for name in sampled(type(whole)):
-        values = [None if row is None else getattr(row, name) for row in counting]
+        fault = name in whole.faults
+        values = [None if row is None else getattr(row, name) for row in (found if fault else counting)]
         known = [value for value in values if value is not None]
         if known:
             whole.samples[name] = values
-            setattr(whole, name, median_low(known) if all(isinstance(v, int) for v in known) else median(known))
+            middle = median_low if all(isinstance(value, int) for value in known) else median
+            setattr(whole, name, max(known) if fault else middle(known))
     for name in _truths(type(whole)):
-        known = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+        known = [getattr(row, name) for row in measured if getattr(row, name) is not None]
         setattr(whole, name, all(known) if known else None)
+    for name, why in whole.outcomes.items():
+        seen = Counter(str(getattr(row, name)) for row in measured)
+        if len(seen) > 1:
+            setattr(whole, name, DIFFERS)
+            setattr(whole, why, "repeats: " + ", ".join(f"{count} {each}" for each, count in seen.most_common()))
     _judge(whole, measured)
     return whole
 

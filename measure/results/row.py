@@ -36,11 +36,14 @@ class MeasuredRow(ResultRow):
     """A row of an experiment with packets: seed, scale and verdict. ``faithful`` None: a prediction without a run.
 
     ``main`` are the numbers that the point was measured for; ``summary.csv`` has their intervals. ``given`` are numbers
-    that may be empty and are not measured.
+    that may be empty and are not measured. ``faults`` are numbers of what must not happen, of which the most of all
+    repeats counts, and ``outcomes`` are texts that a result may differ in, each with the text that says why.
     """
 
     main: ClassVar[tuple[str, ...]] = ()
     given: ClassVar[frozenset[str]] = frozenset({"point"})
+    faults: ClassVar[frozenset[str]] = frozenset({"misdelivered", "wrong"})
+    outcomes: ClassVar[Mapping[str, str]] = {}
 
     seed: Annotated[int, "seed of payloads and of all that is drawn"] = 1
     rate_scale: Annotated[float, "emulated / real link rate"] = 1.0
@@ -51,12 +54,10 @@ class MeasuredRow(ResultRow):
     checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
 
     steal_share: Annotated[float | None, "share of the processors' time that other guests of the hardware took"] = None
-    other_share: Annotated[
-        float | None, "share of the processors' time that processes took which are not the run's"
-    ] = None
+    other_cores: Annotated[float | None, "processors that processes kept busy which are not the run's, mean"] = None
 
-    repeats: Annotated[int, "measurements that the row is the median of; those that were not faithful do not count"] = 1
-    attempts: Annotated[int, "measurements that were made for the row, those that were not faithful included"] = 1
+    repeats: Annotated[int, "measurements of which it is the median; those that something disturbed do not count"] = 1
+    attempts: Annotated[int, "measurements that were made for the row, those that something disturbed included"] = 1
     samples: Annotated[
         dict[str, list[float | None]], "value of each measured number in each repeat; empty for one measurement"
     ] = field(default_factory=dict)
@@ -67,6 +68,11 @@ class MeasuredRow(ResultRow):
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None
     lost_packets: Annotated[int | None, "packets that a rail port sent and none received"] = None
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether a check of the machine failed, so that the numbers do not count, whatever they are."""
+        return any(check.cause and not check.ok for check in self.checks)
+
     def count(self, delivered: Delivery | None) -> None:
         """Set the fields of the rails' counters; they stay empty where nothing was counted."""
         if delivered is not None:
@@ -76,7 +82,7 @@ class MeasuredRow(ResultRow):
     def judge(self, verdict: Verdict) -> None:
         """Set the fields of the verdict."""
         self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
-        self.steal_share, self.other_share = verdict.worst(STEAL), verdict.worst(OTHERS)
+        self.steal_share, self.other_cores = verdict.worst(STEAL), verdict.worst(OTHERS)
 
     def at(self, scale: Scale, seed: int) -> None:
         """Set the fields of scale and seed."""

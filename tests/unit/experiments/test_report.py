@@ -135,10 +135,10 @@ def test_a_failed_check_is_named_once_with_its_first_point() -> None:
 
 def test_what_others_took_comes_before_what_failed_with_it() -> None:
     late = Check("timer lag", 0.02, 0.002, "s", False, "timers were late")
-    took = Check("other processes", 0.5, 0.1, "", False, "other processes took 50.0% of the processors (of 2)")
+    took = Check("other processes", 1.0, 0.2, "", False, "other processes kept 1.00 of 2 processors busy")
     rows = [_judged("a", late), _judged("b", took, late)]
     assert [str(line) for line in verdict_lines(rows, lambda row: row["mode"])][1:] == [
-        "  b: other processes took 50.0% of the processors (of 2)",
+        "  b: other processes kept 1.00 of 2 processors busy",
         "  a: timers were late (and 1 more point)",
     ]
 

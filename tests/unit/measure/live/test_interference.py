@@ -116,6 +116,7 @@ def test_a_reading_that_takes_long_is_not_repeated_soon(tmp_path: Path, monkeypa
 def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     now, other = [0.0], [0.5, 0.5, 0.01]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.0, None, None))
     monkeypatch.setattr(OtherProcesses, "share", lambda self: other[min(int(now[0]) - 1, 2)])
@@ -125,7 +126,7 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     now[0] = 0.0
     said = wait_for_quiet(2.5)
     assert said is not None and said.startswith(
-        "the machine did not become quiet in 2 s (other processes took 50.0% of"
+        "the machine did not become quiet in 2 s (other processes kept 1.00 of 2 processors busy)"
     )
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1, Limits())

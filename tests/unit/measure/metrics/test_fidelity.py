@@ -8,6 +8,7 @@ import synthetic_job
 
 from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
 from measure.metrics.fidelity import interface_drops, judge
+from measure.metrics.load import interference_checks
 from measure.metrics.metrics import measure_point
 from measure.results.row import MeasuredRow
 from railyard.timeline import Event
@@ -73,10 +74,19 @@ def test_what_others_took_of_the_processors_comes_first(make_point: Any, make_jo
     job = make_job(make_point(), late_s=0.02).with_samples(steal=0.09, other=0.48)
     verdict = _verdict(job)
     assert str(verdict).startswith("NOT FAITHFUL: other guests took 9.0% of the processors, more than 4%; other")
-    assert "other processes took 48.0% of the processors (of 2)" in str(verdict)
+    assert "other processes kept 0.96 of 2 processors busy, more than 0.2;" in str(verdict)
     row = MeasuredRow()
     row.judge(verdict)
-    assert row.steal_share == pytest.approx(0.09) and row.other_share == pytest.approx(0.48)
+    assert row.steal_share == pytest.approx(0.09) and row.other_cores == pytest.approx(0.96) and row.disturbed
+
+
+@pytest.mark.parametrize(("cores", "share", "kept"), [(2, 0.02, True), (2, 0.2, False), (16, 1 / 16, False)])
+def test_a_processor_that_others_keep_busy_is_seen_beside_any_number_of_them(
+    cores: int, share: float, kept: bool
+) -> None:
+    sample = Event(0.0, "link", "cpu", 1.0, {"cores": cores, "steal": 0.0, "other": share})
+    guests, processes = interference_checks([sample], Limits())
+    assert (guests.ok, processes.ok) == (True, kept)
 
 
 def test_through_open_vswitch_its_thread_counts_and_not_the_kernel(make_point: Any, make_job: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.racks.row import FailoverRow
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.estimate import estimate
 from measure.results.combine import combined, combined_rows, sampled
@@ -32,7 +33,7 @@ class Timed(MeasuredRow):
     parts: Sequence[float] = ()
 
 
-FAILED = Check("link rate", 0.5, 0.9, "", False, "links reached 50 %")
+FAILED = Check("timer lag", 0.1, 0.002, "s", False, "timers were late")
 
 
 def timed(time_s: float | None, faithful: bool = True, number: int = 0, **more: object) -> Timed:
@@ -70,7 +71,7 @@ def test_a_repeat_that_is_not_faithful_does_not_count_and_the_row_says_so() -> N
     row = combined([timed(4.0), again, timed(3.0, number=2)])
     assert (row.time_s, row.samples["time_s"]) == (3.5, [4.0, None, 3.0])
     assert (row.faithful, row.repeats, row.attempts) == (False, 2, 5)
-    assert row.verdict == "NOT FAITHFUL in 1 of 3 repeats: links reached 50 %"
+    assert row.verdict == "NOT FAITHFUL in 1 of 3 repeats: timers were late"
     assert row.checks == [FAILED]
 
 
@@ -139,3 +140,26 @@ def test_rows_of_another_version_get_the_fields_that_they_lack() -> None:
     assert set(lacking) == {"samples", "slower"}
     assert completed([whole], [Timed]) == ([whole], [])
     assert completed([{"x": 1}], [Timed]) == ([{"x": 1}], [])
+
+
+def test_a_repeat_that_is_far_off_counts_and_makes_the_row_not_faithful() -> None:
+    off = timed(9.0, number=1)
+    off.judge(Verdict(False, (Check("step spread", 0.2, 0.05, "", False, "the measured steps differ by 20.0%"),)))
+    row = combined([timed(4.0), off, timed(5.0, number=2)])
+    assert (row.time_s, row.repeats, row.samples["time_s"]) == (5.0, 3, [4.0, 9.0, 5.0])
+    assert (row.faithful, row.verdict) == (False, "NOT FAITHFUL in 1 of 3 repeats: the measured steps differ by 20.0%")
+
+
+def test_no_median_hides_the_failure_of_one_repeat() -> None:
+    found = [FailoverRow(state="recovered", outage_s=1.0, lost_steps=0, misdelivered=0) for _ in range(3)]
+    found[1] = FailoverRow(state="stranded", lost_steps=3, misdelivered=7, checksum_ok=False)
+    for row in found:
+        row.judge(Verdict(True, ()))
+    row = combined(found)
+    assert (row.misdelivered, row.lost_steps, row.checksum_ok) == (7, 3, False)
+    assert (row.state, row.reason) == ("differs", "repeats: 2 recovered, 1 stranded")
+    outage = estimate_of(row.to_json(), "outage_s")
+    assert outage is not None and (outage.median, outage.n) == (1.0, 2)
+    found[1].judge(Verdict(False, (FAILED,)))
+    disturbed = combined(found)
+    assert (disturbed.misdelivered, disturbed.state, disturbed.repeats) == (7, "differs", 2)
