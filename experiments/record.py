@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,8 +80,8 @@ class Record:
         self._results: Results | None = None
         self._unsaved: set[Path] = set()
         """Folders of points whose events have not been added to the timeline."""
-        self._predicted: dict[tuple[Any, ...], int] = {}
-        """The predicted timelines that were added, with the first point of each."""
+        self._predicted: dict[bytes, int] = {}
+        """Hashes of the predicted timelines that were added, with the first point of each."""
         self.cuts: list[Event] = []
         """The events ``run cut`` among those that were added."""
 
@@ -153,9 +154,8 @@ class Record:
         self.results.write_manifest(self._manifest)
 
     def add_attempt(self, **attempt: Any) -> None:
-        """Add to the manifest what was measured as one unit, once, and write it."""
+        """Add to the manifest, in memory, what was measured as one unit, once; ``replace`` writes it."""
         self._manifest.setdefault("attempts", []).append(attempt)
-        self.results.write_manifest(self._manifest)
 
     def point_folder(self, number: int) -> Path:
         """A new folder in ``running`` for the files of a point; its events are to be given to ``add_events``."""
@@ -172,8 +172,10 @@ class Record:
 
     def add_prediction(self, point: Point, plan: str, events: Sequence[Event]) -> None:
         """Append the predicted timeline of ``point``, on plan ``plan`` of the manifest, unless it is there already."""
-        key = (plan, point.name, tuple(event.to_line() for event in events))
-        first = self._predicted.setdefault(key, point.number)
+        content = sha256(f"{plan}\0{point.name}\0".encode())
+        for event in events:
+            content.update(event.to_line().encode())
+        first = self._predicted.setdefault(content.digest(), point.number)
         fields = {"point": point.number, "same_as": first, "plan": plan, "title": point.name}
         fields["warmup_steps"] = point.warmup_steps
         head = Event(0.0, "run", "predicted", None, fields)
@@ -200,9 +202,10 @@ class Record:
         self.results.write_rows(self._rows, list(names))
 
     def replace(self, rows: Sequence[ResultRow]) -> None:
-        """Write the summary with these rows, in place of all that were added."""
+        """Write the summary with these rows, in place of all that were added, and the manifest."""
         self._rows = Summary()
         self.add(rows)
+        self.results.write_manifest(self._manifest)
 
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder; remove it after an error if it has no record.

@@ -1,17 +1,16 @@
 """Repeats and attempts: the pieces of an experiment are measured several times, and their rows combined.
 
 A repeat measures every piece once, in an order drawn for it, so that a disturbance or a drift of the machine does not
-hit the same piece each time (Abedi and Brecht, ICPE'17). A piece of which a point is NOT FAITHFUL is measured again in
-the same repeat: the criterion is the verdict, never the result.
+hit the same piece each time (Abedi and Brecht, ICPE'17). A piece of which a check of the machine failed (others took
+its processors, timers were late, a record is missing) is measured again in the same repeat. The result is no reason:
+neither how far a step is from the model nor how much steps differ.
 """
 
 from __future__ import annotations
 
-import pickle
 import time
-import zlib
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
 
 R = TypeVar("R", bound=RepeatedSettings)
+_PAUSE_S, _PAUSE = 10.0, 20.0
+"""Least time between two writings of the summary, in seconds and in times of the last one, as it has all rows."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class RepeatedExperiment(Experiment[R]):
         """Measure a piece once; its rows."""
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Set the fields of rows that depend on other rows of the same repeat, of which some may be missing."""
+        """Set the fields of rows that depend on other rows of the same repeat; called again when there are more."""
 
     def same(self, row: MeasuredRow) -> Hashable:
         """What rows of one piece in different repeats are told apart by, where their number may differ."""
@@ -76,62 +77,80 @@ def order(pieces: int, seed: int, repeat: int, repeats: int) -> list[int]:
 
 
 def play(experiment: RepeatedExperiment[Any], runner: Runner) -> None:
-    """Measure the pieces of every repeat; after each of them the summary has all that was measured so far."""
+    """Measure the pieces of every repeat; the summary has all that was measured, at the latest at the end."""
     settings, pieces = experiment.settings, experiment.pieces()
     kept = _Kept(experiment, runner)
     total, number, began = len(pieces) * settings.repeats, 0, time.monotonic()
-    for repeat in range(settings.repeats):
-        if repeat:
-            took_s = (time.monotonic() - began) / repeat
-            runner.progress.say(f"repeat {repeat + 1} of {settings.repeats} (about {took_s:.0f} s)")
-        for place in order(len(pieces), settings.seed, repeat, settings.repeats):
-            number += 1
-            runner.progress.place = f"[{number}/{total}] "
-            kept.add(repeat, place, _attempts(experiment, runner, pieces[place], repeat))
+    try:
+        for repeat in range(settings.repeats):
+            if repeat:
+                took_s = (time.monotonic() - began) / repeat
+                runner.progress.say(f"repeat {repeat + 1} of {settings.repeats} (about {took_s:.0f} s)")
+            for place in order(len(pieces), settings.seed, repeat, settings.repeats):
+                number += 1
+                runner.progress.place = f"[{number}/{total}] "
+                _attempts(experiment, runner, kept, repeat, place, pieces[place])
+    finally:
+        kept.write()
 
 
-def _attempts(experiment: RepeatedExperiment[Any], runner: Runner, piece: Piece, repeat: int) -> Sequence[MeasuredRow]:
-    """The rows of a piece in a repeat: of the first attempt that is faithful, or of the last."""
+def _attempts(
+    experiment: RepeatedExperiment[Any], runner: Runner, kept: _Kept, repeat: int, place: int, piece: Piece
+) -> None:
+    """Measure a piece until nothing disturbs it, or as often as it may be; the rows of the last attempt are kept."""
     attempts = experiment.settings.attempts
     for attempt in range(1, attempts + 1):
         first = runner.number
         rows = experiment.measure(runner, piece)
         bad = [row for row in rows if not row.faithful]
+        disturbed = any(row.disturbed for row in rows)
         runner.record.add_attempt(
             piece=piece.name,
+            place=place,
             repeat=repeat,
             attempt=attempt,
             points=list(range(first, runner.number)),
             faithful=not bad,
+            disturbed=disturbed,
             verdict=next((row.verdict for row in (*bad, *rows)), ""),
         )
         for row in rows:
             row.attempts = attempt
-        if not bad:
+        kept.add(repeat, place, rows)
+        if not disturbed:
             break
         if attempt < attempts:
-            runner.progress.say(f"  not faithful, so it is measured again (attempt {attempt + 1} of {attempts})")
-    return rows
+            runner.progress.say(f"  disturbed, so it is measured again (attempt {attempt + 1} of {attempts})")
 
 
 class _Kept:
-    """The rows of all repeats, compressed, as those of a long run take much memory; the summary has them combined."""
+    """The rows of all repeats; the summary has them combined.
+
+    It is written as the first rows come, then whenever ``_PAUSE_S`` and ``_PAUSE`` times the last writing have passed.
+    """
 
     def __init__(self, experiment: RepeatedExperiment[Any], runner: Runner) -> None:
         self._experiment, self._runner = experiment, runner
-        self._repeats: list[dict[int, bytes]] = [{} for _ in range(experiment.settings.repeats)]
-        related = type(experiment).relate is not RepeatedExperiment.relate
-        self._alone = not related and experiment.settings.repeats == 1
+        self._repeats: list[dict[int, Sequence[MeasuredRow]]] = [{} for _ in range(experiment.settings.repeats)]
+        self._unrelated: set[int] = set()
+        """Repeats with rows that are not in the summary."""
+        self._next_at = 0.0
 
     def add(self, repeat: int, place: int, rows: Sequence[MeasuredRow]) -> None:
-        """Add the rows of a piece, and write the summary."""
-        if self._alone:
-            self._runner.add(*rows)
-            return
-        self._repeats[repeat][place] = zlib.compress(pickle.dumps(rows))
-        self._runner.replace(combined_rows([self._related(each) for each in self._repeats], self._experiment.same))
+        """Add the rows of a piece, in place of those of an earlier attempt."""
+        self._repeats[repeat][place] = rows
+        self._unrelated.add(repeat)
+        if time.monotonic() >= self._next_at:
+            self.write()
 
-    def _related(self, repeat: Mapping[int, bytes]) -> Mapping[int, Sequence[MeasuredRow]]:
-        found = {place: pickle.loads(zlib.decompress(repeat[place])) for place in sorted(repeat)}
-        self._experiment.relate([row for rows in found.values() for row in rows])
-        return found
+    def write(self) -> None:
+        """Write the summary, unless it has all rows."""
+        if not self._unrelated:
+            return
+        began = time.monotonic()
+        for repeat in self._unrelated:
+            found = self._repeats[repeat]
+            self._experiment.relate([row for place in sorted(found) for row in found[place]])
+        self._runner.replace(combined_rows(self._repeats, self._experiment.same))
+        self._unrelated.clear()
+        self._next_at = time.monotonic() + max(_PAUSE_S, _PAUSE * (time.monotonic() - began))

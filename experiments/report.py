@@ -270,7 +270,7 @@ def repeat_lines(rows: Sequence[Row]) -> Iterator[str]:
     if again:
         count = str(sum(row["attempts"] - measured_in(row) for row in again))
         yield (
-            f"Measured again, as they were not faithful: {count} measurements of {len(again)} of {len(rows)} points "
+            f"Measured again, as something disturbed them: {count} measurements of {len(again)} of {len(rows)} points "
             "(attempts in manifest.json)."
         )
 

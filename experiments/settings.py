@@ -163,7 +163,7 @@ class RepeatedSettings(PacketSettings):
         default=3,
         ge=1,
         le=MOST_REPEATS,
-        description="measurements of a repeat at most; one that is NOT FAITHFUL is made again",
+        description="measurements of a repeat at most, the first included; one that something disturbed is made again",
     )
 
 

@@ -71,7 +71,12 @@ class RailSettings(RepeatedSettings):
         "demand any other value: as long as the demand takes",
     )
     guard_ms: GuardMs = 2.0
-    steps: int = Field(default=1, ge=1, le=10_000, description="steps of the job (of several the first is not counted)")
+    steps: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="steps of the job (of several the first is not counted: its TCP connections are cold)",
+    )
     overlap: bool = Field(default=False, description="FSDP prefetch: communication during compute")
     tp_on_packets: bool = Field(default=False, description="tensor parallelism as packets instead of compute time")
     policy: Annotated[str | None, Option(metavar="NAME|FILE.py:Class")] = Field(

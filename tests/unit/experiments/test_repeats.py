@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from fabric_plans import rail_plan
 
 from experiments.command.main import main
 from experiments.progress import RunProgress
@@ -17,10 +20,14 @@ from experiments.repeats import Piece, RepeatedExperiment, order
 from experiments.runner import Runner
 from experiments.settings import RepeatedSettings, UnscaledSection
 from measure.metrics.checks import Check, Verdict
+from measure.metrics.point import Point
 from measure.results.results import Results
-from measure.results.row import MeasuredRow
+from measure.results.row import MeasuredRow, ResultRow
+from railyard.scale import Scale
+from railyard.timeline import Event
 
-BAD = Verdict(False, (Check("link rate", 0.5, 0.9, "", False, "links reached 50 %"),))
+BAD = Verdict(False, (Check("timer lag", 0.1, 0.002, "s", False, "timers were late"),))
+OFF = Verdict(False, (Check("model", 0.2, 0.1, "", False, "the step is +20% off the model"),))
 GOOD = Verdict(True, ())
 
 
@@ -119,7 +126,47 @@ def test_what_is_not_faithful_is_measured_again_and_all_attempts_are_recorded(tm
     ]
     said = [(each["piece"], each["attempt"], each["faithful"]) for each in results.manifest()["attempts"]]
     assert said[:3] == [("a", 1, False), ("a", 2, False), ("a", 3, True)]
-    assert results.manifest()["attempts"][0]["verdict"] == "NOT FAITHFUL: links reached 50 %"
+    first = results.manifest()["attempts"][0]
+    assert first["verdict"] == "NOT FAITHFUL: timers were late"
+    assert (first["place"], first["disturbed"]) == (0, True)
+
+
+def test_what_is_far_off_is_not_faithful_and_is_neither_measured_again_nor_left_out(tmp_path: Path) -> None:
+    experiment = Numbers([GOOD, OFF], repeats=1)
+    results = run(experiment, tmp_path)
+    assert "".join(experiment.seen) == "abc"
+    assert [(row["number"], row["faithful"]) for row in results.rows()] == [(1, True), (2, False), (3, True)]
+    assert [each["disturbed"] for each in results.manifest()["attempts"]] == [False] * 3
+
+
+def test_an_attempt_that_raises_leaves_the_rows_of_the_one_before(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(Numbers([GOOD, BAD, None], repeats=1), tmp_path)  # type: ignore[list-item]
+    rows = Results.open(tmp_path / "out").rows()
+    assert [(row["number"], row["attempts"], row["faithful"]) for row in rows] == [(1, 1, True), (2, 1, False)]
+
+
+def test_the_summary_is_written_at_first_and_at_last_and_seldom_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, written = [1000.0], list[int]()
+    whole = Runner.replace
+    monkeypatch.setattr("experiments.repeats.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def counted(self: Runner, rows: Sequence[ResultRow]) -> None:
+        written.append(len(rows))
+        whole(self, rows)
+
+    monkeypatch.setattr(Runner, "replace", counted)
+
+    class Slow(Related):
+        def measure(self, runner: Runner, piece: Piece) -> list[NumberRow]:
+            now[0] += 4.0
+            return super().measure(runner, piece)
+
+    results = run(Slow(repeats=2), tmp_path)
+    assert written == [1, 3, 3], "after the pieces 1, 4 and at the end"
+    assert all(len(row["samples"]["ratio"]) == 2 for row in results.rows())
 
 
 def test_one_attempt_is_never_made_again(tmp_path: Path) -> None:
@@ -136,6 +183,22 @@ def test_a_run_that_is_stopped_keeps_what_was_measured_and_counts_it(tmp_path: P
     results = Results.open(tmp_path / "out")
     assert sorted(row["repeats"] for row in results.rows()) == [1, 1, 2]
     assert read_folder(results).partial == "PARTIAL 4 of 6 measurements (2 of each point): stopped: by a signal"
+
+
+def test_predicted_timelines_are_written_once_each_and_not_held_in_memory(tmp_path: Path) -> None:
+    plan = rail_plan(2)
+    point = Point(0, "on-demand", plan, {}, Scale(1.0, 1.0))
+    timeline = [Event(float(n), "agent", "compute", n + 1.0, {"rank": 0, "step": n}) for n in range(3000)]
+    with Runner(Numbers(repeats=1), tmp_path / "out", RunProgress()) as runner:
+        tracemalloc.start()
+        for number, events in enumerate((timeline, timeline, timeline[1:])):
+            runner.record.add_prediction(replace(point, number=number), "ocs", events)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        runner.add(NumberRow(piece="a"))
+    heads = [event for event in Results.open(tmp_path / "out").predicted() if event.kind == "predicted"]
+    assert [event["same_as"] for event in heads] == [0, 0, 2]
+    assert held < 100_000, f"{held} bytes for timelines of {3000 * 60}"
 
 
 @pytest.mark.parametrize("key", ["repeats", "attempts"])
