@@ -126,10 +126,27 @@ def _plain(value: float) -> str:
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Loads plain values, and refuses a key that stands twice, of which YAML would take the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """One mapping; ``ValueError`` with the line of a key that is in it already."""
+        seen = set[str]()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise ValueError(f"line {key.start_mark.line + 1} has the key {key.value} again; give it once")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_table(text: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """The parts of a table by name; ``ValueError`` for a key that stands twice."""
+    return yaml.load(text, _Loader)  # type: ignore[no-any-return]
+
+
 @cache
 def _read() -> tuple[dict[str, Source], dict[str, Published], dict[str, Calibration]]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data: dict[str, dict[str, dict[str, Any]]] = yaml.load(TABLE.read_text(encoding="utf-8"), loader)
+    data = read_table(TABLE.read_text(encoding="utf-8"))
     sources = {name: Source(name, **given) for name, given in data["sources"].items()}
     numbers = {key: _number(key, sources[given.pop("source")], given) for key, given in data["numbers"].items()}
     fits = {key: Calibration(key, **{**given, "to": tuple(given["to"])}) for key, given in data["calibrations"].items()}

@@ -23,7 +23,7 @@ def _critical_delay_s(rows: Sequence[Row]) -> float:
     return laws(rows)[0].critical_delay_s
 
 
-def _speedup(n: int, name: str, says: str, source: str, tolerance: Tolerance, note: str = "") -> Claim:
+def _speedup(n: int, name: str, says: str, source: str, tolerance: Tolerance, why: str = "") -> Claim:
     """The claim that StragglAR is faster than Ring by a ratio, after the straggler's arrival on ``n`` ranks."""
     simulated = published(source).values.get(n) if source == "stragglar-simulated" else None
     return Claim(
@@ -38,7 +38,7 @@ def _speedup(n: int, name: str, says: str, source: str, tolerance: Tolerance, no
         tolerance=tolerance,
         unit="x",
         form=".3g" if source == "stragglar-measured" else ".3f",
-        note=note,
+        why=why,
     )
 
 
@@ -60,22 +60,34 @@ COLLECTIVES: tuple[Claim, ...] = (
 
 LATE_RANK: tuple[Claim, ...] = (
     *(
-        _speedup(n, f"stragglar-law-{n}", f"After the arrival of a late rank it beats Ring of {n} ranks", "law", _NEAR)
+        _speedup(
+            n,
+            f"stragglar-law-{n}",
+            f"After the arrival of a late rank StragglAR beats Ring of {n} ranks as its law says",
+            "law",
+            _NEAR,
+        )
         for n in (4, 8, 16)
     ),
-    _speedup(16, "stragglar-simulated", "It does so as in the authors' simulation", "stragglar-simulated", _NEAR),
+    _speedup(
+        16,
+        "stragglar-simulated",
+        "After the arrival of a late rank StragglAR beats Ring of 16 ranks as in the authors' simulation",
+        "stragglar-simulated",
+        _NEAR,
+    ),
     _speedup(
         8,
         "stragglar-hardware",
-        "It does so as the authors measured it on 8 GPUs",
+        "After the arrival of a late rank StragglAR beats Ring of 8 ranks as the authors measured it on 8 GPUs",
         "stragglar-measured",
         Tolerance(share=0.02),
-        "Law, simulation and emulator are above the hardware: expect less of it than they say.",
+        why="law, simulation and emulator are 9 to 12 % above the hardware: expect less of it than they say.",
     ),
     Claim(
         name="stragglar-break-even",
         system="StragglAR",
-        says="It is faster than Ring from a certain lateness on",
+        says="StragglAR is faster than Ring from that lateness of a rank on that its law gives",
         run="straggler",
         number=in_repeats(break_even_s),
         source="law",
@@ -86,13 +98,13 @@ LATE_RANK: tuple[Claim, ...] = (
     Claim(
         name="stragglar-loses",
         system="StragglAR",
-        says="It loses where no rank is late: it takes longer than Ring",
+        says="Where no rank is late an all-reduce of StragglAR takes longer than one of Ring",
         run="straggler",
         rows=where(algorithm=("ring", "stragglar"), straggler_delay_s=0.0),
         number=ratio("time_s", _LATE, _RING),
-        source="model",
-        expected=ratio("predicted_time_s", _LATE, _RING),
-        tolerance=Tolerance(share=0.02),
+        source="limit",
+        expected=1.0,
+        tolerance=Tolerance(side="least"),
         unit="x",
         form=".3f",
     ),
@@ -138,28 +150,13 @@ ROTATION: tuple[Claim, ...] = (
     Claim(
         name="pip-once",
         system="PIP",
-        says="Each pair meets once: all bytes arrive, and none at a host for which they are not",
+        says="While circuits rotate no packet arrives at a host that it is not for",
         run="all-to-all",
         number=total("misdelivered"),
         source="law",
         expected=0.0,
         tolerance=Tolerance(),
         unit="packets",
-    ),
-    Claim(
-        name="pip-bytes",
-        system="PIP",
-        says="Ranks receive the bytes that they send; the sum of the received over that of the sent is shown",
-        run="all-to-all",
-        number=in_repeats(
-            lambda rows: (
-                sum(row["payload_received_bytes"] for row in rows) / sum(row["payload_sent_bytes"] for row in rows)
-            )
-        ),
-        source="law",
-        expected=1.0,
-        tolerance=Tolerance(),
-        form=".6g",
     ),
     Claim(
         name="pip-matchings",
@@ -208,9 +205,9 @@ TRUNK: tuple[Claim, ...] = (
             row.get("policy") == "electrical" or (row.get("policy"), row.get("delay_ms")) == ("phase", 0.0)
         ),
         number=ratio("time_s", where(policy="electrical"), where(policy="phase")),
-        source="law",
-        expected=ratio("predicted_time_s", where(policy="electrical"), where(policy="phase")),
-        tolerance=Tolerance(share=0.05),
+        source="limit",
+        expected=1.0,
+        tolerance=Tolerance(side="least"),
         unit="x",
     ),
 )

@@ -86,7 +86,7 @@ class Claim:
     ``says`` is the claim as a sentence. The number is ``number`` of those rows of ``run`` that ``rows`` selects; it is
     compared with ``expected``, a number or what a function makes of these rows. ``source`` says whose that is: a key of
     ``measure.published`` (whose value is taken if ``expected`` is None), or ``model``, ``law`` or ``limit`` (ours).
-    ``why`` is said of a claim that does not hold, ``note`` of every one.
+    ``note`` is said beside it. ``why``: the claim is known not to hold, for this reason.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Claim:
     unit: str = ""
     form: str = ".3g"
     note: str = ""
+    why: str = ""
 
     @property
     def of(self) -> Published | None:
@@ -117,12 +118,26 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with the number that was measured last, the range that was expected, and the verdict."""
+    """A claim with the number that was measured last, the range that was expected, and the verdict.
+
+    ``predicted``: its run is a prediction, so that the number is that of the model, and nothing was measured.
+    """
 
     claim: Claim
     verdict: Verdict
     number: Estimate | None = None
     expected: tuple[float, float] | None = None
+    predicted: bool = False
+
+    @property
+    def unexpected(self) -> str | None:
+        """The sentence about a claim that holds and should not, or should and does not; None for any other."""
+        name, why = self.claim.name, self.claim.why
+        if self.verdict == "does not hold" and not why:
+            return f"{name} does not hold, and the catalog gives no reason (experiments/claims)"
+        if self.verdict == "holds" and why:
+            return f"{name} holds, and the catalog says that it does not (experiments/claims): {why}"
+        return None
 
 
 def judge(claim: Claim, rows: Sequence[Row] | None) -> Judged:

@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
@@ -15,7 +16,17 @@ from rich.text import Text
 from experiments.claims.catalog import CLAIMS, RUNS
 from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
 from experiments.claims.kept import Kept, read_kept, write_file
-from experiments.claims.pages import Pages, cells, day, interval_in_words, machine, median_in_words, pages_of
+from experiments.claims.pages import (
+    PREDICTED,
+    Pages,
+    cells,
+    day,
+    interval_in_words,
+    machine,
+    median_in_words,
+    pages_of,
+    version,
+)
 from experiments.parser import Parser, folder
 from experiments.report import Column, Table, as_rich, console_for_tables
 from measure.results.row import Row
@@ -25,8 +36,8 @@ from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError,
 DOCS = ROOT / "docs"
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
-_ABOUT = """What this project claims: each number as it was measured last, what it is
-compared with, and whether it holds. With NAMEs (of claims or of runs) these
+_ABOUT = """What this project claims: each number as it was measured or predicted last,
+what it is compared with, and whether it holds. With NAMEs (of claims or of runs) these
 claims in full.
 
   railyard claims                        # all claims
@@ -38,7 +49,7 @@ claims in full.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show or measure claims; returns 0, 1 if a run failed, or 8 if points of one were not faithful."""
+    """Show or measure claims; returns 0, 1 if a run failed or a verdict is not the expected one, 8 if not faithful."""
     parser = Parser(prog="railyard claims", description=_ABOUT)
     parser.add_argument("names", nargs="*", metavar="NAME", help="claims, or runs for all claims of each (default all)")
     parser.add_argument("--run", action="store_true", help="run their commands, keep the numbers, write the pages")
@@ -66,16 +77,21 @@ def main(arguments: Sequence[str]) -> int:
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
         _show(shown, kept, full=bool(options.names) and not options.run)
-    for sentence in (*said, *failed):
+    unexpected = [each.unexpected for each in shown if each.unexpected is not None]
+    for sentence in (*said, *failed, *unexpected):
         print(f"railyard: {sentence}", file=sys.stderr)
-    if failed:
+    if failed or unexpected:
         return FAILED_EXIT_STATUS
     return NOT_FAITHFUL_EXIT_STATUS if options.run and any(each.verdict == "not faithful" for each in shown) else 0
 
 
 def judged_claims(kept: Mapping[str, Kept]) -> list[Judged]:
     """Every claim of the catalog, judged by what is kept of its run."""
-    return [judge(claim, kept[claim.run].rows if claim.run in kept else None) for claim in CLAIMS]
+    predicted = {run.name for run in RUNS if run.verb == "predict"}
+    return [
+        replace(judge(claim, kept[claim.run].rows if claim.run in kept else None), predicted=claim.run in predicted)
+        for claim in CLAIMS
+    ]
 
 
 def claims_of(names: Sequence[str], *, quick: bool = False) -> list[Claim]:
@@ -100,8 +116,8 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")
     if options.out is not None and options.results is not None:
         raise ConfigError("measures nothing, so --out is not used with it; leave one out", key="--results")
-    if (options.run or options.pages) and not options.docs.is_dir():
-        raise ConfigError(f"{options.docs} is no folder; name the folder of documents to write to", key="--docs")
+    if not options.docs.is_dir():
+        raise ConfigError(f"{options.docs} is no folder; name the folder docs of a checkout of Railyard", key="--docs")
     need = [run.name for run in runs if run.root]
     if options.run and options.results is None and need and os.geteuid() != 0:
         verb = "needs" if len(need) == 1 else "need"
@@ -161,7 +177,9 @@ def _table(judged: Sequence[Judged]) -> Table:
 
 def _here(row: Row) -> str | None:
     claim, number = row["judged"].claim, row["judged"].number
-    return None if number is None else median_in_words(number, claim.form, claim.unit)
+    if number is None:
+        return None
+    return f"{median_in_words(number, claim.form, claim.unit)}{PREDICTED if row['judged'].predicted else ''}"
 
 
 def _interval(row: Row) -> str:
@@ -185,5 +203,6 @@ def _lines(each: Judged, kept: Kept | None) -> list[str]:
     lines = [f"here: {here}", f"compared with: {expected}, {tolerance}; source: {claim.source}"]
     lines += [f"verdict: {each.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
     if kept is not None:
-        lines.append(f"last measured: {day(kept)}, Railyard {kept.origin['version']}, {machine(kept)}")
-    return lines + ([claim.note] if claim.note else [])
+        done = "predicted" if each.predicted else "measured"
+        lines.append(f"last {done}: {day(kept)}, {version(kept)}, {machine(kept)}")
+    return lines + [said for said in (claim.note, claim.why) if said]

@@ -26,6 +26,10 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale, scale_in_words
 
 BLOCK = re.compile(r"<!-- (measured|findings|claims|runs)\b([^>]*?) ?-->\n.*?<!-- end -->", re.DOTALL)
+PREDICTED = ", predicted"
+"""Said behind a number that was not measured."""
+_COMMIT = 10
+"""Digits of a commit that are shown."""
 _WIDTH = 120
 _TABLE_WIDTH = 84
 """Columns of a terminal whose tables fit, as Markdown, into a page."""
@@ -122,7 +126,7 @@ def finding_lines(kept: Kept) -> Iterator[str]:
 def origin_sentence(kept: Kept) -> str:
     """Where the rows of a run come from: command, day, version, machine, repeats, scale and verdict."""
     origin = kept.origin
-    said = [f"`{origin['command']}`, {day(kept)}, Railyard {origin['version']}"]
+    said = [f"`{origin['command']}`, {day(kept)}, {version(kept)}"]
     packets = [row for row in kept.rows if row.get("faithful") is not None]
     if packets:
         said += [f"{machine(kept)}, datapath {origin['datapath']}", _repeats(packets)]
@@ -143,6 +147,13 @@ def day(kept: Kept) -> str:
     return str(kept.origin["began"])[: len("2026-01-31")]
 
 
+def version(kept: Kept) -> str:
+    """The version of Railyard of a run: number, commit, and whether tracked files differed from that."""
+    commit, changed = kept.origin.get("commit"), kept.origin.get("changed")
+    exact = f" ({str(commit)[:_COMMIT]}{', **changed**' if changed else ''})" if commit else ""
+    return f"Railyard {kept.origin['version']}{exact}"
+
+
 def machine(kept: Kept) -> str:
     """The processor of the machine of a run."""
     return f"{kept.origin['cpu']}, {kept.origin['cores']}"
@@ -159,15 +170,16 @@ def claims_lines(judged: Sequence[Judged]) -> Iterator[str]:
     for each in judged:
         claim = each.claim
         note = f" {claim.note}" if claim.note else ""
+        note += f" It does not hold: {claim.why}" if claim.why else ""
         compared = f"`{claim.source}`, {claim.kind}" if claim.of else claim.source
         yield from _item(f"`{claim.name}`: {claim.says}.{note} (Compared with: {compared}; run `{claim.run}`.)")
 
 
 def cells(each: Judged) -> list[str]:
     """The number of a claim, what it is compared with, the tolerance and the verdict, in words."""
-    claim = each.claim
+    claim, said = each.claim, PREDICTED if each.predicted else ""
     return [
-        "-" if each.number is None else in_words(each.number, claim.form, claim.unit),
+        "-" if each.number is None else f"{in_words(each.number, claim.form, claim.unit)}{said}",
         "-" if each.expected is None else f"{_range(each.expected, claim.form)} ({claim.kind})",
         str(claim.tolerance),
         each.verdict if each.verdict in ("holds", "not measured") else f"**{each.verdict}**",
@@ -197,11 +209,11 @@ def _range(expected: tuple[float, float], form: str) -> str:
 
 def run_lines(runs: Iterable[MeasuredRun], kept: Mapping[str, Kept]) -> Iterator[str]:
     """A table of the runs, and below it the command of each and where its numbers come from."""
-    heads = ("run", "minutes", "root", "last measured", "version", "machine")
+    heads = ("run", "minutes", "root", "last run", "version", "machine")
     lines = []
     for run in runs:
         found = kept.get(run.name)
-        last = ["not measured", "", ""] if found is None else [day(found), found.origin["version"], machine(found)]
+        last = ["not yet", "", ""] if found is None else [day(found), version(found), machine(found)]
         lines.append([f"`{run.name}`", f"{run.minutes:g}", "yes" if run.root else "no", *last])
     yield from markdown_table(heads, lines)
     yield ""

@@ -8,17 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.claims.claim import MeasuredRun
-from experiments.claims.kept import as_text, kept_from, write_file
+from experiments.claims.kept import Kept, as_text, kept_from, write_file
 from experiments.redraw import redraw
+from measure.results.foreign import reading
 from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from railyard.child import end_child, start_python
-from railyard.errors import ConfigError
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, RailyardError
 from railyard.ownership import open_text
 
 _END_S = 60.0
 """Longest time that a run which was told to stop has for taking down its network."""
 _LAST_LINES = 3
+_WITH_RESULTS = (0, 1, NOT_FAITHFUL_EXIT_STATUS)
+"""Exit statuses of a command with complete results; 1: a limit was missed (bench), a matching got no answer (mesh)."""
 
 
 def measure_all(
@@ -37,21 +40,25 @@ def measure_all(
         try:
             if again:
                 measure(run, out)
-            keep(run, out / run.name, docs, draw=not again)
-        except Exception as error:  # whatever it is, the other runs go on
+            kept = keep(run, out / run.name, docs, draw=not again)
+        except (RailyardError, OSError) as error:  # the other runs go on
             failed.append(f"{run.name}: {error}")
             say(f"  FAILED: {error}")
             continue
         say(f"  kept ({(time.monotonic() - began) / 60:.1f} min)")
+        if kept.origin["changed"]:
+            say("  from a changed checkout, which its page says: commit the change, and measure again")
     return failed
 
 
 def measure(run: MeasuredRun, out: Path) -> None:
     """Run the command of ``run`` with its results in a folder of ``out``, and what it prints in a file beside that.
 
-    ``ConfigError`` with its last words if it did not end with complete results. The exit status does not count: a run
-    of which points are not faithful has results too.
+    ``ConfigError`` if there are results of that name, and with its last words if the command failed. A run of which
+    points are not faithful, or miss a limit, has results too.
     """
+    if (out / run.name).exists():
+        raise ConfigError(f"{out / run.name} exists, and would be taken for the new results; give another --out")
     log = out / f"{run.name}.log"
     with open_text(log, "w") as said:
         process = start_python(
@@ -69,22 +76,22 @@ def measure(run: MeasuredRun, out: Path) -> None:
             process.terminate()
             end_child(process, _END_S)
             raise
-    if not (out / run.name).is_dir():
+    if process.returncode not in _WITH_RESULTS or not (out / run.name).is_dir():
         last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
         raise ConfigError(f"the command ended with status {process.returncode}: {last}")
 
 
-def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> None:
-    """Keep the numbers of a results folder, and its figures, which are drawn again with ``draw``.
+def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> Kept:
+    """Keep the numbers of a results folder, and its figures, which are drawn again with ``draw``; returns the numbers.
 
-    ``ConfigError`` for results that are not there or not complete.
+    ``ConfigError`` for results that are not there, not complete, or that this version does not write.
     """
     results = Results.open(folder)
-    manifest, rows = results.manifest(), results.rows()
-    said = partial(manifest, rows)
+    with reading(folder):
+        said, rows, kept = partial(results.manifest(), results.rows()), results.rows(), kept_from(run, results)
     if said is not None or not rows:
         raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
-    write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept_from(run, results)).encode())
+    write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept).encode())
     if draw and run.figures:
         redraw(folder)
     images = {place: folder / FIGURES / f"{name}.png" for name, place in run.figures.items()}
@@ -94,3 +101,4 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> N
     missing = [path for path in images.values() if not path.is_file()]
     if missing:
         raise ConfigError(f"its numbers are kept, but {missing[0]} was not drawn")
+    return kept

@@ -17,6 +17,13 @@ RUNS: tuple[MeasuredRun, ...] = (
         figures={"overhead": "rails-overhead.png"},
     ),
     MeasuredRun(
+        "rails-long",
+        "rails --delays 1000,3000 --modes on-demand --port-gbps 100",
+        0.1,
+        verb="predict",
+        root=False,
+    ),
+    MeasuredRun(
         "allocation",
         "allocation",
         1,

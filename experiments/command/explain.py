@@ -16,10 +16,10 @@ from experiments.report import Column, Recorded, Table, as_rich, console_for_tab
 from measure.metrics.explain import Explanation, explain
 from measure.metrics.point import Point, within
 from measure.metrics.step_path import KINDS, Kind
+from measure.results.foreign import reading
 from measure.results.manifest import plans_of
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
-from railyard import __version__
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 from railyard.timeline import Event
 
@@ -68,15 +68,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="the numbers as JSON instead of tables")
     options = parser.read(arguments)
     results = Results.open(options.results)
-    try:
+    with reading(results.folder):
         recorded = read_folder(results)
         points = list(_explained(results, recorded))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ConfigError(
-            f"{results.folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); "
-            "use the version that wrote it, or run it again",
-            key="results",
-        ) from error
     return _show(results, recorded, points, options)
 
 

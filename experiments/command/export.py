@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 from experiments.parser import Parser
 from experiments.rest_access import TOKEN_FILE
-from measure.results.crate import CRATE, HeldFile, crate_of
+from measure.results.crate import CRATE, HeldFile, crate_of, licence_address
 from measure.results.folder import is_locked
+from measure.results.foreign import reading
 from measure.results.partial import partial
 from measure.results.results import Results
-from railyard import __version__
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 from railyard.reading import files_below
 
@@ -27,11 +27,22 @@ def main(arguments: Sequence[str]) -> int:
         "names its files, the command line, the software and the machine of the run.",
     )
     parser.add_argument("results", type=Path, metavar="FOLDER", help="results folder of a run (its --out)")
-    folder = parser.read(arguments).results
+    parser.add_argument(
+        "--license",
+        metavar="ID",
+        help="licence of the results, by SPDX such as CC-BY-4.0, or its address (default none)",
+    )
+    options = parser.read(arguments)
+    folder, licensed = options.results, None
+    if options.license is not None:
+        try:
+            licensed = licence_address(options.license)
+        except ValueError as error:
+            raise ConfigError(str(error), key="--license") from None
     results = Results.open(folder)
     said = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
     try:
-        path = results.write(CRATE, _metadata(results, said))
+        path = results.write(CRATE, _metadata(results, said, licensed))
     except PermissionError:
         raise ConfigError(f"{folder} belongs to another user; use sudo, or copy it", key="results") from None
     if said is not None:
@@ -40,21 +51,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if said is None else PARTIAL_EXIT_STATUS
 
 
-def _metadata(results: Results, said: str | None) -> str:
-    try:
+def _metadata(results: Results, said: str | None, licensed: str | None) -> str:
+    with reading(results.folder):
         crate = crate_of(
             results.manifest(),
             held_files(results.folder),
             published=time.strftime("%Y-%m-%d"),
             partial=said,
             under_way=is_locked(results.folder),
+            licensed=licensed,
         )
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{results.folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); "
-            "use the version that wrote it, or run it again",
-            key="results",
-        ) from error
     return json.dumps(crate, indent=2) + "\n"
 
 

@@ -12,10 +12,10 @@ from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
+from measure.results.foreign import reading
 from measure.results.results import Results
 from measure.results.row import completed
-from railyard import __version__
-from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
+from railyard.errors import PARTIAL_EXIT_STATUS
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,14 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
     results = Results.open(options.results)
-    try:
+    with reading(results.folder):
         return _plot(results, options)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise ConfigError(
-            f"{results.folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); "
-            "use the version that wrote it, or run it again",
-            key="results",
-        ) from error
 
 
 def _plot(results: Results, options: argparse.Namespace) -> int:

@@ -79,8 +79,8 @@ def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:
 def overhead(rows: Rows) -> Figure | None:
     """Figure of the overhead over packet switches against the delay, beside the published one; None without any.
 
-    Measured overheads are paired within a repeat. Published ones are over the published native step of the same job,
-    whose ports have another rate by default.
+    Measured overheads are paired within a repeat. Published ones are those of the published steps of the same job over
+    the one without a delay (``published_overhead``); its ports have another rate by default.
     """
     base = electrical_row(rows)
     rows = [row for row in rows if MODES[row["mode"]].swept]
@@ -105,7 +105,7 @@ def overhead(rows: Rows) -> Figure | None:
     title = f"{rows[0]['workload']}: overhead of reconfigurations"
     style_axes(axes, title, "reconfiguration delay (ms)", "step time over packet switches (%)", grid="both")
     opened = open_mark(Look("", TEXT, "o"))
-    theirs = [entry(f"open: from {label}, over native", **opened) for label in dict.fromkeys(labels)]
+    theirs = [entry(f"open: derived by us from {label}; over delay 0", **opened) for label in dict.fromkeys(labels)]
     panels.key(figure, drawn.values(), *theirs)
     return figure
 

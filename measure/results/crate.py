@@ -6,6 +6,7 @@ Source: RO-Crate Metadata Specification 1.1 (https://w3id.org/ro/crate/1.1) and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -20,7 +21,8 @@ _VERSION = "https://w3id.org/ro/crate/1.1"
 _PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 _TERMS = "https://w3id.org/ro/terms/workflow-run/context"
 _RUN, _SOFTWARE, _AUTHORS = "#run", "#railyard", "#authors"
-_LICENSE = f"https://spdx.org/licenses/{LICENSE}"
+_SPDX = "https://spdx.org/licenses/"
+_LICENSE = f"{_SPDX}{LICENSE}"
 _TYPES = {
     ".json": "application/json",
     ".jsonl": "application/jsonl",
@@ -55,12 +57,19 @@ class HeldFile:
 
 
 def crate_of(
-    manifest: Mapping[str, Any], files: Iterable[HeldFile], *, published: str, partial: str | None, under_way: bool
+    manifest: Mapping[str, Any],
+    files: Iterable[HeldFile],
+    *,
+    published: str,
+    partial: str | None,
+    under_way: bool,
+    licensed: str | None = None,
 ) -> Entity:
     """The metadata as plain data for JSON.
 
     ``published`` is the day of the export (``2026-01-31``), ``partial`` the sentence about results that are not
-    complete. A key that a manifest of an earlier version lacks is left out.
+    complete, ``licensed`` the address of the licence of the results, if they have one. A key that a manifest of an
+    earlier version lacks is left out.
     """
     held = [_file(each) for each in files]
     inputs = [_input(number, each) for number, each in enumerate(manifest.get("inputs") or [])]
@@ -73,17 +82,29 @@ def crate_of(
         "name": f"Railyard results: {name}",
         "description": _described(name, manifest, partial),
         "datePublished": published,
-        "license": _ref(_LICENSE),
-        "author": _ref(_AUTHORS),
         "hasPart": [_ref(each["@id"]) for each in held],
         "mentions": _ref(_RUN),
     }
     if partial is not None:
         root["creativeWorkStatus"] = partial
+    if licensed is not None:
+        root["license"] = _ref(licensed)
     descriptor = {"@id": CRATE, "@type": "CreativeWork", "conformsTo": _ref(_VERSION), "about": _ref("./")}
     action = _action(manifest, held, inputs, partial, under_way)
-    graph = [descriptor, root, *held, action, *inputs, *software, *_context()]
+    graph = [descriptor, root, *held, action, *inputs, *software, *_context(licensed)]
     return {"@context": [f"{_VERSION}/context", _TERMS], "@graph": graph}
+
+
+def licence_address(given: str) -> str:
+    """The address of a licence, given by its identifier of SPDX (``CC-BY-4.0``) or as an address.
+
+    ``ValueError`` for anything else.
+    """
+    if re.fullmatch(r"https?://[!-~]+", given):
+        return given
+    if re.fullmatch(r"[A-Za-z0-9.+-]+", given):
+        return f"{_SPDX}{given}"
+    raise ValueError(f"{given!r} is no identifier of a licence; give one of SPDX, such as CC-BY-4.0, or an address")
 
 
 def _described(name: str, manifest: Mapping[str, Any], partial: str | None) -> str:
@@ -179,11 +200,14 @@ def _software(manifest: Mapping[str, Any]) -> Iterable[Entity]:
         }
 
 
-def _context() -> list[Entity]:
-    """The entities that are the same in every crate: author, licence, profile."""
+def _context(licensed: str | None) -> list[Entity]:
+    """Authors of the software, licences of software and results, and the profile."""
     return [
         {"@id": _AUTHORS, "@type": "Organization", "name": AUTHORS},
-        {"@id": _LICENSE, "@type": "CreativeWork", "name": LICENSE, "identifier": _LICENSE},
+        *(
+            {"@id": each, "@type": "CreativeWork", "name": each.rpartition("/")[2] or each, "identifier": each}
+            for each in dict.fromkeys([_LICENSE, licensed or _LICENSE])
+        ),
         {"@id": _PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
     ]
 

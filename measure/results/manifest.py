@@ -93,7 +93,7 @@ def versions(openvswitch: str = "") -> dict[str, str]:
 
 
 def git_commit(root: Path) -> dict[str, Any] | None:
-    """Commit of the source and whether tracked files differ from it; None outside a git checkout.
+    """Commit of the source and whether tracked files but those of ``docs`` differ from it; None outside a checkout.
 
     Without optional locks git does not write its index, which would be root's file in the checkout of a user.
     """
@@ -101,7 +101,7 @@ def git_commit(root: Path) -> dict[str, Any] | None:
         return None
     git = ["git", "--no-optional-locks", "-c", f"safe.directory={root}", "-C", str(root)]
     commit = _first_line([*git, "rev-parse", "HEAD"])
-    changed = _first_line([*git, "status", "--porcelain", "--untracked-files=no"])
+    changed = _first_line([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])
     return {"commit": commit, "changed": bool(changed)} if commit else None
 
 

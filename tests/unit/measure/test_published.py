@@ -9,7 +9,7 @@ import pytest
 from checkout import ROOT
 
 from experiments.straggler.law import StragglerLaw
-from measure.published import KINDS, all_calibrations, all_published, markdown, published
+from measure.published import KINDS, all_calibrations, all_published, markdown, published, read_table
 from workloads.catalog import CATALOG
 from workloads.edge.population import PRIVATE_SIZE, SPEED_MS_AT
 
@@ -29,6 +29,12 @@ def test_every_number_has_a_quantity_a_place_a_unit_and_a_kind(key: str) -> None
     assert isinstance(each.first_hand, bool)
     assert all(isinstance(value, (int, float)) for value in each.values.values())
     assert bool(each.by) == (set(each.values) not in ({""}, {"least", "most"}))
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    assert read_table("numbers: {a: {value: 1}, b: {value: 1}}")["numbers"]["b"] == {"value": 1}
+    with pytest.raises(ValueError, match="line 3 has the key a again; give it once"):
+        read_table("numbers:\n  a: {value: 1}\n  a: {value: 2}\n")
 
 
 def test_paper_stands_only_beside_what_a_paper_gives() -> None:
@@ -64,6 +70,8 @@ def test_inputs_without_a_constant_of_their_own_are_those_of_the_table() -> None
 def test_derived_numbers_follow_from_others() -> None:
     steps = published("opus-llama-on-demand").values
     assert published("opus-llama-slope").value == pytest.approx((steps[1000] - steps[250]) / 0.75, abs=0.05)
+    for mode, grown in published("opus-llama-growth").values.items():
+        assert grown == pytest.approx(published(f"opus-llama-{mode}").between(0, 100))
     least, most = published("after-splice").bounds
     assert least == pytest.approx(min(published("morphlux-epoch").values.values()), abs=0.05)
     assert most == published("lumion-throughput").value

@@ -21,7 +21,7 @@ from experiments.claims.claim import Claim, MeasuredRun, Tolerance, judge
 from experiments.claims.command import DOCS, claims_of, judged_claims
 from experiments.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
 from experiments.claims.numbers import furthest, ratio, share, slope, total, value, where
-from experiments.claims.pages import BLOCK, Pages, pages_of
+from experiments.claims.pages import BLOCK, Pages, origin_sentence, pages_of
 from experiments.command.main import main
 from experiments.command.run import experiment_of, kind_of, parser_of
 from measure.results.row import described
@@ -118,6 +118,41 @@ def test_the_verdict_of_a_claim(row: Mapping[str, Any], verdict: str) -> None:
     assert judge(LAW, [row]).verdict == verdict
 
 
+@pytest.mark.parametrize(("a", "why", "said"), [(2.0, "", None), (9.0, "", "no reason"), (9.0, "it is ours", None),
+                                              (2.0, "it is ours", "the catalog says that it does not")])  # fmt: skip
+def test_a_verdict_that_is_not_the_expected_one_ends_with_1(
+    a: float,
+    why: str,
+    said: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "judged_claims", lambda _: [judge(replace(LAW, why=why), [{"a": a}])])
+    monkeypatch.setattr(command, "claims_of", lambda *_, **__: [replace(LAW, why=why)])
+    assert main(["claims", "--docs", str(tmp_path)]) == (0 if said is None else 1)
+    assert (said or "") in capsys.readouterr().err
+
+
+def test_what_is_not_measured_is_said_to_be_predicted(pages: Pages) -> None:
+    text = pages.rewritten("<!-- claims Opus -->\n<!-- end -->\n", "page.md")
+    lines = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    assert " s/s, predicted |" in lines["opus-slope-1-3"] and "predicted" not in lines["opus-cost"]
+    assert "| **does not hold** |" in lines["opus-100-on-demand"]
+    assert "It does not hold: the model exposes each" in text.replace("\n  ", " ")
+
+
+def test_a_page_names_the_commit_and_a_change(pages: Pages) -> None:
+    kept, _ = read_kept(MEASURED, NAMES)
+    found = kept["mesh"]
+    for is_changed, said in (
+        (True, "Railyard 0.5.0 (abcdef0123, **changed**)"),
+        (False, "Railyard 0.5.0 (abcdef0123)"),
+    ):
+        origin = {**found.origin, "version": "0.5.0", "commit": "abcdef0123456789", "changed": is_changed}
+        assert origin_sentence(replace(found, origin=origin)).endswith(f", {said}.")
+
+
 def test_a_claim_without_rows_is_not_measured() -> None:
     assert {judge(LAW, rows).verdict for rows in (None, [], [{"a": 2.0}, {"a": 2.0}])} == {"not measured"}
 
@@ -170,7 +205,8 @@ def test_claims_that_are_computed_hold(measured: Path) -> None:
     assert said == [] and kept
     for claim in CLAIMS:
         if claim.run in kept:
-            assert judge(claim, kept[claim.run].rows).verdict == "holds", claim.name
+            judged = judge(claim, kept[claim.run].rows)
+            assert judged.verdict == "holds" and judged.unexpected is None, claim.name
 
 
 def test_computed_numbers_are_those_that_are_kept(measured: Path) -> None:
@@ -216,7 +252,7 @@ def test_a_kept_file_that_is_none(
         ("opus-cots", 'opus-cots: is no claim; did you mean "opus-cost"?'),
         ("--out x", "--out: is used with --run alone; leave it out"),
         ("--run --quick rails", "--quick: rails needs root or takes minutes; leave --quick out"),
-        ("--pages --docs nosuch", "--docs: nosuch is no folder; name the folder of documents to write to"),
+        ("--docs nosuch", "--docs: nosuch is no folder; name the folder docs of a checkout of Railyard"),
         ("--run --out x --results y", "--results: measures nothing, so --out is not used with it; leave one out"),
     ],
 )
@@ -257,6 +293,48 @@ def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
     assert "| 8,192 | fat-tree |" in (docs / "page.md").read_text()
     assert main(["claims", "fabric-cost", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 0
     assert main(["claims", "mesh", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 1
+
+
+def test_results_that_were_there_before_are_not_taken_for_new_ones(measured: Path, tmp_path: Path) -> None:
+    run = MeasuredRun("fabric-cost", "fabric-cost --gpus nosuch", 0.1, root=False)
+    (tmp_path / "fabric-cost").mkdir()
+    (said,) = running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
+    assert "exists, and would be taken for the new results; give another --out" in said
+    assert not (tmp_path / "docs").exists()
+
+
+def test_a_command_that_leaves_points_out_failed_and_an_unfaithful_one_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MeasuredRun("x", "mesh", 0.1)
+    for status in (0, 1, 8, 2, 9):
+        (out := tmp_path / str(status)).mkdir()
+        code = f"import os, sys; os.mkdir({str(out / 'x')!r}); sys.exit({status})"
+        monkeypatch.setattr(
+            running, "start_python", lambda *_, code=code, **has: subprocess.Popen([sys.executable, "-c", code], **has)
+        )
+        if status in (0, 1, 8):
+            running.measure(run, out)
+            continue
+        with pytest.raises(ConfigError, match=f"the command ended with status {status}"):
+            running.measure(run, out)
+
+
+def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MeasuredRun("x", "mesh", 0.1)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 1, "experiment": {"experiment": "mesh"}}')
+    (said,) = running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
+    assert "holds what Railyard" in said and "KeyError" in said
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(running, "keep", broken)
+    with pytest.raises(RuntimeError, match="ours"):
+        running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
 
 
 def test_ctrl_c_ends_the_command_and_keeps_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pytest
 import yaml
 from checkout import ROOT
 
-from measure.results.crate import CRATE, HeldFile, crate_of
+from measure.results.crate import CRATE, HeldFile, crate_of, licence_address
 from railyard import AUTHORS, LICENSE, __version__
 
 MANIFEST: dict[str, Any] = {
@@ -54,7 +55,9 @@ def test_the_crate_has_what_the_specification_requires() -> None:
     descriptor, root = found[CRATE], found["./"]
     assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.1"} and descriptor["about"] == {"@id": "./"}
     assert root["@type"] == "Dataset" and root["name"] and root["description"]
-    assert root["datePublished"] == "2026-02-01" and root["license"] == {"@id": f"https://spdx.org/licenses/{LICENSE}"}
+    assert root["datePublished"] == "2026-02-01"
+    assert "license" not in root and "author" not in root, "the results are those of the person who ran it"
+    assert found["#railyard"]["license"] == {"@id": f"https://spdx.org/licenses/{LICENSE}"}
     assert root["hasPart"] == [{"@id": "summary.csv"}, {"@id": "figures/step%20time.png"}]
     assert found["summary.csv"]["encodingFormat"] == "text/csv" and found["summary.csv"]["contentSize"] == "10"
     assert found["figures/step%20time.png"] == {
@@ -100,6 +103,23 @@ def test_a_manifest_of_an_earlier_version_gives_what_it_has() -> None:
     assert "description" not in found["#run"] and "object" not in found["#run"] and "endTime" not in found["#run"]
     assert "softwareVersion" not in found["#railyard"] and "processorRequirements" not in found["#railyard"]
     assert "predicted by its model" in crate({**old, "predicted": True})["./"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("CC-BY-4.0", "https://spdx.org/licenses/CC-BY-4.0"),
+        (LICENSE, f"https://spdx.org/licenses/{LICENSE}"),
+        ("https://example.org/terms", "https://example.org/terms"),
+    ],
+)
+def test_the_results_have_the_licence_that_is_asked_for(given: str, address: str) -> None:
+    assert licence_address(given) == address
+    made = crate_of(MANIFEST, FILES, published="", partial=None, under_way=False, licensed=address)["@graph"]
+    assert [each["license"] for each in made if each["@id"] == "./"] == [{"@id": address}]
+    assert sum(each["@id"] == address for each in made) == 1
+    with pytest.raises(ValueError, match="is no identifier of a licence; give one of SPDX"):
+        licence_address("my own")
 
 
 def test_author_and_licence_are_those_of_the_citation() -> None:
