@@ -28,7 +28,7 @@ from railyard.scale import Scale, scale_in_words
 BLOCK = re.compile(r"<!-- (measured|findings|claims|runs)\b([^>]*?) ?-->\n.*?<!-- end -->", re.DOTALL)
 PREDICTED = ", predicted"
 """Said behind a number that was not measured."""
-_COMMIT = 10
+_COMMIT = 8
 """Digits of a commit that are shown."""
 _WIDTH = 120
 _TABLE_WIDTH = 84
@@ -213,7 +213,9 @@ def run_lines(runs: Iterable[MeasuredRun], kept: Mapping[str, Kept]) -> Iterator
     lines = []
     for run in runs:
         found = kept.get(run.name)
-        last = ["not yet", "", ""] if found is None else [day(found), version(found), machine(found)]
+        last = ["not yet", "", ""]
+        if found is not None:
+            last = [day(found), version(found).removeprefix("Railyard "), machine(found)]
         lines.append([f"`{run.name}`", f"{run.minutes:g}", "yes" if run.root else "no", *last])
     yield from markdown_table(heads, lines)
     yield ""

@@ -146,8 +146,8 @@ def test_a_page_names_the_commit_and_a_change(pages: Pages) -> None:
     kept, _ = read_kept(MEASURED, NAMES)
     found = kept["mesh"]
     for is_changed, said in (
-        (True, "Railyard 0.5.0 (abcdef0123, **changed**)"),
-        (False, "Railyard 0.5.0 (abcdef0123)"),
+        (True, "Railyard 0.5.0 (abcdef01, **changed**)"),
+        (False, "Railyard 0.5.0 (abcdef01)"),
     ):
         origin = {**found.origin, "version": "0.5.0", "commit": "abcdef0123456789", "changed": is_changed}
         assert origin_sentence(replace(found, origin=origin)).endswith(f", {said}.")

@@ -59,7 +59,7 @@ def test_the_figure_has_lines_of_the_model_and_open_markers_of_what_was_publishe
     opened = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     (marker,) = [tuple(np.asarray(line.get_xydata()).ravel()) for line in opened]
     assert marker == pytest.approx((100.0, 4.42), abs=0.01)
-    entries = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    entries = [" ".join(text.get_text().split()) for legend in figure.legends for text in legend.get_texts()]
     assert "open: derived by us from authors' files, measured; over delay 0" in entries
     assert [legend.get_title().get_text() for legend in figure.legends] == ["lines: model", ""]
     assert overhead(LLAMA[:1]) is None
