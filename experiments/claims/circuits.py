@@ -72,14 +72,14 @@ LATE_RANK: tuple[Claim, ...] = (
     _speedup(
         16,
         "stragglar-simulated",
-        "After the arrival of a late rank StragglAR beats Ring of 16 ranks as in the authors' simulation",
+        "After the arrival of a late rank of sixteen StragglAR beats Ring as in the authors' simulation",
         "stragglar-simulated",
         _NEAR,
     ),
     _speedup(
         8,
         "stragglar-hardware",
-        "After the arrival of a late rank StragglAR beats Ring of 8 ranks as the authors measured it on 8 GPUs",
+        "After the arrival of a late rank of eight StragglAR beats Ring as the authors measured it on GPUs",
         "stragglar-measured",
         Tolerance(share=0.02),
         why="law, simulation and emulator are 9 to 12 % above the hardware: expect less of it than they say.",

@@ -170,7 +170,8 @@ def claims_lines(judged: Sequence[Judged]) -> Iterator[str]:
     for each in judged:
         claim = each.claim
         note = f" {claim.note}" if claim.note else ""
-        note += f" It does not hold: {claim.why}" if claim.why else ""
+        does = "does not" if each.verdict == "does not hold" else "is not expected to"
+        note += f" It {does} hold: {claim.why}" if claim.why else ""
         compared = f"`{claim.source}`, {claim.kind}" if claim.of else claim.source
         yield from _item(f"`{claim.name}`: {claim.says}.{note} (Compared with: {compared}; run `{claim.run}`.)")
 

@@ -117,13 +117,13 @@ SLICES: tuple[Claim, ...] = (
         "morphlux-all-reduce",
         "all-reduce",
         "Steering both ports of a host to its peer makes an all-reduce faster",
-        "a second port is worth 1.95 times the first here, and 1.79 times on the hosts of the testbed.",
+        "a second port nearly doubles the bandwidth here, and does less on the hosts of the testbed.",
     ),
     _gain(
         "morphlux-epoch",
         "epoch",
         "Steering both ports of a host to its peer makes an epoch of fine-tuning faster, at batch 8",
-        "MORPHLUX's ratio at batch 8 is above those at 2 and 4 (1.61, 1.62), and its text does not say why.",
+        "the ratio of the authors is higher at this batch size than at smaller ones, and their text does not say why.",
     ),
     Claim(
         name="morphlux-outage",
@@ -155,7 +155,7 @@ SLICES: tuple[Claim, ...] = (
     Claim(
         name="morphlux-failed",
         system="MORPHLUX",
-        says="Of the requests for 32 chips three quarters fail on contiguous slices, for the mix of MORPHLUX "
+        says="Of the requests for 32 chips three quarters fail on contiguous slices, for the mix of its authors "
         "with 30 % free",
         run="allocation",
         rows=where(**_REQUESTS, system="contiguous"),
@@ -168,7 +168,7 @@ SLICES: tuple[Claim, ...] = (
     Claim(
         name="morphlux-none-failed",
         system="MORPHLUX",
-        says="No request for 32 chips fails with slices made of fragments, for the mix of MORPHLUX with 30 % free",
+        says="No request for 32 chips fails with slices made of fragments, for the mix of its authors with 30 % free",
         run="allocation",
         rows=where(**_REQUESTS, system="morphlux"),
         number=value("failed_share"),
