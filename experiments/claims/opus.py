@@ -12,11 +12,11 @@ from measure.results.row import Row
 _AT_MS = 100.0
 _LONG_MS = 200.0
 _ASSUMED = (
-    "We assume eight GPUs a server, one optic a GPU on photonic rails, circuit switches of 576 ports, packet switches of "
-    "64, and that whole switches are bought; those of the authors were not read. The ratio depends on that, and on the "
-    "size: cost / power is 0.95 / 11.7 for 512 GPUs, 1.64 / 13.5 for 1,024, 2.57 / 14.5 for 2,048 and four / "
-    f"{published('opus-power-h200').value:g} from 4,096 to 16,384, where rails have three tiers, and with two optics a GPU "
-    "2.80 / 12.3 for 8,192."
+    "We assume eight GPUs a server, one optic a GPU on photonic rails, circuit switches of 576 ports, packet switches "
+    "of 64, and that whole switches are bought; those of the authors were not read. The ratio depends on that, and on "
+    "the size: cost / power is 0.95 / 11.7 for 512 GPUs, 1.64 / 13.5 for 1,024, 2.57 / 14.5 for 2,048 and four / "
+    f"{published('opus-power-h200').value:g} from 4,096 to 16,384, where rails have three tiers; with two optics a "
+    "GPU it is 2.80 / 12.3 for 8,192."
 )
 
 
