@@ -11,13 +11,22 @@ from math import fsum
 from typing import Any
 
 from experiments.parser import Parser, folder
-from experiments.redraw import read_folder
-from experiments.report import Column, Recorded, Table, as_rich, console_for_tables
+from experiments.redraw import kind_of, read_folder
+from experiments.report import (
+    Column,
+    Recorded,
+    Table,
+    as_rich,
+    console_for_tables,
+    exit_status,
+    judged,
+    verdict_lines,
+)
 from measure.metrics.explain import Explanation, explain
 from measure.metrics.point import Point, within
 from measure.metrics.step_path import KINDS, Kind
 from measure.results.foreign import reading
-from measure.results.manifest import plans_of
+from measure.results.manifest import left_out, plans_of
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
@@ -53,14 +62,15 @@ class ExplainedPoint:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print where measured and predicted steps differ, and draw it; returns 0, or the status of partial results."""
+    """Print where measured and predicted steps differ, and draw it; returns the exit status as ``railyard plot``."""
     parser = Parser(
         prog="railyard explain",
         description="Show where measured and predicted step differ, along the critical path of each:\n"
         "compute (lateness after it), wire (bytes), transfer (start, wake-ups and\n"
         "acknowledgements of transfers), ask (requests to the controller), dark\n"
         "(circuits), peers (other members). Differences are means over the measured\n"
-        "steps and add up to that of the step.",
+        "steps of the repeats that count, so that they add up to that of the step; the\n"
+        "table of a run has medians.",
     )
     parser.add_argument("results", type=folder, metavar="FOLDER", help="results folder of a run (its --out)")
     parser.add_argument("--point", type=int, metavar="N", help="one point, by its number in the table: by operation")
@@ -86,8 +96,11 @@ def _show(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint]
         print(f"railyard: {note}", file=sys.stderr)
     drawn = _draw(results, recorded, points)
     if not options.json:
+        if exit_status(recorded.rows):
+            for line in verdict_lines(judged(recorded.rows), kind_of(results).report().point):
+                console_for_tables().print(line, highlight=False)
         print(drawn)
-    return PARTIAL_EXIT_STATUS if recorded.partial is not None else 0
+    return PARTIAL_EXIT_STATUS if recorded.partial is not None else exit_status(recorded.rows)
 
 
 def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]:
@@ -100,9 +113,9 @@ def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]
             key="results",
         )
     plans = plans_of(recorded.manifest)
-    again = _measured_again(recorded.manifest.get("attempts", ()))
+    uncounted = left_out(recorded.manifest)
     points = [e for e in recorded.events if e.kind == "point" and not e.get("stopped")]
-    intervals = {e["point"]: e for e in points if e["point"] not in again}
+    intervals = {e["point"]: e for e in points if e["point"] not in uncounted}
     number = 0
     for first, heads, predicted in timelines:
         measured = [intervals[head["point"]] for head in heads if head["point"] in intervals]
@@ -115,12 +128,6 @@ def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]
             number += 1
     if not number:
         raise ConfigError(f"{results.folder} has no complete step of a point; run it again", key="results")
-
-
-def _measured_again(attempts: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The points that were measured again in the same repeat: they are not in the rows."""
-    last = {(one["piece"], one["repeat"]): one for one in attempts}
-    return {point for one in attempts if one is not last[one["piece"], one["repeat"]] for point in one["points"]}
 
 
 def _predictions(events: Sequence[Event]) -> list[tuple[Event, list[Event], list[Event]]]:

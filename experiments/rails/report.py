@@ -11,7 +11,7 @@ from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
 from measure.published import published
 from measure.results.estimates import slope_of
-from measure.results.manifest import groups_of, plans_of, scale_of
+from measure.results.manifest import groups_of, left_out, plans_of, scale_of
 from measure.results.row import Row
 from railyard.timeline import Event
 from workloads.catalog import DEFAULT_PORT_GBPS
@@ -97,7 +97,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)
     yield Drawn("overhead", overheads(rows), rows)
-    pooled = pooled_windows(rows, recorded.events, recorded.scale, recorded.manifest.get("attempts", ()))
+    pooled = pooled_windows(rows, recorded.events, recorded.scale, left_out(recorded.manifest))
     yield Drawn("windows", window_cdf(rows, pooled), rows)
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.rails.modes import MODES
 from measure.metrics.point import within
@@ -26,22 +25,21 @@ class PooledWindows:
 
 
 def pooled_windows(
-    rows: Sequence[Row], events: Sequence[Event], scale: Scale, attempts: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Row], events: Sequence[Event], scale: Scale, left_out: Collection[int] = ()
 ) -> PooledWindows | None:
     """The windows of the first mode that has any, at its shortest delay; None without events of windows.
 
-    The first modes have no reconfigurations, so that their windows are those of the job alone. Points of ``attempts``
-    (of the manifest) that were not faithful are left out, unless no other point of the mode has windows.
+    The first modes have no reconfigurations, so that their windows are those of the job alone. ``left_out`` are the
+    numbers of points that do not count (``measure.results.manifest.left_out``).
     """
-    bad = {number for attempt in attempts if not attempt["faithful"] for number in attempt["points"]}
     points = [e for e in events if e.source == "run" and e.kind == "point" and e.end is not None]
-    good = [e for e in points if e["point"] not in bad]
+    points = [e for e in points if e["point"] not in left_out]
     for mode in MODES:
         measured = [row for row in rows if row["mode"] == mode and row.get("step_time_s") is not None]
         row = min(measured, key=lambda row: float(row["reconfiguration_delay_ms"]), default=None)
         if row is None:
             continue
-        found = _of_row(row, good, events, scale) or _of_row(row, points, events, scale)
+        found = _of_row(row, points, events, scale)
         if found is not None:
             return found
     return None

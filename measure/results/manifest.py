@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -111,6 +111,22 @@ def _first_line(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.split("\n", 1)[0].strip() if done.returncode == 0 else ""
+
+
+def left_out(manifest: Mapping[str, Any]) -> set[int]:
+    """The points that no row counts: measured again, or disturbed where another repeat of the piece was not.
+
+    This is the rule of ``measure.results.combine``, read from ``attempts``; folders without them have no such points.
+    """
+    last: dict[Any, dict[int, Mapping[str, Any]]] = {}
+    attempts: Sequence[Mapping[str, Any]] = manifest.get("attempts", ())
+    for one in attempts:
+        last.setdefault(one.get("place", one["piece"]), {})[one["repeat"]] = one
+    counting: set[int] = set()
+    for repeats in last.values():
+        good = [one for one in repeats.values() if not one.get("disturbed", not one["faithful"])]
+        counting.update(point for one in good or repeats.values() for point in one["points"])
+    return {point for one in attempts for point in one["points"]} - counting
 
 
 def scale_of(manifest: Mapping[str, Any]) -> Scale:
