@@ -37,8 +37,8 @@ DOCS = ROOT / "docs"
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
 _ABOUT = """What this project claims: each number as it was measured or predicted last,
-what it is compared with, and whether it holds. With NAMEs (of claims or of runs) these
-claims in full.
+what it is compared with, and whether it holds. With NAMEs (of claims or of
+runs) these claims in full.
 
   railyard claims                        # all claims
   railyard claims opus-slope             # one, with its command and origin
