@@ -16,6 +16,7 @@ from measure.figures.curves import Curve, Points, Rows, near_and_far
 from measure.figures.looks import BLACK, DASHED, TEXT, WHITE, Look
 from measure.figures.style import (
     COLUMN,
+    MEASURED,
     ON_WHITE,
     PAGE,
     SMALL,
@@ -138,15 +139,18 @@ def mark(
     """
     face = look.colour if faithful else WHITE
     given: dict[str, Any] = {"color": look.colour, "markersize": look.size, "markerfacecolor": face, "linestyle": ""}
-    given["transform"] = axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
     place = (value.median, x) if across else (x, value.median)
-    axes.plot(*([one] for one in place), marker=look.marker, zorder=4, **given)
+    drawn = axes.plot(*([one] for one in place), marker=look.marker, zorder=4, **given)
     if value.low is not None and value.high is not None:
         ends: Any = ([value.low, value.high], [x, x]) if across else ([x, x], [value.low, value.high])
         bar = given | {"marker": "|" if across else "_", "markersize": 4.5, "linestyle": "-", "linewidth": 0.8}
-        axes.plot(*ends, zorder=3, **bar)
+        drawn += axes.plot(*ends, zorder=3, **bar)
     if not faithful:
-        axes.plot(*([one] for one in place), zorder=5, **given | {"marker": "x", "color": BLACK, "markersize": 5})
+        cross = given | {"marker": "x", "color": BLACK, "markersize": 5}
+        drawn += axes.plot(*([one] for one in place), zorder=5, **cross)
+    for each in drawn:  # moved when its values are in the limits of the axes, which a moved line would not be
+        each.set_transform(axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans))
+        each.set_gid(MEASURED)
 
 
 def draw_near(axes: Axes, drawn: Mapping[Any, Curve], unit: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -32,6 +33,10 @@ SMALL, MEDIUM, TITLE = 7.0, 7.5, 8.0
 ON_WHITE = {"facecolor": WHITE, "edgecolor": "none", "pad": 1.0}
 """The box of a text that covers what is drawn below it."""
 DPI = 300
+MEASURED = "measured"
+"""The group (gid) of lines that have to be inside their axes: measured values and their intervals."""
+_MARGIN = 0.04
+"""Share of an axis that is kept free beyond a measured value that would be outside."""
 _LINE = 1.35 * SMALL / 72
 """Height of a line of small text in inches."""
 _LONG = 0.36
@@ -158,8 +163,11 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "", 
     """Render a figure as PNG with the scale in its footer, stamped if the run was not faithful or is ``partial``.
 
     ``partial`` is the sentence about what is missing. Stamps stand above the panels and the footer below, so that no
-    data is covered. ``scale`` None: the data was computed and no packet was sent.
+    data is covered. ``scale`` None: the data was computed and no packet was sent. Axes are widened where a measured
+    value or an end of its interval would be outside.
     """
+    for axes in figure.axes:
+        _widen(axes)
     said = "Computed; no packets." if scale is None else f"Real units. Emulated at {scale_in_words(scale)}."
     width, height = figure.get_figwidth(), figure.get_figheight()
     foot = wrapped(f"{said} {note}".strip(), width - 0.75, SMALL)
@@ -182,6 +190,26 @@ def png(figure: Figure, scale: Scale | None, *, faithful: bool, note: str = "", 
         figure.text(0.05 / width, top, stamp, fontsize=SMALL, color=WARNING, fontweight="bold", va="top")
         top -= (stamp.count("\n") + 1) * _LINE / height
     return render(figure)
+
+
+def _widen(axes: Axes) -> None:
+    lines = [line for line in axes.get_lines() if line.get_gid() == MEASURED]
+    for axis, of_line, limit in (
+        (axes.xaxis, Line2D.get_xdata, axes.set_xlim),
+        (axes.yaxis, Line2D.get_ydata, axes.set_ylim),
+    ):
+        scale, ends = axis.get_transform(), axis.get_view_interval()
+        values = np.array([value for line in lines for value in np.asarray(of_line(line), float)])
+        if axis.get_scale() == "log":
+            values = values[values > 0]
+        if not len(values):
+            continue
+        low, high = sorted(scale.transform(ends))
+        least, most = scale.transform(values).min(), scale.transform(values).max()
+        margin = _MARGIN * (max(high, most) - min(low, least))
+        wide = [least - margin if least < low else low, most + margin if most > high else high]
+        if wide != [low, high]:
+            limit(*scale.inverted().transform(wide if ends[0] < ends[1] else wide[::-1]))
 
 
 def render(figure: Figure, form: str = "png", dpi: int = DPI) -> bytes:

@@ -12,7 +12,8 @@ from experiments.collective.figures import time_against_size
 from measure.figures import panels
 from measure.figures.curves import curves, series_of
 from measure.figures.looks import Look
-from measure.figures.style import entry, legend, new_figure, panel_inches, style_axes
+from measure.figures.style import MEASURED, entry, legend, new_figure, panel_inches, png, style_axes
+from measure.metrics.estimate import Estimate
 
 LOOKS = {"known": Look("Known", "#0072B2", "o")}
 
@@ -121,3 +122,65 @@ def test_grid_lines_are_those_asked_for(grid: Any, lines: tuple[bool, bool]) -> 
     style_axes(axes, "title", "x", "y", grid=grid)
     drawn = tuple(axis.get_gridlines()[0].get_visible() for axis in (axes.xaxis, axes.yaxis))
     assert drawn == lines
+
+
+def outside(figure: Any) -> list[tuple[float, float]]:
+    """Ends of drawn measurements and intervals that are outside their axes, as shares of the axes."""
+    found = []
+    for axes in figure.axes:
+        for line in axes.get_lines():
+            if line.get_gid() == MEASURED:
+                places = axes.transAxes.inverted().transform(axes.transData.transform(line.get_xydata()))
+                found += [(x, y) for x, y in places.tolist() if not (-1e-9 <= x <= 1 + 1e-9 and -1e-9 <= y <= 1 + 1e-9)]
+    return found
+
+
+@pytest.mark.parametrize("limits", [None, (0.0, 1.1), (1.1, 0.0)])
+@pytest.mark.parametrize("across", [False, True])
+def test_measurements_far_from_the_model_are_inside_the_axes_with_their_intervals(limits: Any, across: bool) -> None:
+    figure = new_figure()
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1])
+    value = Estimate(5.0, -2.0, 12.0, 3)
+    panels.mark(axes, 0.5, value, Look("", "#0072B2", "o"), faithful=False, across=across, aside=2.0)
+    if limits is None:
+        ends = axes.get_xlim() if across else axes.get_ylim()
+        assert ends[0] < -2 and ends[1] > 12, "the automatic limits know the measurement"
+    else:
+        (axes.set_xlim if across else axes.set_ylim)(*limits)
+    png(figure, None, faithful=True)
+    assert outside(figure) == []
+    assert limits is None or axes.yaxis_inverted() == (limits[0] > limits[1] and not across)
+    across_ends, up_ends = axes.get_xlim(), axes.get_ylim()
+    assert all(max(map(abs, ends)) < (14 if ends is (across_ends if across else up_ends) else 1.2)
+               for ends in (across_ends, up_ends)), "no wider than the measurement asks for"  # fmt: skip
+
+
+def sweep_rows(**scattered: Any) -> list[dict[str, Any]]:
+    """Rows whose measurements are three times the model, with a wide interval."""
+    return [{"x": float(x), "y": 3.0, "model": 1.0, "samples": {"y": [2.0, 3.0, 7.0]}, **scattered} for x in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_curves_show_every_measurement_on_both_scales(scale: str) -> None:
+    figure = new_figure()
+    axes = figure.add_subplot()
+    drawn = curves(series_of(sweep_rows(), lambda row: "one"), "x", "y", "model")
+    if scale == "log":
+        panels.draw(axes, drawn)
+        panels.logarithmic(axes)
+        axes.set_ylim(0.9, 1.1)
+    else:
+        panels.draw_near(axes, drawn, "s")
+    png(figure, None, faithful=True)
+    below = [(x, y) for x, y in outside(figure) if scale == "linear" or y > 0]
+    assert below == [] and axes.get_ylim()[1] > max(e.high or 0.0 for e in drawn["one"].estimates.values())
+
+
+def test_collectives_far_from_the_model_are_inside_their_panels() -> None:
+    more = {"predicted_after_arrival_s": 1e-4, "samples": {"after_arrival_s": [0.01, 0.012, 0.03]}}
+    rows = [collective_row(name, size, **more) for name in ("ring", "tree") for size in (1 << 20, 1 << 22)]
+    figure = time_against_size(rows)
+    assert figure is not None
+    png(figure, None, faithful=True)
+    assert [place for place in outside(figure) if place[1] > 0 or not 0 <= place[0] <= 1] == []
