@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.experiment import Experiment
 from experiments.registry import find
-from experiments.report import MODEL_ONLY, Recorded
+from experiments.report import MODEL_ONLY, Recorded, why_not_faithful
 from measure.results.folder import is_locked
 from measure.results.partial import partial
 from measure.results.results import FIGURES, TRACE, Results
@@ -59,9 +59,8 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Re
         for drawn in kind.report().figures(recorded):
             if drawn.figure is not None:
                 faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-                image = png(
-                    drawn.figure, scale, faithful=faithful, note=f"{model}{drawn.note}", partial=recorded.partial
-                )
+                note = f"{model}{drawn.note} {why_not_faithful(drawn.rows)}".strip()
+                image = png(drawn.figure, scale, faithful=faithful, note=note, partial=recorded.partial)
                 written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
     except PermissionError:
         raise ConfigError(

@@ -322,6 +322,17 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
     return lines
 
 
+def why_not_faithful(rows: Sequence[Row]) -> str:
+    """For the footer of a figure: the first failed check of ``rows``, causes first; "" if none failed."""
+    bad = [row for row in rows if row.get("faithful") is False]
+    failed = [check for row in bad for check in row.get("checks", ()) if not check["ok"]]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda check: check["name"] not in (STEAL, OTHERS))
+    count = f" ({len(bad)} of {len(rows)} points)" if len(rows) > 1 else ""
+    return f"{NOT_FAITHFUL}{count}: {first['says']}."
+
+
 def _by_name(row: Row, wanted: Callable[[Mapping[str, Any]], bool]) -> dict[str, Mapping[str, Any]]:
     """The first check of each name among those of a row that are ``wanted``."""
     found: dict[str, Mapping[str, Any]] = {}

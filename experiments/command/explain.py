@@ -21,6 +21,7 @@ from experiments.report import (
     exit_status,
     judged,
     verdict_lines,
+    why_not_faithful,
 )
 from measure.metrics.explain import Explanation, explain
 from measure.metrics.point import Point, within
@@ -214,7 +215,8 @@ def _draw(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint]
         Bar(p.title, p.found.predicted_s, {kind: p.found.difference(kind) for kind in p.found.kinds()}) for p in points
     ]
     faithful = bool(recorded.rows) and all(row.get("faithful") for row in recorded.rows)
-    image = png(explained_figure(bars), recorded.scale, faithful=faithful, partial=recorded.partial)
+    note, partial = why_not_faithful(recorded.rows), recorded.partial
+    image = png(explained_figure(bars), recorded.scale, faithful=faithful, note=note, partial=partial)
     try:
         return str(results.write(FIGURE, image))
     except PermissionError:

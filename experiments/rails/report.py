@@ -7,7 +7,6 @@ from typing import Any
 
 from experiments.rails.overhead import HEADING, electrical, electrical_row, overhead, published_overhead
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, in_words, off_percent, spread
-from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.point import Point, within
 from measure.published import published
 from measure.results.estimates import slope_of
@@ -59,6 +58,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield Table(f"{rows[0]['workload']}, seed {rows[0]['seed']}", _columns(rows), rows)
 
 
+_UNFINISHED = "This point was not finished."
 TESTBED = published("opus-testbed-port")
 _CALIBRATED = {"llama3-8b-16": "llama-forward", "pp-only": "deepseek-forward"}
 """Workloads whose compute time is fitted, and the calibration (``measure.published``)."""
@@ -102,8 +102,11 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):
         row = of_number.get(point.number)
-        for name, figure in (("gantt", gantt(point, inside)), ("links", link_throughput(point, inside))):
-            yield Drawn(f"{name}-{point.name}", figure, [] if row is None else [row], _note(row))
+        for name, figure in (
+            ("gantt", gantt(point, inside)),
+            ("links", link_throughput(point, inside, recorded.events)),
+        ):
+            yield Drawn(f"{name}-{point.name}", figure, [row] if row else [], "" if row else _UNFINISHED)
 
 
 REPORT = Report(
@@ -113,13 +116,6 @@ REPORT = Report(
     findings=_findings,
     figures=_figures,
 )
-
-
-def _note(row: Row | None) -> str:
-    if row is None:
-        return "This point was not finished."
-    failed = [c["says"] for c in row["checks"] if not c["ok"]]
-    return "" if not failed else f"{NOT_FAITHFUL}: {failed[0]}."
 
 
 def measured_points(

@@ -62,13 +62,11 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
 
     If no step was finished, the unfinished last one is drawn; None if there are no agent events.
     """
-    steps = Steps.read(events)
-    shown = [e for e in events if e.source == "agent" and e.end is not None and e.get("step") is not None]
-    if not shown:
+    found = shown_step(events, step)
+    if found is None:
         return None
-    step = (steps.complete[-1] if steps.complete else max(e["step"] for e in shown)) if step is None else step
-    shown = [e for e in shown if e["step"] == step]
-    start, end = steps.job(step) if step in steps.complete else _span(shown)
+    step, (start, end), finished = found
+    shown = [e for e in _of_steps(events) if e["step"] == step]
     darks = read_darks(point, events)
     rows = _rows(point, [d.switch for d in darks])
     factor, unit = style.time_unit(point.scale.real_s(end - start))
@@ -81,7 +79,7 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     for kind, places in bars.items():
         for place, spans in places.items():
             axes.broken_barh(spans, place, **{**_EDGE, **_LOOKS[kind]})
-    unfinished = "" if step in steps.complete else " (not finished)"
+    unfinished = "" if finished else " (not finished)"
     left_out = point.plan.ranks - len(rows.ranks)
     more = f", {left_out} more ranks not shown" if left_out else ""
     title = f"{point.title}: step {step}{unfinished}{more}"
@@ -93,8 +91,23 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     return figure
 
 
-def _span(events: Sequence[Event]) -> Interval:
-    return min(e.t for e in events), max(e.end or e.t for e in events)
+def shown_step(events: Sequence[Event], step: int | None = None) -> tuple[int, Interval, bool] | None:
+    """``step`` (default: the last complete one, else the last), its time (wall clock), and whether it was finished.
+
+    None if there are no agent events.
+    """
+    steps, shown = Steps.read(events), _of_steps(events)
+    if not shown:
+        return None
+    step = (steps.complete[-1] if steps.complete else max(e["step"] for e in shown)) if step is None else step
+    if step in steps.complete:
+        return step, steps.job(step), True
+    mine = [e for e in shown if e["step"] == step]
+    return step, (min(e.t for e in mine), max(e.end or e.t for e in mine)), False
+
+
+def _of_steps(events: Sequence[Event]) -> list[Event]:
+    return [e for e in events if e.source == "agent" and e.end is not None and e.get("step") is not None]
 
 
 def _rows(point: Point, changed: Sequence[str]) -> _Rows:

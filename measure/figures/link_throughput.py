@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,13 +12,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from measure.figures.gantt import shown_step
 from measure.figures.looks import DASHED, GREY, HEAT, TEXT, THROUGHPUT
 from measure.figures.style import MEDIUM, PAGE, SMALL, new_figure, note, style_axes, time_unit
 from measure.metrics.point import Point
 from railyard.scale import Scale
 from railyard.timeline import Event
 
-_BINS = 600
+_BINS, _PER_SAMPLE = 600, 4
+"""Most intervals of the figure, and how many there are between two samples, as these do not begin with the step."""
 _MAX_LABELS = 32
 
 
@@ -65,25 +68,44 @@ def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:
     return max(0.0, scale.real_bytes(emulated_bytes) * 8 / scale.real_s(wall_s) / 1e9)
 
 
-def link_throughput(point: Point, events: Sequence[Event]) -> Figure | None:
-    """Link throughput of the rail ports that sent data in a point; None if no counters were recorded."""
-    series = [s for s in throughputs(events, point.scale) if any(s.tx_gbps)]
+def link_throughput(point: Point, inside: Sequence[Event], events: Iterable[Event]) -> Figure | None:
+    """What the rail ports that sent data in a step did: the step and the zero of time are those of ``gantt``.
+
+    ``inside`` are the events of the point, ``events`` those of the run: a counter is recorded where it changes, so that
+    the samples before and after a step may be outside of the point. None without a step or without counters.
+    """
+    found = shown_step(inside)
+    if found is None:
+        return None
+    step, (start, end), _ = found
     rates = {p.interface: p.rate_mbps for r in range(point.plan.ranks) for p in point.plan.rail_ports(r)}
+    series = [s for s in throughputs(_around(events, start, end), point.scale) if any(s.tx_gbps)]
     series = [s for s in series if s.interface in rates]
     if not series:
         return None
-    start, end = min(s.edges_s[0] for s in series), max(s.edges_s[-1] for s in series)
     finest = min(float(np.median(np.diff(s.edges_s))) for s in series)
-    edges = np.linspace(start, end, min(_BINS, max(2, round((end - start) / finest))) + 1)
+    edges = np.linspace(start, end, min(_BINS, max(2, _PER_SAMPLE * round((end - start) / finest))) + 1)
     tx = np.array([_resample(s, edges) for s in series])
     line = np.array([rates[s.interface] / 1e3 / point.scale.rate for s in series])
     factor, unit = time_unit(point.scale.real_s(end - start))
     shown = (edges - start) / point.scale.time * factor
-    return _draw(point, series, tx, line, shown, unit)
+    return _draw(f"{point.title}, step {step}", series, tx, line, shown, unit)
+
+
+def _around(events: Iterable[Event], start: float, end: float) -> Iterator[Event]:
+    """The samples of each interface from the last one before ``start`` to the first one after ``end``."""
+    samples: dict[str, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.source == "link" and e.kind == "bytes":
+            samples[e["interface"]].append(e)
+    for mine in samples.values():
+        mine.sort(key=lambda e: e.t)
+        times = [e.t for e in mine]
+        yield from mine[max(0, bisect_right(times, start) - 1) : bisect_left(times, end) + 1]
 
 
 def _draw(
-    point: Point,
+    title: str,
     series: Sequence[Throughput],
     tx: NDArray[np.float64],
     line: NDArray[np.float64],
@@ -98,7 +120,7 @@ def _draw(
     every = max(1, -(-len(series) // _MAX_LABELS))
     heat.set_yticks(places[:-1:every] + 0.5, [one.interface for one in series[::every]], fontsize=SMALL)
     heat.invert_yaxis()
-    style_axes(heat, f"{point.title}: what each port sends", "", "")
+    style_axes(heat, f"{title}: what each port sends", "", "")
     heat.tick_params(axis="y", length=0, labelsize=SMALL)
     bar = figure.colorbar(image, ax=heat, pad=0.01, fraction=0.04)
     bar.set_label("of line rate (%)", color=TEXT, fontsize=MEDIUM)
@@ -110,7 +132,7 @@ def _draw(
     whole.axhline(all_lines, color=GREY, linewidth=0.8, linestyle=DASHED)
     note(whole, "line rate", (1, all_lines), (3, 0), xycoords=("axes fraction", "data"), va="center")
     whole.set_ylim(0, all_lines * 1.08)
-    style_axes(whole, "all ports together", f"time in the point ({unit})", f"sent ({rate_unit})", grid="both")
+    style_axes(whole, "all ports together", f"time in the step ({unit})", f"sent ({rate_unit})", grid="both")
     return figure
 
 

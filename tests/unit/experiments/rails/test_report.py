@@ -20,7 +20,7 @@ from experiments.rails.row import RailRow
 from experiments.rails.settings import RailSettings
 from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
-from experiments.report import exit_status
+from experiments.report import exit_status, why_not_faithful
 from experiments.runner import Measured
 from experiments.settings import validated
 from measure.figures.gantt import gantt
@@ -28,6 +28,7 @@ from measure.figures.link_throughput import link_throughput
 from measure.figures.style import MEASURED, png, time_unit
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
+from measure.metrics.load import OTHERS
 from measure.metrics.metrics import measure_point
 from measure.model.prediction import Prediction
 from measure.results.manifest import build_manifest, scale_of
@@ -203,7 +204,7 @@ def test_a_step_that_never_ended_is_drawn_as_far_as_it_came(make_point: Any, mak
 
 def test_figures_without_data_are_left_out(make_point: Any) -> None:
     assert gantt(make_point(), []) is None
-    assert link_throughput(make_point(), []) is None
+    assert link_throughput(make_point(), [], []) is None
     assert sweep([]) is None and window_cdf([], None) is None
 
 
@@ -291,3 +292,25 @@ def test_a_measurement_far_from_the_model_is_inside_the_figures_of_the_sweep(fol
         drawn: Any = [line.get_xydata() for line in axes.get_lines() if line.get_gid() == MEASURED]
         assert len(drawn) >= 8
         assert all(left <= x <= right and below <= y <= above for line in drawn for x, y in line)
+
+
+def test_a_figure_names_the_check_that_failed_and_how_many_points_did() -> None:
+    checks = [{"name": "link rate", "ok": False, "says": "slow"}, {"name": OTHERS, "ok": False, "says": "others ran"}]
+    bad = {"faithful": False, "checks": checks}
+    good: dict[str, Any] = {"faithful": True, "checks": []}
+    assert why_not_faithful([good, bad, bad]) == "NOT FAITHFUL (2 of 3 points): others ran."
+    assert why_not_faithful([bad]) == "NOT FAITHFUL: others ran."
+    assert why_not_faithful([good]) == why_not_faithful([]) == ""
+
+
+def test_every_figure_of_a_folder_names_the_failed_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamped: dict[bool, list[str]] = {True: [], False: []}
+
+    def png(figure: Any, scale: Any, *, faithful: bool, note: str, partial: Any) -> bytes:
+        stamped[faithful].append(note)
+        return b""
+
+    monkeypatch.setattr("measure.figures.style.png", png)
+    redraw(folder)
+    assert len(stamped[False]) >= 4 and all("NOT FAITHFUL" in note and ": " in note for note in stamped[False])
+    assert not any("NOT FAITHFUL" in note for note in stamped[True])
