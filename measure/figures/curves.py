@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
+from statistics import median
 from typing import Any
 
 from measure.figures.looks import SPARE, Look
@@ -72,7 +73,7 @@ def series_of(rows: Rows, name: Callable[[Row], Hashable], looks: Mapping[Any, L
 
 
 def curves(series: Series, x: Column, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
-    """The curve of each series, with y and model multiplied by ``factor``; repeats at the same x are taken together."""
+    """The curve of each series, with y and model multiplied by ``factor``; of rows at the same x their median."""
     found = {}
     for name, (look, rows) in series.items():
         measured = _estimates(rows, x, y, factor)
@@ -84,13 +85,19 @@ def curves(series: Series, x: Column, y: Column, model: Column | None = None, fa
 
 
 def _estimates(rows: Rows, x: Column, y: Column, factor: float) -> dict[float, Estimate]:
-    points: dict[float, list[float | None]] = defaultdict(list)
+    points: dict[float, list[Estimate]] = defaultdict(list)
     for row in rows:
-        place = _read(row, x)
-        if place is not None:
-            points[place] += _repeats(row, y)
-    found = {place: estimate(points[place]) for place in sorted(points)}
-    return {place: each.times(factor) for place, each in found.items() if each is not None}
+        place, found = _read(row, x), estimate(_repeats(row, y))
+        if place is not None and found is not None:
+            points[place].append(found.times(factor))
+    return {place: _together(points[place]) for place in sorted(points)}
+
+
+def _together(points: Sequence[Estimate]) -> Estimate:
+    """One row as it is; of several, which are different points and no repeats, the median, without an interval."""
+    if len(points) == 1:
+        return points[0]
+    return Estimate(median(each.median for each in points), None, None, min(each.n for each in points))
 
 
 def _repeats(row: Row, column: Column) -> Sequence[float | None]:

@@ -62,6 +62,12 @@ def test_repeats_have_an_interval_and_a_single_measurement_has_none() -> None:
     assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1 to 3, whiskers: 95 % interval)"
 
 
+def test_rows_of_different_points_at_one_place_are_no_repeats() -> None:
+    rows = [{"x": 1.0, "y": y, "samples": {"y": [y - 0.1, y, y + 0.1]}} for y in (2.0, 8.0)]
+    found = curves(series_of(rows, lambda row: "one"), "x", "y")["one"]
+    assert found.estimates == {1.0: Estimate(5.0, None, None, 3)}
+
+
 def test_names_that_are_long_stand_below_the_others_and_nothing_is_wider_than_the_figure() -> None:
     figure = new_figure()
     long = "published of somebody, measured with much care on a hundred devices of a kind that few have seen"
