@@ -70,7 +70,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pyt
     assert json.loads((out / "manifest.json").read_text())["ended"] == "complete"
     assert not runs_of(process.pid)
     capsys.readouterr()
-    assert main(["explain", str(out), "--json"]) == 0
+    assert main(["explain", str(out), "--json"]) == status
     for row, point in zip((electrical, on_demand), json.loads(capsys.readouterr().out), strict=True):
         parts = [part["measured_s"] - part["predicted_s"] for part in point["parts"]]
         assert sum(parts) == pytest.approx(row["step_time_s"] - row["predicted_step_time_s"], abs=1e-8)
