@@ -99,8 +99,8 @@ def claims_of(names: Sequence[str], *, quick: bool = False) -> list[Claim]:
     known = dict.fromkeys([*(claim.name for claim in CLAIMS), *(run.name for run in RUNS)])
     for name in names:
         if name not in known:
-            what = nearest(name, known) or f"; claims are {', '.join(claim.name for claim in CLAIMS)}"
-            raise ConfigError(f"is no claim{what}", key=name)
+            what = nearest(name, known) or "; railyard claims lists them"
+            raise ConfigError(f"is no claim and no run{what}", key=name)
     swift = {run.name for run in RUNS if run.quick or not quick}
     wanted = [claim for claim in CLAIMS if not names or claim.name in names or claim.run in names]
     found = [claim for claim in wanted if claim.run in swift]

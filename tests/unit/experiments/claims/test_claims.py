@@ -248,8 +248,8 @@ def test_a_kept_file_that_is_none(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("nosuch", "nosuch: is no claim; claims are opus-model, "),
-        ("opus-cots", 'opus-cots: is no claim; did you mean "opus-cost"?'),
+        ("nosuch", "nosuch: is no claim and no run; railyard claims lists them"),
+        ("opus-cots", 'opus-cots: is no claim and no run; did you mean "opus-cost"?'),
         ("--out x", "--out: is used with --run alone; leave it out"),
         ("--run --quick rails", "--quick: rails needs root or takes minutes; leave --quick out"),
         ("--docs nosuch", "--docs: nosuch is no folder; name the folder docs of a checkout of Railyard"),
