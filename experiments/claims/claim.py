@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from experiments.claims.numbers import Select
 from measure.metrics.estimate import Estimate
 from measure.published import Published, published
 from measure.results.row import Row
@@ -18,7 +19,6 @@ VERDICTS: Mapping[Verdict, str] = {
     "not faithful": "a point that the number needs is not faithful, so that it says nothing",
     "not measured": "there is no kept number",
 }
-Select = Callable[[Row], bool]
 Number = Callable[[Sequence[Row]], Estimate | float | None]
 
 

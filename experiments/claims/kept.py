@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from experiments.claims.claim import MeasuredRun
 from experiments.registry import find
 from measure.results.plain import plain
 from measure.results.results import Results
-from measure.results.row import ResultRow, Row, columns
+from measure.results.row import ResultRow, Row, columns, defaults_of
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder, naming, open_new, reached
 
@@ -35,12 +35,11 @@ class Kept:
     rows: Sequence[Row]
 
 
-def kept_from(run: MeasuredRun, results: Results) -> Kept:
-    """What is kept of a results folder."""
-    manifest = results.manifest()
+def kept_from(run: MeasuredRun, results: Results, manifest: Mapping[str, Any], rows: Sequence[Row]) -> Kept:
+    """What is kept of a results folder, from its ``manifest`` and its ``rows``."""
     kinds = find(results.experiment).rows
-    rows = [_without_large(row, _kind_of(row, kinds), run.keep) for row in results.rows()]
-    return Kept(_origin(run, manifest), manifest["experiment"], rows)
+    kept = [_without_large(row, _kind_of(row, kinds), run.keep) for row in rows]
+    return Kept(_origin(run, manifest), manifest["experiment"], kept)
 
 
 def _origin(run: MeasuredRun, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,24 +111,15 @@ def from_text(text: str | bytes, name: str) -> Kept:
             raise ValueError(f"is of {found['name']!r}")
         settings, origin = dict(found["settings"]), dict(found["origin"])
         kinds = {kind.__name__: kind for kind in find(settings["experiment"]).rows}
-        rows = [{**_defaults(kinds[row["kind"]]), **row, "experiment": settings["experiment"]} for row in found["rows"]]
+        rows = [
+            {**defaults_of(kinds[row["kind"]]), **row, "experiment": settings["experiment"]} for row in found["rows"]
+        ]
         missing = [key for key in ("command", "began", "version", "cpu", "cores") if key not in origin]
     except (LookupError, TypeError, ConfigError) as error:
         raise ValueError(f"holds what this version does not know ({type(error).__name__}: {error})") from None
     if missing:
         raise ValueError(f"does not say its {missing[0]}")
     return Kept(origin, settings, rows)
-
-
-def _defaults(kind: type[ResultRow]) -> dict[str, Any]:
-    """Every field of a type of rows with its default, None where it has none."""
-
-    def default(each: Any) -> Any:
-        if each.default_factory is not MISSING:
-            return each.default_factory()
-        return None if each.default is MISSING else each.default
-
-    return {each.name: default(each) for each in fields(kind)}
 
 
 def read_kept(folder: Path, names: Sequence[str]) -> tuple[dict[str, Kept], list[str]]:

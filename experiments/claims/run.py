@@ -88,7 +88,8 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> K
     """
     results = Results.open(folder)
     with reading(folder):
-        said, rows, kept = partial(results.manifest(), results.rows()), results.rows(), kept_from(run, results)
+        manifest, rows = results.manifest(), results.rows()
+        said, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
     if said is not None or not rows:
         raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
     write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept).encode())

@@ -144,16 +144,21 @@ def completed(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> tuple[li
         kind = max(kinds, key=lambda each: len({field.name for field in fields(each)} & row.keys()), default=None)
         known = () if kind is None else fields(kind)
         alike = any(each.name in row for each in known)
-        absent = {each.name: _default(each) for each in known if alike and each.name not in row}
+        absent = {} if kind is None or not alike else {n: v for n, v in defaults_of(kind).items() if n not in row}
         lacking |= dict.fromkeys(absent)
         found.append({**row, **absent})
     return found, list(lacking)
 
 
-def _default(each: Field[Any]) -> Any:
-    if each.default_factory is not MISSING:
-        return each.default_factory()
-    return None if each.default is MISSING else each.default
+def defaults_of(kind: type[ResultRow]) -> dict[str, Any]:
+    """Every field of a type of rows with its default, None where it has none."""
+
+    def default(each: Field[Any]) -> Any:
+        if each.default_factory is not MISSING:
+            return each.default_factory()
+        return None if each.default is MISSING else each.default
+
+    return {each.name: default(each) for each in fields(kind)}
 
 
 def columns(kind: type[ResultRow]) -> list[str]:
