@@ -58,12 +58,13 @@ def role(pid: int) -> str:
     return role_of(_read(pid, "comm").decode(errors="replace").strip(), arguments)
 
 
-def _path_of(pid: int) -> Path:
-    """The first folder of the environment variable PYTHONPATH of a process."""
-    for entry in _read(pid, "environ").split(b"\0"):
+def path_of(pid: int) -> Path | None:
+    """The first folder of the environment variable PYTHONPATH of a process (empty: not set); None if it has ended."""
+    environment = _read(pid, "environ")
+    for entry in environment.split(b"\0"):
         if entry.startswith(b"PYTHONPATH="):
             return Path(os.fsdecode(entry[11:]).split(os.pathsep)[0])
-    return Path()
+    return Path() if environment else None
 
 
 def children_of(pid: int) -> Iterator[int]:
@@ -150,7 +151,9 @@ class Family:
             if self.seen.get(process, "") in _EARLIER:
                 self.seen[process] = "main" if process == self.main else role(pid)
                 if self.seen[process] in _MODULES.values() and self.seen[process] != "watcher":
-                    self.paths[process] = _path_of(pid)
+                    path = path_of(pid)
+                    if path is not None:  # else it has ended between the two looks
+                        self.paths[process] = path
 
     def alive(self, role: str = "") -> list[Process]:
         """The processes that run now, or those of a ``role``, in the order in which they were seen."""

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.faults.fault import LIVES
 from experiments.faults.machine_state import sockets_left, sockets_of
-from experiments.faults.processes import MARK, Family, role_of
+from experiments.faults.processes import MARK, Family, path_of, role_of
 from topos.kernel.run_watcher import Process
 
 
@@ -95,3 +95,15 @@ def test_sockets_that_outlive_their_process_are_found_by_path_and_by_abstract_na
     assert sockets_left(were) == [f"socket {place}"], "its file is still there"
     place.unlink()
     assert sockets_left(were) == []
+
+
+def test_a_process_that_has_ended_has_no_path_and_one_without_the_variable_an_empty_one() -> None:
+    given = {"PATH": "/usr/bin:/bin"}
+    for environment, path in ((given, Path()), ({**given, "PYTHONPATH": "/a:/b"}, Path("/a"))):
+        with subprocess.Popen(["sleep", "60"], env=environment) as sleeper:
+            end = time.monotonic() + 10.0
+            while path_of(sleeper.pid) != path and time.monotonic() < end:  # its program may not have started yet
+                time.sleep(0.001)
+            assert path_of(sleeper.pid) == path
+            sleeper.kill()
+        assert path_of(sleeper.pid) is None
