@@ -132,6 +132,7 @@ class Agent:
             if self._member is not None:
                 self._member.serve()
             self._check_in()
+            self._machine.plan()
             if self._member is not None:
                 self._member.begin(self._channel)
                 self._heartbeat = self._member.heartbeat
@@ -173,6 +174,7 @@ class Agent:
             if self._member is not None:
                 self._await_stop(lost)
             elif self._finished:  # this rank is done, and the peer stopped first
+                self._log.flush()
                 self._serve_job()
             else:
                 raise
@@ -188,12 +190,11 @@ class Agent:
         if not self._ready and (self._member is None or self._member.ready):
             self._ready, self._log.due = True, 0.0
             self._launcher.report(ready=True)
-        if self._finished and not self._reported_done and (self._member is None or self._member.idle):
-            self._log.flush()
-            self._reported_done = True
-            self._launcher.report(done=True)
         if time.monotonic() >= self._log.due:
             self._log.flush()
+        if self._finished and not self._reported_done and (self._member is None or self._member.idle):
+            self._reported_done = self._log.empty
+            self._launcher.report(done=True) if self._log.empty else self._log.end_step()
 
     def _await_stop(self, lost: PeerLost) -> None:
         """Wait for ``stop`` after a peer was lost, so that the job supervisor does not take this rank for dead too."""
@@ -350,7 +351,7 @@ class Agent:
         self._launcher.report(step=ended.step)
         if self._member is not None:
             self._member.end_step(ended.step)
-        self._log.due = 0.0
+        self._log.end_step()
         if ended.last:
             self._finish()
 

@@ -1,4 +1,4 @@
-"""Event log of one agent, kept in memory while the agent works and written out between steps, or after a second."""
+"""Event log of one agent, kept in memory while the agent works and written out after each step, or after a second."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from railyard.timeline import Event
 
 LONGEST_S = 1.0
 """An event is in the file at most this long after it was recorded."""
+_PAUSE_S, _APART_S, _RANKS_APART = 0.01, 0.002, 32
+"""Time from the end of a step until its events are written, and that between ranks (those of so many in turn): the ends
+of a step on other ranks would wait for the processors, as encoding the events takes up to a millisecond."""
 RARE = frozenset({"alive", "stage", "checkpoint"})
 """Kinds of events that are written at once: few, and each may be the last before a failure."""
 
@@ -33,6 +36,11 @@ class EventLog:
         """Number of events recorded so far."""
         return self._written + len(self._events)
 
+    @property
+    def empty(self) -> bool:
+        """Whether all events are in the file."""
+        return not self._events
+
     def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:
         """Record an event at ``t`` (until ``end``, if it lasts), in monotonic seconds."""
         self.add(Event(t, "agent", kind, end, {"rank": self._rank, **fields}))
@@ -40,10 +48,14 @@ class EventLog:
     def add(self, event: Event) -> None:
         """Record an event of the rank's machine."""
         if not self._events:
-            self.due = time.monotonic() + LONGEST_S
+            self.due = min(self.due, time.monotonic() + LONGEST_S)
         self._events.append(event)
         if event.kind in RARE:
             self.due = 0.0
+
+    def end_step(self) -> None:
+        """Have the events written soon, but not while other ranks end the step too."""
+        self.due = min(self.due, time.monotonic() + _PAUSE_S + _APART_S * (self._rank % _RANKS_APART))
 
     def close(self) -> None:
         """Write out what is left and close the file."""

@@ -25,19 +25,22 @@ class SendPart:
     """Action: send ``part`` of ``in_flight`` by ``path``; its circuit is up, or its receiver takes it.
 
     ``acknowledged``: somebody may wait until its receiver has acknowledged it, so the kernel should tell when.
+    ``since``: time at which it became possible, which is in the past where this machine is late (None: now).
     """
 
     in_flight: InFlight
     part: MessagePart
     path: PeerKey
     acknowledged: bool = True
+    since: float | None = None
 
 
 @dataclass(slots=True)
 class Announce:
     """Action: tell the rank at the other end of ``path`` that this rank takes all rounds up to ``last_round`` by it.
 
-    ``not_before`` is the time from which on that holds (0: at once). The message is a receiver credit.
+    ``not_before`` is the time from which on that holds, which may be in the past where this machine is late (0: at
+    once). The message is a receiver credit.
     """
 
     in_flight: InFlight

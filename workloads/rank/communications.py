@@ -10,7 +10,6 @@ rank, and nothing of it is in flight any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from railyard.errors import ControlError
@@ -20,31 +19,16 @@ from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Program, Recv, Send
 from workloads.rank.actions import Action, Announce, Drain, OpenPath, SendPart
 from workloads.rank.circuit_client import circuit_client_of
-from workloads.rank.exchange import (
-    MessagePart,
-    Step,
-    collective_exchange,
-    elements_of,
-    on_circuits,
-    recv_exchange,
-    send_exchange,
-)
+from workloads.rank.credits import Credits
+from workloads.rank.exchange import MessagePart, Step, elements_of, on_circuits, recv_exchange, send_exchange
+from workloads.rank.exchange_plans import ExchangePlans
 from workloads.rank.executor import Blocked, ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import FlowKey, flow_names
-from workloads.rank.in_flight import Floats, InFlight, SlotMessage
+from workloads.rank.in_flight import Floats, InFlight, SlotMessage, UnexpectedPart
 from workloads.rank.paths import Paths, PeerKey
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
 from workloads.schedule import Schedule
-
-
-@dataclass
-class UnexpectedPart:
-    """A part that came before its receive was posted; ``began`` and ``ended`` are the times of first and last byte."""
-
-    began: float
-    values: Floats | None = None
-    ended: float | None = None
 
 
 class Communications:
@@ -73,6 +57,7 @@ class Communications:
         self.paths = Paths(ports_per_gpu, forwarding=forwarding)
         self._values = values
         self._facts = facts or ScheduleFacts()
+        self._plans = ExchangePlans(rank, self._facts)
         self._names = flow_names(program, rank)
         self._out: list[Action] = []
         self.sending: dict[FlowKey, InFlight] = {}
@@ -80,8 +65,7 @@ class Communications:
         """The communications that receive now."""
         self.unexpected: dict[FlowKey, dict[int, UnexpectedPart]] = {}
         """Parts that came before their receive, by transfer."""
-        self._credits: dict[FlowKey, dict[PeerKey, int]] = {}
-        """Round up to which a receiver takes data, by flow and path."""
+        self._credits = Credits()
         self.client_groups: set[str] = set()
         """The groups of single circuits that collectives request while they run."""
         self.rotating: set[str] = set()
@@ -116,11 +100,17 @@ class Communications:
 
     def start(self, step: int, op: Communication, phase: int, now: float) -> list[Action]:
         """Start ``op``: its circuits are up, or its circuit client requests them."""
-        self._start(step, op, phase, now)
+        self._start(step, op, phase, now, since=now)
         return self._drain()
 
-    def _start(self, step: int, op: Communication, phase: int, now: float) -> None:
+    def plan(self) -> None:
+        """Plan the collectives of a step before it begins; 30 rounds take 0.2 ms, which would delay their start."""
+        if not self.client_groups:
+            self._plans.prepare(self.program, self.scale, self.rotating)
+
+    def _start(self, step: int, op: Communication, phase: int, now: float, *, since: float) -> None:
         in_flight = self._load(step, op, phase, now)
+        in_flight.since = since
         key = in_flight.key
         if not isinstance(op, Recv):
             self.sending[key] = in_flight
@@ -128,7 +118,7 @@ class Communications:
             self.receiving[key] = in_flight
         if in_flight.circuit_client is not None:
             self._ask(in_flight, in_flight.circuit_client.begin(), now)
-        self._advance(in_flight, in_flight.exchange.begin())
+        self._advance(in_flight, in_flight.exchange.begin(), since)
         for transfer, found in self.unexpected.pop(key, {}).items() if not isinstance(op, Send) else ():
             in_flight.first_byte = found.began
             if found.values is not None:
@@ -168,7 +158,7 @@ class Communications:
                 )
         transfers = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
         circuits = on_circuits(mine, transfers, in_slots=in_flight.slot_sender is not None)
-        in_flight.exchange = collective_exchange(schedule, group.members, self.rank, in_flight.elements, mine, circuits)
+        in_flight.exchange = self._plans.exchange(schedule, group, in_flight.elements, frozenset(circuits))
 
     def _check_moved(self, in_flight: InFlight) -> None:
         if not in_flight.draining and in_flight.moved:
@@ -181,26 +171,27 @@ class Communications:
             if table.get(in_flight.key) is in_flight:
                 del table[in_flight.key]
         if not isinstance(in_flight.op, Recv):
-            self._credits.pop(in_flight.key, None)
+            self._credits.forget(in_flight.key)
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _advance(self, in_flight: InFlight, steps: Iterable[Step]) -> None:
+    def _advance(self, in_flight: InFlight, steps: Iterable[Step], since: float | None = None) -> None:
+        """Take ``steps``, which became possible at ``since`` (None: now)."""
         for action, part in steps:
             if action == "send":
                 in_flight.read(part)
-                self._offer(in_flight, part)
+                self._offer(in_flight, part, since)
             elif action == "apply":
                 in_flight.apply(part)
             elif action == "keep":
                 in_flight.keep(part)
             else:
-                self._announce(in_flight, part)
+                self._announce(in_flight, part, since or 0.0)
         if in_flight.slot_sender is not None:
             in_flight.slot_sender.report()
         self._check_moved(in_flight)
 
-    def _offer(self, in_flight: InFlight, part: MessagePart) -> None:
+    def _offer(self, in_flight: InFlight, part: MessagePart, since: float | None) -> None:
         """Send ``part`` now, or when its circuit is up, its slot begins or the receiver's credit comes."""
         if in_flight.slot_sender is not None and not part.scale_up:
             in_flight.slot_sender.offer(part.peer, SlotMessage(in_flight, part))
@@ -213,19 +204,23 @@ class Communications:
         else:
             path = self.path(in_flight, part, incoming=False)
             eager = self.program.eager and isinstance(in_flight.op, Send)
-            if eager or self._credits.get(in_flight.key, {}).get(path, -1) >= part.round:
-                self._send(in_flight, part, path)
+            last_round, taken = self._credits.of(in_flight.key, path)
+            if eager or last_round >= part.round:
+                self._send(in_flight, part, path, None if since is None else max(since, taken))
             else:
                 in_flight.awaiting_credit.setdefault(path, []).append(part)
                 self._out.append(OpenPath(path))  # the credit comes by it, which may be for this rank to open
 
-    def _send(self, in_flight: InFlight, part: MessagePart, path: PeerKey | None = None) -> None:
+    def _send(
+        self, in_flight: InFlight, part: MessagePart, path: PeerKey | None = None, since: float | None = None
+    ) -> None:
         in_flight.payload_bytes += part.bytes
         in_flight.unposted[part.path] -= 1
         last = not in_flight.unposted[part.path]
         # The end of one operation may have to wait for bytes of another that uses the same path.
         acknowledged = last or len(self.sending) > 1 or in_flight.in_slots(part) or in_flight.on_circuit(part)
-        self._out.append(SendPart(in_flight, part, path or self.path(in_flight, part, incoming=False), acknowledged))
+        path = path or self.path(in_flight, part, incoming=False)
+        self._out.append(SendPart(in_flight, part, path, acknowledged, since))
 
     def _send_in_slot(self, slot_sender: SlotSender[SlotMessage]) -> None:
         for in_flight, part in slot_sender.free():
@@ -234,18 +229,23 @@ class Communications:
     def _announce(self, in_flight: InFlight, part: MessagePart, not_before: float = 0.0) -> None:
         self._out.append(Announce(in_flight, self.path(in_flight, part, incoming=True), part.round, not_before))
 
-    def credit(self, key: FlowKey, path: PeerKey, last_round: int, now: float) -> list[Action]:
-        """Process a receiver credit: the receiver of flow ``key`` takes all rounds up to ``last_round`` by ``path``."""
-        rounds = self._credits.setdefault(key, {})
-        rounds[path] = max(last_round, rounds.get(path, -1))
+    def credit(
+        self, key: FlowKey, path: PeerKey, last_round: int, now: float, since: float | None = None
+    ) -> list[Action]:
+        """Process a receiver credit: the receiver of flow ``key`` takes all rounds up to ``last_round`` by ``path``.
+
+        ``since``: the time from which on it does, at most ``now`` (None: now).
+        """
+        since = now if since is None else min(now, since)
+        self._credits.take(key, path, last_round, since)
         in_flight = self.sending.get(key)
         waiting = in_flight.awaiting_credit.pop(path, None) if in_flight is not None else None
         if in_flight is None or not waiting:
             return self._drain()
         in_flight.last_progress = now
         for part in waiting:
-            if part.round <= rounds[path]:
-                self._send(in_flight, part, path)
+            if part.round <= self._credits.of(key, path)[0]:
+                self._send(in_flight, part, path, max(since, in_flight.since))
             else:
                 in_flight.awaiting_credit.setdefault(path, []).append(part)
         return self._drain()
@@ -281,22 +281,26 @@ class Communications:
             self._announce(in_flight, following, due)
         return self._drain()
 
-    def arrived(self, key: FlowKey, transfer: int, began: float, now: float) -> list[Action]:
-        """Process a part of flow ``key`` that has arrived completely; its first byte came at ``began``."""
+    def arrived(
+        self, key: FlowKey, transfer: int, began: float, now: float, since: float | None = None
+    ) -> list[Action]:
+        """Process a part of flow ``key``; its first byte came at ``began``, its last ``since`` (None: not known)."""
         in_flight = self.receiving.get(key)
         if in_flight is None:
             self.unexpected.setdefault(key, {}).setdefault(transfer, UnexpectedPart(began)).ended = now
         else:
             in_flight.last_progress = now
-            self._take(in_flight, transfer, began, now, now)
+            self._take(in_flight, transfer, began, now, now, since)
         return self._drain()
 
-    def _take(self, in_flight: InFlight, transfer: int, began: float, ended: float, now: float) -> None:
+    def _take(
+        self, in_flight: InFlight, transfer: int, began: float, ended: float, now: float, since: float | None = None
+    ) -> None:
         part = in_flight.exchange.incoming[transfer]
         self._note("transfer", began, ended, in_flight.transfer_fields(part))
         steps = in_flight.exchange.arrived(transfer)
         self._end_use(in_flight, part, now)
-        self._advance(in_flight, steps)
+        self._advance(in_flight, steps, since)
 
     # -- circuits of collectives -------------------------------------------------------------------
 

@@ -114,6 +114,18 @@ class Exchange:
             self._missing[number] = 1
         return self._departures[transfer]
 
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def copy(self) -> Exchange:
+        """The same exchange to be run once more; this one must not have begun."""
+        other = Exchange()
+        other.incoming, other.outgoing, other._steps = self.incoming, self.outgoing, self._steps
+        other._followers, other._missing = self._followers, self._missing.copy()
+        other._arrivals, other._beginnings = self._arrivals.copy(), self._beginnings.copy()
+        other._departures = self._departures.copy()
+        return other
+
     # -- running -----------------------------------------------------------------------------------
 
     @property

@@ -65,6 +65,8 @@ class InFlight:
     last_byte: float | None = None
     """Time at which all data was here, where that was before the receive started."""
     last_progress: float = 0.0
+    since: float = 0.0
+    """Time at which it became possible: before ``posted`` where this machine is late."""
     paths: set[PeerKey] = field(default_factory=set)
     """Paths on which anything of this communication moves."""
     opened: set[PeerKey] = field(default_factory=set)
@@ -159,3 +161,12 @@ class InFlight:
             self.buffer[part.start : part.end] += values
         else:
             self.buffer[part.start : part.end] = values
+
+
+@dataclass
+class UnexpectedPart:
+    """A part that came before its receive was posted; ``began`` and ``ended`` are the times of first and last byte."""
+
+    began: float
+    values: Floats | None = None
+    ended: float | None = None

@@ -199,7 +199,7 @@ class RankMachine(Communications):
                     self._out.append(RunCompute(due))
                 case StartCommunication(step, op, phase):
                     self._end_wait(op.id, at)
-                    self._start(step, op, phase, max(at, now))
+                    self._start(step, op, phase, max(at, now), since=at)
                 case Blocked():
                     self._waits[action.op.id] = action, at
                 case RequestCircuits():

@@ -25,6 +25,7 @@ from workloads.agent.transport.outbox import Outbox
 from workloads.agent.transport.poller import Poller
 from workloads.agent.transport.receive_matcher import ReceiveMatcher
 from workloads.agent.transport.slot_connections import SlotConnections
+from workloads.agent.transport.tcp_state import receive_time
 from workloads.agent.transport.timers import Timers
 from workloads.agent.transport.values import Values
 from workloads.phases import Phase, phases
@@ -162,7 +163,7 @@ class CommEngine:
         now = self._timers.now
         if header.kind == "data":
             key, began = self._matcher.key(connection, header), self._began[connection.key]
-            self.execute(self.machine.arrived(key, header.transfer, began, now))
+            self.execute(self.machine.arrived(key, header.transfer, began, now, receive_time(connection.control)))
             return
         wait = header.length / 1e6 - now
         if wait > 0:
@@ -171,8 +172,9 @@ class CommEngine:
             self._take_ready(connection, header)
 
     def _take_ready(self, connection: Connection, header: Header) -> None:
-        key, last_round = self._matcher.key(connection, header), header.transfer
-        self.execute(self.machine.credit(key, connection.key, last_round, self._timers.now))
+        key, last_round, now = self._matcher.key(connection, header), header.transfer, self._timers.now
+        since = header.length / 1e6 if header.length else None
+        self.execute(self.machine.credit(key, connection.key, last_round, now, since))
 
     def written(self, connection: Connection, token: object) -> None:
         """Process an outgoing message that the kernel has taken."""

@@ -18,11 +18,13 @@ from typing import Protocol
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
+from workloads.agent.transport.activity import Activity
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import BUFFER_BYTES
 from workloads.agent.transport.tcp_state import (
     NOTICE,
+    STAMP_BYTES,
     allow_notices,
     revive,
     segments_without_data,
@@ -44,7 +46,7 @@ _UNHEARD_S = 0.005
 _LEAST_BATCH_BYTES = 16 << 10
 LEAST_WRITE_BYTES = 4 << 10
 """Smallest write at the end of an up window; fewer bytes wait for the next window."""
-_DISCARD = bytearray(1 << 20)
+_DISCARD = memoryview(bytearray(1 << 20))
 _BARE_BYTES = TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES
 _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
@@ -63,14 +65,6 @@ class Inbox(Protocol):
 
     def written(self, connection: Connection, token: object) -> None:
         """Called when the kernel has taken the last byte of an outgoing message."""
-
-
-class Activity:
-    """The connections of one rank that have messages to send, and those whose awaited ``events`` have changed."""
-
-    def __init__(self) -> None:
-        self.sending: dict[Connection, None] = {}
-        self.changed: dict[Connection, None] = {}
 
 
 class Connection:
@@ -92,7 +86,7 @@ class Connection:
         mtu: int,
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
-        activity: Activity | None = None,
+        activity: Activity[Connection] | None = None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -113,15 +107,15 @@ class Connection:
         allow_notices(sock)
         self._allowance: SendAllowance | None = None
         self._head = bytearray(HEADER_BYTES)
-        self._have = 0
+        self._have = self._left = 0
         self._header: Header | None = None
         self._parked: Header | None = None
         """Header of a message that may not be received yet; its payload waits in the kernel, and all later data behind
         it."""
-        self._left = 0
         self._into: memoryview | None = None
-        self._batch = max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S))
-        self._batch = min(self._batch, _MOST_BATCH_BYTES)
+        self.control: list[tuple[int, int, bytes]] = []
+        """Control messages that came with the latest bytes of a payload."""
+        self._batch = min(max(_LEAST_BATCH_BYTES, int(bucket.bytes_per_s * _READ_BATCH_S)), _MOST_BATCH_BYTES)
         self._low_water = 1
         self._await_bytes(HEADER_BYTES)
 
@@ -146,6 +140,8 @@ class Connection:
         while not message.payload and place and self._queue[place - 1].payload and not self._queue[place - 1].sent:
             place -= 1
         self._queue.insert(place, message)
+        if not message.payload:
+            self._may_send_at = 0.0  # it does not wait for what a payload waits for
         self._activity.sending[self] = None
 
     @property
@@ -171,7 +167,7 @@ class Connection:
         """Send what may go now; False if the kernel takes no more at present."""
         while self._queue:
             message = self._queue[0]
-            if message.fresh and message.sent == 0 and self._hold(now, message):
+            if message.sent == 0 and self._waits(now, message):
                 return True
             room = self._room(now, message)
             if room == 0:
@@ -185,8 +181,13 @@ class Connection:
         self._activity.sending.pop(self, None)
         return True
 
-    def _hold(self, now: float, message: Outgoing) -> bool:
-        wait = self._bucket.wait_s(now, message.size / self._share, message.since)
+    def _waits(self, now: float, message: Outgoing) -> bool:
+        """Whether a message has to wait for its turn or for the tokens of the bucket, before its first byte."""
+        wait = 0.0
+        if message.in_turn and self._allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
+            wait = self._bucket.turn_s(now, unacknowledged(self.sock) / self._share)
+        if wait <= 0 and message.hold:
+            wait = self._bucket.wait_s(now, message.size / self._share, message.since)
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
 
@@ -229,9 +230,10 @@ class Connection:
         parts: list[bytes | memoryview] = [message.payload[done - head : end]] if done >= head else []
         if not parts:
             parts = [message.head[done:], message.payload[:end]]
-        noticed = message.notice and (room is None or room >= message.size - done)
+        last = room is None or room >= message.size - done
         try:
-            count = self.sock.sendmsg(parts, NOTICE if noticed else ())
+            # With MSG_EOR the last bytes leave in a segment of their own, which waits for no bytes of the next message.
+            count = self.sock.sendmsg(parts, NOTICE if last and message.notice else (), socket.MSG_EOR if last else 0)
         except OSError as error:
             if error.errno in _TRY_AGAIN:
                 return False
@@ -325,9 +327,11 @@ class Connection:
             if self._header is None:
                 count = self.sock.recv_into(memoryview(self._head)[self._have :])
             elif self._into is None:
-                count = self.sock.recv_into(_DISCARD, min(missing, len(_DISCARD)), socket.MSG_TRUNC)
+                room = _DISCARD[: min(missing, len(_DISCARD))]
+                count, self.control, _, _ = self.sock.recvmsg_into([room], STAMP_BYTES, socket.MSG_TRUNC)
             else:
-                count = self.sock.recv_into(self._into[len(self._into) - missing :])
+                room = self._into[len(self._into) - missing :]
+                count, self.control, _, _ = self.sock.recvmsg_into([room], STAMP_BYTES)
         except OSError as error:
             if error.errno in _TRY_AGAIN:
                 return 0
@@ -349,7 +353,7 @@ class Connection:
 
     def _take_in(self, header: Header) -> None:
         self._header = header
-        self._left = header.payload_bytes
+        self._left, self.control = header.payload_bytes, []
         self._into = self._inbox.expect(self, header)
 
     def _end_message(self, header: Header) -> None:

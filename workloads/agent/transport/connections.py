@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from railyard.errors import AgentError
 from topos.kernel.tuning import rto_min_ms
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.agent.transport.connection import Activity, Connection, Inbox
+from workloads.agent.transport.activity import Activity
+from workloads.agent.transport.connection import Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import new_socket
 from workloads.agent.transport.tcp_state import drop_packets, left_port, retransmits, take_packets
@@ -43,7 +44,7 @@ class Transport:
         self._connections: dict[PeerKey, Connection] = {}
         self._far = plan.delayed or bool(plan.links)
         self._called_again = 0
-        self.activity = Activity()
+        self.activity: Activity[Connection] = Activity()
         """The connections that have something to send, or wait for other events than before."""
         self._read_plan(plan)
 

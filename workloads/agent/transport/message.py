@@ -59,17 +59,19 @@ class Header(NamedTuple):
 class Outgoing:
     """A message to be sent; ``token`` is returned to the inbox when the kernel has taken its last byte.
 
-    ``fresh``: the first message of its operation on this path, which waits for the tokens that the bucket accumulated
-    before. Later pauses of an operation come from waiting for other ranks; over the whole operation the bucket then
-    keeps to the rate.
+    ``hold``: wait for the tokens that the bucket of the port has accumulated (``workloads.agent.transport.pacing``); in
+    a slot only the first message does.
     """
 
     head: bytes
     payload: memoryview
     token: object = None
-    fresh: bool = False
+    hold: bool = False
+    in_turn: bool = False
+    """Wait until the messages before it on its connection have almost left, so that a receiver credit overtakes it."""
     since: float | None = None
-    """Monotonic time at which the emulated system would have begun to send it, where this machine may be late."""
+    """Monotonic time at which the emulated system would have begun to send it, if that is known; else it became
+    possible by what this machine received, and it may be late."""
     notice: bool = True
     """Whether the kernel should give notice when the peer has acknowledged it: every notice wakes this process."""
     sent: int = 0

@@ -81,13 +81,12 @@ class Outbox:
         content = in_flight.contents.pop(part.transfer, None)
         if content is None:
             content = self._blank_bytes(part.bytes)
-        since = None
+        since, hold = action.since, True
         if in_flight.slot_sender is not None and not part.scale_up:
-            since, fresh = in_flight.slot_sender.began, self._slot_connections.is_first(path)
-        else:
-            fresh = path not in in_flight.opened
+            since, hold = in_flight.slot_sender.began, self._slot_connections.is_first(path)
         in_flight.opened.add(path)
-        message = Outgoing(header, content, (in_flight, part), fresh, since, notice=action.acknowledged)
+        in_turn = not self._machine.program.eager
+        message = Outgoing(header, content, (in_flight, part), hold, in_turn, since, notice=action.acknowledged)
         self._send(in_flight, path, message)
 
     def _send(self, in_flight: InFlight, path: PeerKey, message: Outgoing) -> None:

@@ -1,7 +1,8 @@
 """Mirror of the token bucket of a port, so that a transfer of S bytes takes S / rate.
 
 A Linux TBF lets ``burst`` bytes pass at once after an idle time, which a wire does not. The sender therefore delays its
-first bytes by the time that the accumulated tokens are worth. Virtual scheduling form of the bucket (GCRA, ITU-T
+first bytes until a burst is worth the time since it could begin. What this machine is late by then is deducted: the
+bucket catches it up. Virtual scheduling form of the bucket (GCRA, ITU-T
 I.371).
 """
 
@@ -10,7 +11,10 @@ from __future__ import annotations
 from railyard.scale import MTU_BYTES, bucket_burst_bytes
 
 FORGIVEN_S = 0.002
-"""Idle times up to this are ascribed to scheduling delay of this machine; the bucket may catch them up."""
+"""Idle times up to this before a message of which the emulated begin is known are short: nothing is held back."""
+
+_TURN_S = 0.001
+"""Shortest time between two looks at whether a connection has almost sent its bytes."""
 
 
 class Bucket:
@@ -27,15 +31,16 @@ class Bucket:
     def wait_s(self, now: float, size: float, since: float | None = None) -> float:
         """Seconds to wait before the first of ``size`` bytes; a second call after that wait returns 0.
 
-        ``since``: the time at which the emulated system would have begun; the time since then is scheduling delay of
-        this machine and is deducted.
+        ``since``: the time at which the emulated system would have begun (None: not known). The time from then to
+        ``now`` is lateness of this machine and is deducted. Where it is not known, an idle time that the bucket can
+        catch up is taken for lateness.
         """
         if self._paid_until is not None:
             return max(0.0, self._paid_until - now)
-        idle = now - self._empty_at - self._forgiven_s
-        wait = min(self.burst_s, max(0.0, idle), size / self.bytes_per_s)
-        if since is not None:
-            wait = max(0.0, wait - max(0.0, now - since))
+        begin = now if since is None else min(now, since)
+        if begin - self._empty_at <= (self.burst_s if since is None else self._forgiven_s):
+            return 0.0
+        wait = max(0.0, min(self.burst_s, size / self.bytes_per_s) - (now - begin))
         if wait > 0:
             self._paid_until = now + wait
         return wait
@@ -47,6 +52,11 @@ class Bucket:
             return
         self._empty_at = max(self._empty_at, now - self.burst_s) + size / self.bytes_per_s
         self._paid_until = None
+
+    def turn_s(self, now: float, size: float) -> float:
+        """Seconds until the port has almost sent the ``size`` bytes that a connection has handed over (0: it has)."""
+        left_s = min(self.backlog_s(now), size / self.bytes_per_s) - self.burst_s
+        return max(left_s, _TURN_S) if left_s > 0 else 0.0
 
     def backlog_s(self, now: float) -> float:
         """Seconds until all bytes handed over are on the wire; negative: the tokens accumulated since then."""

@@ -12,10 +12,9 @@ from workloads.agent.config import AgentConfig
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.message import Header
 from workloads.program import Recv
-from workloads.rank.communications import UnexpectedPart
 from workloads.rank.exchange import ELEMENT_BYTES, MessagePart, elements_of
 from workloads.rank.flows import Flow, FlowKey, flow_names
-from workloads.rank.in_flight import InFlight
+from workloads.rank.in_flight import InFlight, UnexpectedPart
 from workloads.rank.machine import RankMachine
 
 

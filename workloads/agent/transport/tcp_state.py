@@ -22,11 +22,12 @@ import socket
 import struct
 import sys
 import termios
+import time
 from pathlib import Path
 
 _SO_TIMESTAMPING = 37
 """Socket option and control message type (include/uapi/asm-generic/socket.h)."""
-_TX_ACK, _SOFTWARE, _ONLY_STAMPS = 1 << 9, 1 << 4, 1 << 11
+_TX_ACK, _RECEIVED, _SOFTWARE, _ONLY_STAMPS = 1 << 9, 1 << 3, 1 << 4, 1 << 11
 """Flags of include/uapi/linux/net_tstamp.h."""
 _ROOM_BYTES = 256
 """Buffer size for the control messages of a notice."""
@@ -35,9 +36,26 @@ NOTICE = [(socket.SOL_SOCKET, _SO_TIMESTAMPING, struct.pack("=I", _TX_ACK))]
 """Control message for ``sendmsg``: requests a notice when the last byte of this write is acknowledged."""
 
 
+STAMP_BYTES = socket.CMSG_SPACE(48)
+"""Buffer size for the control message of ``receive_time``."""
+
+
 def allow_notices(sock: socket.socket) -> None:
-    """Enable acknowledgement notices on a socket."""
-    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _SOFTWARE | _ONLY_STAMPS)
+    """Enable acknowledgement notices on a socket, and times of arrival."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RECEIVED | _SOFTWARE | _ONLY_STAMPS)
+
+
+def receive_time(control: list[tuple[int, int, bytes]]) -> float | None:
+    """Monotonic time at which the last bytes that a ``recvmsg`` returned came to this machine (None: not known).
+
+    ``control``: what it returned beside them.
+    """
+    for level, kind, data in control:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPING):
+            seconds, nanoseconds = struct.unpack_from("qq", data)
+            if seconds:
+                return float(time.monotonic() - max(0.0, time.time() - seconds - nanoseconds * 1e-9))
+    return None
 
 
 def take_notices(sock: socket.socket) -> bool:

@@ -392,8 +392,8 @@ def test_wrong_numbers_end_the_agent_and_are_counted(run: Run, peer: MakePeer) -
     sender, agent = peer(0, 1), run(pair(), 1)
     agent.hears("ready")
     sender.connect()
-    agent.tell({"go": time.monotonic()})
-    assert [header for header, _ in sender.wait()] == [Header("ready", PAIR, 0)]
+    at = agent.begin()
+    assert [header for header, _ in sender.wait()] == [Header("ready", PAIR, 0, round(at * 1e6))]
     sender.say(Header("data", PAIR, 0, SIZE), bytes(4) + numbers()[4:-4] + bytes(4))
     error = agent.ended()
     assert isinstance(error, VerifyError)

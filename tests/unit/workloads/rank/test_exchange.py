@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from workloads.agent.transport import payload
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
 from workloads.rank.exchange import (
+    Exchange,
     MessagePart,
     Step,
     collective_exchange,
@@ -54,13 +56,15 @@ class Carried:
     most_peers: int = 0
     order: list[int] = field(default_factory=list)
     """Rounds of the transfers as they arrived."""
+    planned: dict[int, Exchange] | None = None
+    """The exchange of each member to be copied (None: new ones are made)."""
 
     def run(self) -> dict[int, Floats]:
         """The buffers at the end."""
         plan, members = self.plan, self.members
-        circuits = range(len(plan.transfers)) if self.circuits else ()
         self.buffers = {m: payload.initial(1, FLOW, plan, members, m, self.elements) for m in members}
-        self.exchanges = {m: collective_exchange(plan, members, m, self.elements, circuits=circuits) for m in members}
+        planned = self.planned
+        self.exchanges = self.exchanges_of() if planned is None else {m: planned[m].copy() for m in members}
         for member in members:
             self.act(member, self.exchanges[member].begin())
         while self.wire:
@@ -71,6 +75,12 @@ class Carried:
         assert not any(exchange.awaits_sent for exchange in self.exchanges.values())
         assert not self.staged
         return self.buffers
+
+    def exchanges_of(self) -> dict[int, Exchange]:
+        """A new exchange for each member."""
+        plan, members = self.plan, self.members
+        circuits = range(len(plan.transfers)) if self.circuits else ()
+        return {m: collective_exchange(plan, members, m, self.elements, circuits=circuits) for m in members}
 
     def may_go(self, rank: int, part: MessagePart) -> bool:
         """Whether the receiver has said that it takes this."""
@@ -135,6 +145,26 @@ def test_any_order_of_arrival_gives_the_right_numbers(
         assert wrong(plan, members, elements, buffers) == dict.fromkeys(members, 0)
         if plan.one_port and not circuits:
             assert carried.most_peers <= 1, "a rank never sends to two at once"
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), CASES)
+@pytest.mark.parametrize(("lockstep", "circuits"), [(False, False), (True, False), (False, True)])
+def test_a_copy_runs_like_a_new_exchange_and_leaves_its_original_as_it_was(
+    algorithm: str, kind: CollectiveKind, lockstep: bool, circuits: bool
+) -> None:
+    plan = replace(built(kind, 4, algorithm), lockstep=lockstep)
+    members = list(range(10, 10 + 3 * plan.n, 3))
+    new = Carried(plan, members, 30, random.Random(5), circuits)
+    buffers = new.run()
+    planned = new.exchanges_of()
+    before = {member: deepcopy(vars(exchange)) for member, exchange in planned.items()}
+    for _ in range(2):
+        copied = Carried(plan, members, 30, random.Random(5), circuits, planned=planned)
+        assert wrong(plan, members, 30, copied.run()) == dict.fromkeys(members, 0)
+        assert copied.order == new.order
+        assert all(np.array_equal(copied.buffers[member], buffers[member]) for member in members)
+        assert {member: vars(exchange) for member, exchange in planned.items()} == before
+    assert all(len(planned[m].copy()) == len(planned[m]) == len(new.exchanges[m]) for m in members)
 
 
 def test_an_exchange_in_one_round_sends_what_stood_before() -> None:

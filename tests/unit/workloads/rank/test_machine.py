@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -29,7 +30,9 @@ from workloads.collectives.all_to_all import straight_all_to_all
 from workloads.collectives.circuits import follow_circuits
 from workloads.phases import phases
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.rank import exchange_plans
 from workloads.rank.actions import Announce, Drain, OpenPath, RunCompute, SendPart
+from workloads.rank.exchange import Exchange, collective_exchange
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import Flow
 from workloads.rank.machine import RankMachine
@@ -257,6 +260,95 @@ def test_a_receive_announces_itself_and_ends_with_its_last_byte() -> None:
     (announced,) = rank.begin(0.0, 0.0)
     assert isinstance(announced, Announce) and (announced.path, announced.flow) == (PATH, (PAIR, 1))
     assert kinds(rank.arrived((PAIR, 1), 0, 1.0, 2.0)) == ["transfer", "Drain"]
+
+
+def ring_of_two() -> RankMachine:
+    """Rank 0 in an all-reduce over itself and its peer: in each of two rounds it sends and receives a half."""
+    op = Collective(0, "sum", "all_reduce", "pair", 800, algorithm="ring")
+    made = Program("p", ((op,), (op,)), {"pair": Group("pair", "dp", (0, 1))})
+    rank = RankMachine(made, 0, Scale(1.0), phases(made, 0), STEPS, ports_per_gpu=1, forwarding=True)
+    rank.checked_in("pair", asks=False)
+    return rank
+
+
+def sinces(actions: Iterable[Any]) -> list[float | None]:
+    """The times at which the sends among ``actions`` became possible."""
+    return [action.since for action in actions if isinstance(action, SendPart)]
+
+
+def test_a_receive_that_begins_late_says_since_when_it_takes_data() -> None:
+    (announced,) = machine((Recv(0, "r", "pair", 1, 400),)).begin(1.0, 1.25)
+    assert isinstance(announced, Announce) and announced.not_before == 1.0
+
+
+@pytest.mark.parametrize(
+    ("credit", "since"), [(1.125, 1.125), (0.5, 1.0), (None, 2.0), (3.0, 2.0)], ids=["late", "early", "unknown", "now"]
+)
+def test_a_send_is_possible_since_both_its_ends_have_begun(credit: float | None, since: float) -> None:
+    rank = machine((Send(0, "s", "pair", 1, 400),))
+    rank.begin(1.0, 1.25)
+    assert sinces(rank.credit((PAIR, 1), PATH, 0, 2.0, credit)) == [since]
+
+
+@pytest.mark.parametrize(("credit", "since"), [(0.75, 1.0), (1.125, 1.125)])
+def test_a_send_whose_receiver_is_there_already_is_possible_since_both_have_begun(credit: float, since: float) -> None:
+    rank = machine((Send(0, "s", "pair", 1, 400),))
+    rank.credit((PAIR, 1), PATH, 0, 1.25, credit)
+    assert sinces(rank.begin(1.0, 1.5)) == [since]
+
+
+@pytest.mark.parametrize("arrived", [2.125, None])
+def test_what_follows_an_arrival_is_possible_since_that_came_to_this_machine(arrived: float | None) -> None:
+    rank, key = ring_of_two(), (Flow(0, 0, 0), -1)
+    rank.begin(1.0, 1.25)
+    (first,) = (a for a in rank.credit(key, PATH, 1, 1.5, 1.25) if isinstance(a, SendPart))
+    assert first.since == 1.25
+    (incoming,) = (part.transfer for part in first.in_flight.exchange.awaited if part.round == 0)
+    assert sinces(rank.arrived(key, incoming, 2.0, 2.25, arrived)) == [arrived]
+
+
+def test_a_collective_is_planned_before_the_first_step_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Exchange] = []
+
+    def plan_and_note(*args: Any, **options: Any) -> Exchange:
+        planned.append(collective_exchange(*args, **options))
+        return planned[-1]
+
+    monkeypatch.setattr(exchange_plans, "collective_exchange", plan_and_note)
+    rank, exchanges = ring_of_two(), []
+    rank.plan()
+    assert len(planned) == 1
+    before = deepcopy(vars(planned[0]))
+    actions: list[Any] = rank.begin(1.0, 1.0)
+    for step in range(STEPS):
+        key = Flow(step, 0, 0), -1
+        assert kinds(a for a in actions if isinstance(a, Announce)) == ["Announce"]
+        actions = rank.credit(key, PATH, 1, 1.0)
+        exchanges.append((in_flight := rank.sending[key]).exchange)
+        for _ in range(2):
+            actions += rank.arrived(key, in_flight.exchange.awaited[0].transfer, 2.0, 2.0)
+            actions += rank.taken(in_flight, 2.0)
+        assert kinds(actions)[-1] == "Drain"
+        rank.close(in_flight)
+        actions = rank.over(in_flight, 3.0)
+    assert rank.finished and len(planned) == 1 and planned[0] not in exchanges and vars(planned[0]) == before
+
+
+def test_what_is_too_much_to_keep_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_plans, "MOST_STEPS", 3)
+    rank = ring_of_two()
+    rank.plan()
+    assert not rank._plans._planned
+    assert "Announce" in kinds(rank.begin(1.0, 1.0))
+
+
+def test_a_collective_that_waits_for_circuits_of_its_own_is_not_planned_ahead() -> None:
+    for rank in (first := ring_of_two(), second := ring_of_two()):
+        rank.checked_in("pair", asks=True, rotates=rank is first)
+    second.client_groups.add("pair/0.0-1.0")
+    for rank in (first, second):
+        rank.plan()
+        assert not rank._plans._planned
 
 
 def test_nothing_moves_without_an_acknowledgement_and_the_wait_is_noted() -> None:

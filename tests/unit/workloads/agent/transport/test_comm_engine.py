@@ -370,8 +370,12 @@ def test_a_receive_says_once_that_it_is_ready_and_only_when_it_has_begun(make: M
     sender.connect()
     rank.settle()
     assert sender.heard() == []
+    before = rank.now
     rank.start()
-    assert rank.hears(sender) == [(Header("ready", PAIR, 0, 0), b"")]
+    after = rank.now
+    ((header, content),) = rank.hears(sender)
+    assert header._replace(length=0) == Header("ready", PAIR, 0) and content == b""
+    assert before - 1e-6 <= header.length / 1e6 <= after + 1e-6, "it holds since the receive began"
     rank.settle()
     assert sender.heard() == []
 

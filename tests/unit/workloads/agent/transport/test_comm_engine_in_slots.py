@@ -36,7 +36,7 @@ class Line:
     peer: int
     out: list[Header] = field(default_factory=list)
     lights: list[UpWindow | None] = field(default_factory=list)
-    fresh: list[bool] = field(default_factory=list)
+    hold: list[bool] = field(default_factory=list)
     sent_bytes: int = 0
 
     @property
@@ -45,7 +45,7 @@ class Line:
 
     def send(self, message: Outgoing) -> None:
         self.out.append(Header.unpack(message.head))
-        self.fresh.append(message.fresh)
+        self.hold.append(message.hold)
 
     def allow_until(self, light: UpWindow | None) -> None:
         self.lights.append(light)
@@ -109,7 +109,7 @@ def test_data_goes_in_the_slot_of_its_peer(office: Office) -> None:
         peer = office.come(number)
         lines[peer] = office.opened(peer)
         assert [header.payload_bytes for header in lines[peer].out] == [SIZE]
-    assert set(lines) == {0, 1, 2} and all(line.fresh == [True] for line in lines.values())
+    assert set(lines) == {0, 1, 2} and all(line.hold == [True] for line in lines.values())
     assert office.asked == [], "nothing was acknowledged yet"
 
 
@@ -122,7 +122,7 @@ def test_a_collective_of_a_rotating_group_is_not_announced(office: Office) -> No
 def test_a_connection_that_is_opened_hears_of_the_light_before_it_sends(office: Office) -> None:
     peer = office.come(0, until=6.5)
     line = office.opened(peer)
-    assert line.lights == [UpWindow(5.0, 6.5)] and line.fresh == [False]
+    assert line.lights == [UpWindow(5.0, 6.5)] and line.hold == [False]
     assert office.opened((peer + 1) % 3).lights == []
 
 

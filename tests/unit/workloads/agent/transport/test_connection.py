@@ -35,12 +35,15 @@ class FakeSocket:
     def __init__(self, most: int = 1 << 30) -> None:
         self.most, self.taken = most, bytearray()
         self.noticed: list[bool] = []
+        self.ended: list[bool] = []
+        """Whether each write had the flag MSG_EOR."""
 
     def setsockopt(self, *_: object) -> None:
         return
 
-    def sendmsg(self, parts: list[Any], ancillary: object = ()) -> int:
+    def sendmsg(self, parts: list[Any], ancillary: object = (), flags: int = 0) -> int:
         self.noticed.append(bool(ancillary))
+        self.ended.append(bool(flags & socket.MSG_EOR))
         before = len(self.taken)
         self.taken += b"".join(bytes(part) for part in parts)[: self.most]
         return len(self.taken) - before
@@ -138,7 +141,7 @@ def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
     assert len(sock.taken) == pytest.approx(2 * first, abs=2)
     connection.allow_until(UpWindow(3.0, 4.0))
     connection.flush(3.0)
-    assert inbox.written_ == ["a"]
+    assert inbox.written_ == ["a"] and sock.ended == [False, False, True]
     assert bytes(sock.taken[HEADER_BYTES:]) == bytes(message(2_000_000).payload)
 
 

@@ -45,12 +45,48 @@ def test_a_few_bytes_wait_no_longer_than_they_take() -> None:
     assert bucket.wait_s(10.0, 100) == 100 / bucket.bytes_per_s
 
 
-def test_short_pauses_are_forgiven() -> None:
+@given(
+    st.floats(5, 1000),
+    st.lists(st.tuples(st.floats(1, 5e6), st.floats(1e-6, 2), st.floats(0, 1)), min_size=1, max_size=5),
+)
+def test_a_late_message_ends_when_it_would_have_ended_without_the_lateness(
+    rate_mbps: float, messages: list[tuple[float, float, float]]
+) -> None:
+    bucket = Bucket(rate_mbps)
+    tbf = Tbf(bucket.bytes_per_s, bucket_burst_bytes(rate_mbps))
+    end = 1.0
+    for size, more_than_forgiven_s, late_share in messages:
+        since = end + FORGIVEN_S + more_than_forgiven_s
+        now = since + late_share * min(bucket.burst_s, size / bucket.bytes_per_s)
+        wait = bucket.wait_s(now, size, since)
+        bucket.sent(now + wait, size)
+        end = tbf.send(now + wait, size)
+        assert end == pytest.approx(since + size / bucket.bytes_per_s, abs=1e-6)
+
+
+def after_a_transfer() -> tuple[Bucket, float]:
+    """A bucket, and the time at which the port has sent all that it got."""
     bucket = Bucket(50)
     wait = bucket.wait_s(1.0, 1e6)
     bucket.sent(1.0 + wait, 1e6)
-    end = 1.0 + wait + bucket.backlog_s(1.0 + wait)
-    assert bucket.wait_s(end + FORGIVEN_S / 2, 1e6) == 0
+    return bucket, 1.0 + wait + bucket.backlog_s(1.0 + wait)
+
+
+def test_short_pauses_are_forgiven() -> None:
+    bucket, end = after_a_transfer()
+    for late_s in (0.0, FORGIVEN_S):
+        assert bucket.wait_s(end + FORGIVEN_S / 2 + late_s, 1e6, since=end + FORGIVEN_S / 2) == 0
+
+
+def test_of_an_unknown_beginning_all_that_the_bucket_can_catch_up_is_forgiven() -> None:
+    bucket, end = after_a_transfer()
+    assert bucket.wait_s(end + 0.99 * bucket.burst_s, 1e6) == 0
+    assert bucket.wait_s(end + 1.01 * bucket.burst_s, 1e6) == bucket.burst_s
+
+
+def test_a_message_that_could_begin_while_the_port_was_busy_does_not_wait() -> None:
+    bucket, end = after_a_transfer()
+    assert bucket.wait_s(end + 0.5, 1e6, since=end - 0.5) == 0
 
 
 def test_control_bytes_do_not_end_an_idle_time() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from workloads.agent.transport import tcp_state
-from workloads.agent.transport.tcp_state import NOTICE, allow_notices, take_notices
+from workloads.agent.transport.tcp_state import NOTICE, STAMP_BYTES, allow_notices, receive_time, take_notices
 
 PATIENCE_S = 5.0
 
@@ -66,6 +67,38 @@ def test_a_peer_that_does_not_read_acknowledges_what_has_room(pair: tuple[socket
         assert readable(far, PATIENCE_S)
         written -= len(far.recv(1 << 20))
     assert readable(near, PATIENCE_S) and take_notices(near)
+
+
+def stamped(near: socket.socket, far: socket.socket, unread_s: float) -> tuple[float, float | None, float]:
+    """The times before bytes are sent, of their arrival, and after; they are read so much later."""
+    before = time.monotonic()
+    far.sendall(b"bytes")
+    assert readable(near, PATIENCE_S)
+    after = time.monotonic()
+    time.sleep(unread_s)
+    _, control, _, _ = near.recvmsg(100, STAMP_BYTES)
+    return before, receive_time(control), after
+
+
+def test_the_time_of_arrival_is_that_of_the_kernel_and_not_that_of_the_reader(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    near, far = pair
+    allow_notices(near)
+    end = time.monotonic() + PATIENCE_S
+    while stamped(near, far, 0.0)[1] is None:  # the kernel begins to take times only some time after the first request
+        assert time.monotonic() < end, "no packet has a time"
+    before, arrived, after = stamped(near, far, 0.005)
+    assert arrived is not None and before - 1e-4 <= arrived <= after + 1e-4
+
+
+def test_the_time_of_arrival_is_not_known_where_nobody_asked_for_it(pair: tuple[socket.socket, socket.socket]) -> None:
+    near, far = pair
+    assert stamped(near, far, 0.0)[1] is None
+    allow_notices(far)
+    assert stamped(near, far, 0.0)[1] is None
+    no_time = struct.pack("6q", *[0] * 6)
+    assert receive_time([(socket.SOL_SOCKET, tcp_state._SO_TIMESTAMPING, no_time)]) is None
 
 
 def test_a_connection_that_waits_for_nothing_is_left_alone(
