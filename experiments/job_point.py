@@ -98,7 +98,7 @@ class JobPoint:
 
     def predicted(self, scale: Scale) -> Prediction:
         """The model's prediction for this machine, without bringing the fabric up."""
-        return self.prediction(self.predicted_on or self.fabric.plan(), scale, machine_costs())
+        return self.prediction(self.predicted_on or self.fabric.plan(), scale, machine_costs(self.program.ranks))
 
     def point(self, number: int, plan: FabricPlan, scale: Scale, prediction: Prediction) -> Point:
         """The point for metrics and verdict."""
@@ -131,8 +131,8 @@ def with_guard(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"guard_ms": round(guard_s * 1e3, 3), **values}
 
 
-def machine_costs(calibration: Calibration | None = None, datapath: str = "auto") -> Costs:
-    """Costs that the model adds for this machine: message latency and delays of the control plane, in seconds.
+def machine_costs(hosts: int, calibration: Calibration | None = None, datapath: str = "auto") -> Costs:
+    """Costs that the model adds for this machine with ``hosts`` at work: of messages and of the control plane.
 
     Where the kernel forwards, no cache has to follow a change of circuits.
     """
@@ -140,4 +140,4 @@ def machine_costs(calibration: Calibration | None = None, datapath: str = "auto"
     found = machine.of(datapath)
     caches = OPEN_VSWITCH if machine.takes(datapath) == "ovs" else EXACT
     settle_s = caches.settle_s or max(0.0, found.control.swap_s - CONTROL_S)
-    return Costs(found.alpha_s, CONTROL_S, settle_s, caches.revalidation_s)
+    return Costs(found.hop_s(hosts), CONTROL_S, settle_s, caches.revalidation_s)

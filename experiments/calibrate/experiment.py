@@ -149,6 +149,7 @@ def _capacity_lines(
         f"Mb/s{more}",
         "small message, one way (median / p99)": _pair(capacity.alpha_s, capacity.alpha_p99_s),
         **transfers,
+        **{f"message that waits for another, {c.hosts} hosts": f"{c.seconds * 1e6:,.0f} µs" for c in capacity.hops},
         "request to packets following (median / p99)": _pair(control.swap_s, control.swap_p99_s),
         "shortest dark time that is kept": f"{control.shortest_dark_s * 1e6:,.0f} µs",
         f"scale for {ports} ports of {gbps:g} Gb/s": f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(gbps):.3g} Mb/s "

@@ -109,6 +109,9 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
             costs += transfers.transfer_costs(net, launcher, aggregate_mbps, quick)
         shown = ", ".join(f"{cost.seconds * 1e3:.2g} ms among {cost.ranks}" for cost in costs[-2:])
         say(f"a transfer at {aggregate_mbps:,.0f} Mb/s in all takes {shown} more than at line rate")
+    say("messages that wait for others")
+    with Emulation(transfers.rail(HOSTS, HOSTS * transfers.TREE_MBPS, 1), datapath=name, openflow=None) as net:
+        hops = transfers.hop_costs(net, launcher, quick)
     return Capacity(
         hosts=HOSTS,
         aggregate_mbps=round(highest.value, 1),
@@ -117,6 +120,7 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
         alpha_p99_s=alpha.p99,
         transfers=tuple(costs),
         control=control_cost,
+        hops=tuple(hops),
     )
 
 

@@ -118,7 +118,7 @@ def _window(specs: Sequence[JobSpec], members: Mapping[str, tuple[int, ...]], de
         setting.mode,
         scale=setting.scale,
         steps=STEPS,
-        costs=machine_costs(),
+        costs=machine_costs(setting.plan.ranks),
         avoid=dead,
     )
     jobs = predicted_jobs(prediction.events, members, setting.scale)
@@ -187,7 +187,7 @@ def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: 
 
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
     """
-    setting, costs, name = spec.setting, machine_costs(), spec.name
+    setting, costs, name = spec.setting, machine_costs(spec.setting.plan.ranks), spec.name
     stages = dict(spec.stages)
     if stored and "checkpoint" not in stages:
         newcomers = set(after.members[name]) - set(before.members[name])

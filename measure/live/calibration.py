@@ -68,6 +68,17 @@ class TransferCost:
 
 
 @dataclass(frozen=True)
+class HopCost:
+    """Seconds that a message takes from its last byte at a host until the next one leaves, which waited for it.
+
+    The median with agents that all-reduce over two trees, where each message waits for another, on ``hosts`` hosts.
+    """
+
+    hosts: Annotated[int, Field(ge=2)]
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
 class ControlCost:
     """Seconds of the control plane.
 
@@ -89,7 +100,8 @@ class Capacity:
       of line-rate goodput through one bridge; ``aggregate_limited`` is False if the benchmark stopped at its ceiling;
     - ``alpha_s``: one-way time of a small message through a bridge (median), ``alpha_p99_s`` its 99th percentile;
     - ``transfers``: cost of a transfer at some numbers of ranks and loads (none: not measured);
-    - ``control``: of the control plane.
+    - ``control``: of the control plane;
+    - ``hops``: what a message costs that waits for another, at some numbers of hosts (none: not measured).
     """
 
     hosts: int
@@ -99,6 +111,7 @@ class Capacity:
     alpha_p99_s: Seconds
     transfers: tuple[TransferCost, ...]
     control: ControlCost
+    hops: tuple[HopCost, ...] = ()
 
     @property
     def carries_mbps(self) -> float:
@@ -122,6 +135,13 @@ class Capacity:
         load = min(enough, default=self.loads_mbps[0])
         at_load = [cost for cost in self.transfers if cost.aggregate_mbps == load]
         return min(at_load, key=lambda cost: abs(log(cost.ranks / ranks))).seconds
+
+    def hop_s(self, hosts: int) -> float:
+        """Cost of a message that waits for another, where ``hosts`` are at work: of the nearest number measured.
+
+        ``alpha_s`` where nothing was measured.
+        """
+        return min(self.hops, key=lambda cost: abs(log(cost.hosts / hosts))).seconds if self.hops else self.alpha_s
 
 
 _NO_FASTPATH = Capacity(

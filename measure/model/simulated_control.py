@@ -22,7 +22,7 @@ from workloads.rank.slot_sender import Moved
 class Costs:
     """Delays that this machine adds to an ideal one, in wall-clock seconds.
 
-    - ``alpha_s``: from the last byte of a message on the wire until the receiver has it;
+    - ``alpha_s``: from the last byte of a message on the wire until the receiver has it and goes on;
     - ``control_s``: from a request to its acknowledgement where no circuit changes;
     - ``settle_s``: from the end of a circuit's dark time to its acknowledgement;
     - ``revalidation_s``: added to ``settle_s`` if the switch last changed less than twice this time before.

@@ -16,7 +16,8 @@ from railyard.errors import ConfigError, MachineError
 
 
 def row(measured: float | None, **more: Any) -> dict[str, Any]:
-    return {"time_s": measured, "predicted_time_s": 1.0, "faithful": True, "algorithm": "ring", "n": 8, **more}
+    times = {"after_arrival_s": measured, "predicted_after_arrival_s": 1.0}
+    return {**times, "faithful": True, "algorithm": "ring", "n": 8, **more}
 
 
 def test_every_part_is_an_experiment_that_passes_its_checks() -> None:
