@@ -98,7 +98,9 @@ class JobPoint:
 
     def predicted(self, scale: Scale) -> Prediction:
         """The model's prediction for this machine, without bringing the fabric up."""
-        return self.prediction(self.predicted_on or self.fabric.plan(), scale, machine_costs(self.program.ranks))
+        return self.prediction(
+            self.predicted_on or self.fabric.plan(), scale, machine_costs(self.program.ranks_at_work)
+        )
 
     def point(self, number: int, plan: FabricPlan, scale: Scale, prediction: Prediction) -> Point:
         """The point for metrics and verdict."""

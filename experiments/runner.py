@@ -184,7 +184,9 @@ class Runner:
         """Run one point, with its prediction; an error is raised after the events are saved."""
         session, settings = self.session(job.fabric), self.experiment.settings
         plan = job.predicted_on or session.plan
-        prediction = job.prediction(plan, self.scale, machine_costs(plan.ranks, this_machine(), session.net.datapath))
+        prediction = job.prediction(
+            plan, self.scale, machine_costs(job.program.ranks_at_work, this_machine(), session.net.datapath)
+        )
         point = job.point(self.next_number(), plan, self.scale, prediction)
         kept = prediction.events if job.each_step else last_step(prediction.events)
         self.record.add_prediction(point, job.fabric.name, kept)

@@ -147,6 +147,11 @@ class Program:
     eager: bool = False
 
     @property
+    def ranks_at_work(self) -> int:
+        """Number of ranks that are in a group."""
+        return len({rank for group in self.groups.values() for rank in group.members})
+
+    @property
     def ranks(self) -> int:
         """Number of ranks of the job."""
         return len(self.operations)

@@ -110,8 +110,9 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
         shown = ", ".join(f"{cost.seconds * 1e3:.2g} ms among {cost.ranks}" for cost in costs[-2:])
         say(f"a transfer at {aggregate_mbps:,.0f} Mb/s in all takes {shown} more than at line rate")
     say("messages that wait for others")
-    with Emulation(transfers.rail(HOSTS, HOSTS * transfers.TREE_MBPS, 1), datapath=name, openflow=None) as net:
-        hops = transfers.hop_costs(net, launcher, quick)
+    port_mbps = min(transfers.TREE_MBPS, highest.value * HEADROOM / HOSTS)
+    with Emulation(transfers.rail(HOSTS, HOSTS * port_mbps, 1), datapath=name, openflow=None) as net:
+        hops = transfers.hop_costs(net, launcher, port_mbps, quick)
     return Capacity(
         hosts=HOSTS,
         aggregate_mbps=round(highest.value, 1),

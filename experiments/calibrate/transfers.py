@@ -31,7 +31,7 @@ COMPUTE_S = 0.04
 TRANSFER_S = 0.016
 """Compute before each collective, and a transfer at line rate: those of a layer of the default rail job."""
 TREE_MBPS, TREE_S = 50.0, 0.15
-"""Rate of a port, and time of the bytes of an all-reduce over two trees at that rate."""
+"""Rate of a port (less on a machine that carries less), and time of the bytes of an all-reduce over two trees."""
 _TREE_RANKS = (4, 16)
 _ALPHA_S = 2e-4
 """Cost of a hop with which the model is asked what it makes of a cycle; the model is linear in it."""
@@ -118,11 +118,11 @@ def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: floa
     return found
 
 
-def hop_costs(net: Emulation, launcher: AgentLauncher, quick: bool) -> list[HopCost]:
-    """Measure the cost of a hop at some numbers of hosts, on a fabric of ``rail`` with one port of ``TREE_MBPS``."""
+def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: bool) -> list[HopCost]:
+    """Measure the cost of a hop at some numbers of hosts, on a fabric of ``rail`` with one port of ``port_mbps``."""
     found = []
     for ranks in _TREE_RANKS:
-        program = tree_program(net.plan.ranks, ranks, TREE_MBPS, 3 if quick else 6)
+        program = tree_program(net.plan.ranks, ranks, port_mbps, 3 if quick else 6)
         (measured,) = cycles_s(_play(net, launcher, program), program.groups).values()
         predicted_s, more_s = (_predicted_s(net.plan, program, alpha_s) for alpha_s in (0.0, _ALPHA_S))
         seconds = hop_cost(median(measured), predicted_s, more_s, _ALPHA_S)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from experiments.claims.claim import Claim, Tolerance
 from experiments.claims.numbers import value, where
 
-_LATE = "circuits come up some 0.3 ms late after 100 ms (a share of 0.3 %); the cause was not found"
 
-
-def _limited(name: str, row: str, says: str, unit: str, side: str, why: str = "") -> Claim:
+def _limited(name: str, row: str, says: str, unit: str, side: str) -> Claim:
     """The claim that a benchmark keeps its limit, which its row has."""
     return Claim(
         name=name,
@@ -21,7 +19,6 @@ def _limited(name: str, row: str, says: str, unit: str, side: str, why: str = ""
         expected=value("limit"),
         tolerance=Tolerance(side="least" if side == "least" else "most"),
         unit=unit,
-        why=why,
     )
 
 
@@ -40,7 +37,6 @@ EMULATOR: tuple[Claim, ...] = (
             f"A dark time of {delay} ms is as long as configured, seen by packets; the median error is shown",
             "ms",
             "most",
-            _LATE if delay == 100 else "",
         )
         for delay in (1, 10, 100)
     ),

@@ -111,14 +111,15 @@ def windows(specs: Sequence[JobSpec], dying: Sequence[int]) -> list[JobWindow]:
 
 def _window(specs: Sequence[JobSpec], members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> JobWindow:
     setting = specs[0].setting
+    program = combined([spec.program(members[spec.name]) for spec in specs])
     prediction = predict(
-        combined([spec.program(members[spec.name]) for spec in specs]),
+        program,
         setting.plan,
         load_policy(setting.policy, setting.plan),
         setting.mode,
         scale=setting.scale,
         steps=STEPS,
-        costs=machine_costs(setting.plan.ranks),
+        costs=machine_costs(program.ranks_at_work),
         avoid=dead,
     )
     jobs = predicted_jobs(prediction.events, members, setting.scale)
@@ -187,7 +188,7 @@ def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: 
 
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
     """
-    setting, costs, name = spec.setting, machine_costs(spec.setting.plan.ranks), spec.name
+    setting, costs, name = spec.setting, machine_costs(len(spec.members)), spec.name
     stages = dict(spec.stages)
     if stored and "checkpoint" not in stages:
         newcomers = set(after.members[name]) - set(before.members[name])

@@ -69,9 +69,10 @@ class TransferCost:
 
 @dataclass(frozen=True)
 class HopCost:
-    """Seconds that a message takes from its last byte at a host until the next one leaves, which waited for it.
+    """Seconds that a message takes beyond its bytes at line rate where each waits for another.
 
-    The median with agents that all-reduce over two trees, where each message waits for another, on ``hosts`` hosts.
+    What ``hosts`` agents that all-reduce over two trees take longer than the model, as seconds of each message on the
+    critical path (median of the all-reduces, at least 0); it holds the start and the end of the all-reduce too.
     """
 
     hosts: Annotated[int, Field(ge=2)]

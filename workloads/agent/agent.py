@@ -9,11 +9,9 @@ wait is bounded, and a failure ends the agent with one sentence.
 
 from __future__ import annotations
 
-import json
 import math
 import select
 import socket
-import threading
 import time
 from dataclasses import asdict
 from functools import partial
@@ -26,6 +24,7 @@ from workloads.agent.config import AgentConfig
 from workloads.agent.event_log import EventLog
 from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
+from workloads.agent.launcher_channel import LauncherChannel, Stopped
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
@@ -41,48 +40,6 @@ _CHECK_S = 1.0
 _CHECKS = 8
 """Least number of checks within the time-out of an acknowledgement."""
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
-
-
-class Stopped(Exception):
-    """The agent launcher told this agent to stop, or is gone."""
-
-
-class LauncherChannel:
-    """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
-
-    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet).
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._sending = threading.Lock()
-        self._received = b""
-        self.go_at: float | None = None
-
-    def fileno(self) -> int:
-        """File descriptor of the socket, for ``select``."""
-        return self._sock.fileno()
-
-    def report(self, **fields: Any) -> None:
-        """Send one line of JSON to the agent launcher; may be called from any thread."""
-        with self._sending:
-            self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
-
-    def receive(self) -> None:
-        """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
-        try:
-            data = self._sock.recv(1 << 16)
-        except ConnectionResetError:  # the launcher ended without reading all that this agent told
-            data = b""
-        if not data:
-            raise Stopped
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if "stop" in message:
-                raise Stopped
-            if "go" in message:
-                self.go_at = float(message["go"])
 
 
 class Agent:
@@ -132,7 +89,7 @@ class Agent:
             if self._member is not None:
                 self._member.serve()
             self._check_in()
-            self._machine.plan()
+            self._machine.prepare()
             if self._member is not None:
                 self._member.begin(self._channel)
                 self._heartbeat = self._member.heartbeat
@@ -192,9 +149,10 @@ class Agent:
             self._launcher.report(ready=True)
         if time.monotonic() >= self._log.due:
             self._log.flush()
-        if self._finished and not self._reported_done and (self._member is None or self._member.idle):
-            self._reported_done = self._log.empty
-            self._launcher.report(done=True) if self._log.empty else self._log.end_step()
+        done = self._finished and self._log.empty and (self._member is None or self._member.idle)
+        if done and not self._reported_done:
+            self._reported_done = True
+            self._launcher.report(done=True)
 
     def _await_stop(self, lost: PeerLost) -> None:
         """Wait for ``stop`` after a peer was lost, so that the job supervisor does not take this rank for dead too."""
@@ -351,6 +309,7 @@ class Agent:
         self._launcher.report(step=ended.step)
         if self._member is not None:
             self._member.end_step(ended.step)
+            self._log.due = 0.0  # a member may be killed at once, and the step has ended
         self._log.end_step()
         if ended.last:
             self._finish()
@@ -358,6 +317,7 @@ class Agent:
     def _finish(self) -> None:
         totals = self._comm_engine.transport.totals()
         self._log.note("sockets", time.monotonic(), **totals, events=self._log.count)
+        self._log.end_run()
         self._finished = True
 
     def _run_compute(self, now: float) -> None:

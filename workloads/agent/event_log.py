@@ -29,6 +29,7 @@ class EventLog:
         self._events: list[Event] = []
         self._written = 0
         self._fd = -1
+        self._longest_s = LONGEST_S
         self.due = float("inf")
 
     @property
@@ -48,14 +49,19 @@ class EventLog:
     def add(self, event: Event) -> None:
         """Record an event of the rank's machine."""
         if not self._events:
-            self.due = min(self.due, time.monotonic() + LONGEST_S)
+            self.due = min(self.due, time.monotonic() + self._longest_s)
         self._events.append(event)
         if event.kind in RARE:
             self.due = 0.0
 
     def end_step(self) -> None:
-        """Have the events written soon, but not while other ranks end the step too."""
+        """Have the events written soon, but later than those of a step that other ranks end at the same time."""
         self.due = min(self.due, time.monotonic() + _PAUSE_S + _APART_S * (self._rank % _RANKS_APART))
+
+    def end_run(self) -> None:
+        """Have all later events written soon: the run waits for them."""
+        self._longest_s = _PAUSE_S
+        self.end_step()
 
     def close(self) -> None:
         """Write out what is left and close the file."""

@@ -2,7 +2,7 @@
 
 A record is written before the action that comes after it, so it survives the death of the process, at whatever moment.
 It is not forced to the disk, so it does not survive a loss of power: ``fdatasync`` of an update of 0.9 MB took 8 ms,
-during which the server would do nothing else, and the write alone 0.3 ms. ``records.jsonl`` has a line for each record;
+during which the server would do nothing else, and the write alone 0.3 ms. ``records.log`` has a line for each record;
 the numbers of an update are a file of their own, which is deleted when the root has counted or refused them.
 """
 
@@ -25,7 +25,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         make_folder(self._folder)
-        self._path = folder / "records.jsonl"
+        self._path = folder / "records.log"
         with open_binary(self._path, "ab", permissions=0o600) as file:
             self._fd = os.dup(file.fileno())
         self._count = 0

@@ -103,7 +103,7 @@ class Communications:
         self._start(step, op, phase, now, since=now)
         return self._drain()
 
-    def plan(self) -> None:
+    def prepare(self) -> None:
         """Plan the collectives of a step before it begins; 30 rounds take 0.2 ms, which would delay their start."""
         if not self.client_groups:
             self._plans.prepare(self.program, self.scale, self.rotating)
@@ -176,7 +176,9 @@ class Communications:
     # -- sending -----------------------------------------------------------------------------------
 
     def _advance(self, in_flight: InFlight, steps: Iterable[Step], since: float | None = None) -> None:
-        """Take ``steps``, which became possible at ``since`` (None: now)."""
+        """Take ``steps``, which became possible at ``since`` (None: not known)."""
+        if since is not None:
+            in_flight.since = max(in_flight.since, since)
         for action, part in steps:
             if action == "send":
                 in_flight.read(part)
@@ -198,7 +200,7 @@ class Communications:
             self._send_in_slot(in_flight.slot_sender)
         elif in_flight.circuit_client is not None and in_flight.on_circuit(part):
             if in_flight.circuit_client.is_up(part.transfer):
-                self._send(in_flight, part)
+                self._send(in_flight, part, since=since)
             else:
                 in_flight.awaiting_circuit.append(part)
         else:
@@ -220,6 +222,7 @@ class Communications:
         # The end of one operation may have to wait for bytes of another that uses the same path.
         acknowledged = last or len(self.sending) > 1 or in_flight.in_slots(part) or in_flight.on_circuit(part)
         path = path or self.path(in_flight, part, incoming=False)
+        since = None if since is None else max(since, in_flight.since)
         self._out.append(SendPart(in_flight, part, path, acknowledged, since))
 
     def _send_in_slot(self, slot_sender: SlotSender[SlotMessage]) -> None:
@@ -245,7 +248,7 @@ class Communications:
         in_flight.last_progress = now
         for part in waiting:
             if part.round <= self._credits.of(key, path)[0]:
-                self._send(in_flight, part, path, max(since, in_flight.since))
+                self._send(in_flight, part, path, since)
             else:
                 in_flight.awaiting_credit.setdefault(path, []).append(part)
         return self._drain()
@@ -323,14 +326,14 @@ class Communications:
         self._end_wait((group, index), now)
         transfers = in_flight.circuit_client.acknowledged(group, index)
         self._ask(in_flight, in_flight.circuit_client.release(transfers[0]), now)
-        in_flight.last_progress = now
+        in_flight.last_progress = in_flight.since = now
         incoming = next((p for p in in_flight.exchange.incoming.values() if p.transfer in transfers), None)
         if incoming is not None:
             self._out.append(OpenPath(self.path(in_flight, incoming, incoming=True)))
         waiting, in_flight.awaiting_circuit = in_flight.awaiting_circuit, []
         for part in waiting:
             if part.transfer in transfers:
-                self._send(in_flight, part)
+                self._send(in_flight, part, since=now)
             else:
                 in_flight.awaiting_circuit.append(part)
         self._check_moved(in_flight)

@@ -20,8 +20,9 @@ class ExchangePlans:
 
     def __init__(self, rank: int, facts: ScheduleFacts) -> None:
         self._rank, self._facts = rank, facts
-        self._planned: dict[tuple[int, str, int, frozenset[int]], Exchange] = {}
-        """By schedule (its identity), group, elements and transfers with a circuit of their own."""
+        self._planned: dict[tuple[int, str, int, frozenset[int]], tuple[Schedule, Exchange]] = {}
+        """By schedule (its identity, so it is kept), group, elements and transfers with a circuit of their own."""
+        self._left = MOST_STEPS
 
     def exchange(self, schedule: Schedule, group: Group, elements: int, circuits: frozenset[int]) -> Exchange:
         """A new exchange of ``group``; ``circuits`` are the transfers with a circuit of their own while they last."""
@@ -29,14 +30,19 @@ class ExchangePlans:
         if key not in self._planned:
             mine = self._facts.transfers(schedule, group.members.index(self._rank))
             exchange = collective_exchange(schedule, group.members, self._rank, elements, mine, circuits)
-            if sum(map(len, self._planned.values())) + len(exchange) > MOST_STEPS:
+            if len(exchange) > self._left:
                 return exchange
-            self._planned[key] = exchange
-        return self._planned[key].copy()
+            self._left -= len(exchange)
+            self._planned[key] = schedule, exchange
+        return self._planned[key][1].copy()
 
     def prepare(self, program: Program, scale: Scale, rotating: Collection[str]) -> None:
-        """Plan all collectives of the rank but those of groups ``rotating``, which depend on slots."""
+        """Plan the collectives of the rank as far as they are kept; slots change those of groups ``rotating``."""
         for op in program.communications(self._rank):
             if isinstance(op, Collective) and op.group not in rotating:
-                elements = elements_of(scale.emulated_bytes(op.bytes))
-                self.exchange(schedule_of(program, op), program.groups[op.group], elements, frozenset())
+                known, elements = len(self._planned), elements_of(scale.emulated_bytes(op.bytes))
+                schedule, group = schedule_of(program, op), program.groups[op.group]
+                if (id(schedule), group.name, elements, frozenset()) not in self._planned:
+                    self.exchange(schedule, group, elements, frozenset())
+                    if len(self._planned) == known:
+                        return

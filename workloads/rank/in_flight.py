@@ -66,7 +66,7 @@ class InFlight:
     """Time at which all data was here, where that was before the receive started."""
     last_progress: float = 0.0
     since: float = 0.0
-    """Time at which it became possible: before ``posted`` where this machine is late."""
+    """Time of the latest event that made a part of it possible: in the past where this machine is late."""
     paths: set[PeerKey] = field(default_factory=set)
     """Paths on which anything of this communication moves."""
     opened: set[PeerKey] = field(default_factory=set)

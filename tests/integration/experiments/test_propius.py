@@ -79,3 +79,4 @@ def test_regions_take_turns_on_an_optical_trunk_and_no_demand_is_exceeded(tmp_pa
     for row in trunk:
         assert row["root_bytes"] / (2 * 120_000) == pytest.approx(1, abs=0.02)
         assert row["time_s"] > 0 and row["predicted_time_s"] > 0
+        assert "logs" not in row["verdict"], "no journal of a leaf server is read as a log"

@@ -25,7 +25,7 @@ from workloads.agent.transport.sockets import BUFFER_BYTES
 from workloads.agent.transport.tcp_state import (
     NOTICE,
     STAMP_BYTES,
-    allow_notices,
+    ask_for_times,
     revive,
     segments_without_data,
     take_notices,
@@ -104,7 +104,7 @@ class Connection:
         self._clock = clock
         self._activity = activity or Activity()
         self._activity.changed[self] = None
-        allow_notices(sock)
+        ask_for_times(sock)
         self._allowance: SendAllowance | None = None
         self._head = bytearray(HEADER_BYTES)
         self._have = self._left = 0
@@ -140,8 +140,8 @@ class Connection:
         while not message.payload and place and self._queue[place - 1].payload and not self._queue[place - 1].sent:
             place -= 1
         self._queue.insert(place, message)
-        if not message.payload:
-            self._may_send_at = 0.0  # it does not wait for what a payload waits for
+        if not message.payload:  # it does not wait for what a payload waits for
+            self._may_send_at = 0.0
         self._activity.sending[self] = None
 
     @property
@@ -183,10 +183,10 @@ class Connection:
 
     def _waits(self, now: float, message: Outgoing) -> bool:
         """Whether a message has to wait for its turn or for the tokens of the bucket, before its first byte."""
-        wait = 0.0
-        if message.in_turn and self._allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
+        wait, data = 0.0, len(message.payload) > 0
+        if data and message.in_turn and self._allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
             wait = self._bucket.turn_s(now, unacknowledged(self.sock) / self._share)
-        if wait <= 0 and message.hold:
+        if wait <= 0 and data and message.hold:
             wait = self._bucket.wait_s(now, message.size / self._share, message.since)
         self._may_send_at = now + wait if wait > 0 else 0.0
         return wait > 0
@@ -375,7 +375,7 @@ class Connection:
         """Continue with another socket: the SYN of the old one was lost, and TCP would repeat it only later."""
         assert not self.connected
         self.sock.close()
-        allow_notices(sock)
+        ask_for_times(sock)
         self.sock, self.connected, self._low_water = sock, connected, 1
         self._blocked = False
         self._activity.changed[self] = None

@@ -83,7 +83,7 @@ class Outbox:
             content = self._blank_bytes(part.bytes)
         since, hold = action.since, True
         if in_flight.slot_sender is not None and not part.scale_up:
-            since, hold = in_flight.slot_sender.began, self._slot_connections.is_first(path)
+            since, hold = max(in_flight.slot_sender.began, in_flight.since), self._slot_connections.is_first(path)
         in_flight.opened.add(path)
         in_turn = not self._machine.program.eager
         message = Outgoing(header, content, (in_flight, part), hold, in_turn, since, notice=action.acknowledged)

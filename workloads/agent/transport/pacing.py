@@ -1,9 +1,8 @@
 """Mirror of the token bucket of a port, so that a transfer of S bytes takes S / rate.
 
-A Linux TBF lets ``burst`` bytes pass at once after an idle time, which a wire does not. The sender therefore delays its
-first bytes until a burst is worth the time since it could begin. What this machine is late by then is deducted: the
-bucket catches it up. Virtual scheduling form of the bucket (GCRA, ITU-T
-I.371).
+A Linux TBF lets ``burst`` bytes pass at once after an idle time, which a wire does not. The sender therefore sends its
+first bytes one burst after the moment at which it could begin. What this machine is late is part of that wait. Virtual
+scheduling form of the bucket (GCRA, ITU-T I.371).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from railyard.scale import MTU_BYTES, bucket_burst_bytes
 
 FORGIVEN_S = 0.002
-"""Idle times up to this before a message of which the emulated begin is known are short: nothing is held back."""
+"""After an idle time up to this a message is not held back, if the moment is known at which it could begin."""
 
 _TURN_S = 0.001
 """Shortest time between two looks at whether a connection has almost sent its bytes."""

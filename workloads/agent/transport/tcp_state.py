@@ -36,11 +36,12 @@ NOTICE = [(socket.SOL_SOCKET, _SO_TIMESTAMPING, struct.pack("=I", _TX_ACK))]
 """Control message for ``sendmsg``: requests a notice when the last byte of this write is acknowledged."""
 
 
+_OLDEST_S = 1.0
 STAMP_BYTES = socket.CMSG_SPACE(48)
 """Buffer size for the control message of ``receive_time``."""
 
 
-def allow_notices(sock: socket.socket) -> None:
+def ask_for_times(sock: socket.socket) -> None:
     """Enable acknowledgement notices on a socket, and times of arrival."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RECEIVED | _SOFTWARE | _ONLY_STAMPS)
 
@@ -48,13 +49,15 @@ def allow_notices(sock: socket.socket) -> None:
 def receive_time(control: list[tuple[int, int, bytes]]) -> float | None:
     """Monotonic time at which the last bytes that a ``recvmsg`` returned came to this machine (None: not known).
 
-    ``control``: what it returned beside them.
+    ``control``: what it returned beside them. Where an earlier packet was lost or overtaken the time is too early. A
+    time more than a second ago counts as not known: the clock of the kernel's stamps may have been set.
     """
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPING):
             seconds, nanoseconds = struct.unpack_from("qq", data)
-            if seconds:
-                return float(time.monotonic() - max(0.0, time.time() - seconds - nanoseconds * 1e-9))
+            age_s = float(time.time() - seconds - nanoseconds * 1e-9)
+            if seconds and age_s < _OLDEST_S:
+                return time.monotonic() - max(0.0, age_s)
     return None
 
 

@@ -60,7 +60,7 @@ def _frame(data: bytes, folder: Path) -> None:
 
 
 def _journal(data: bytes, folder: Path) -> None:
-    (folder / "records.jsonl").write_bytes(data)
+    (folder / "records.log").write_bytes(data)
     (folder / "0.update").write_bytes(b"1234")
     journal = Journal(folder)
     try:

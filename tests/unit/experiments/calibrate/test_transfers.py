@@ -2,9 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.calibrate.transfers import COMPUTE_S, TRANSFER_S, cost_of, program_of
+from experiments.calibrate.transfers import (
+    COMPUTE_S,
+    TRANSFER_S,
+    cost_of,
+    cycles_s,
+    hop_cost,
+    program_of,
+    rail,
+    tree_program,
+)
+from measure.model.prediction import Costs, predict
 from railyard.errors import MachineError
 from railyard.timeline import Event
+from topos.describe import plan as describe
 from workloads.check import check
 from workloads.program import Group
 
@@ -53,3 +64,20 @@ def test_the_program_ends_and_its_transfers_have_the_length_that_is_subtracted(h
     gather = program.operations[0][1]
     per_port = gather.bytes / ranks / 2  # type: ignore[union-attr]
     assert per_port * 8 / 50e6 == pytest.approx(TRANSFER_S, rel=0.02)
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks: int) -> None:
+    plan, program = describe(rail(16, 800.0, 1)), tree_program(16, ranks, 50.0, 3)
+    check(program)
+    assert program.ranks_at_work == ranks and not any(program.operations[ranks:])
+
+    def cycle_s(alpha_s: float) -> float:
+        events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
+        (cycles,) = cycles_s(events, program.groups).values()
+        assert cycles == [pytest.approx(cycles[0])] * 2
+        return cycles[0]
+
+    found = hop_cost(cycle_s(3e-4), cycle_s(0.0), cycle_s(2e-4), 2e-4)
+    assert found == pytest.approx(3e-4, rel=0.02)
+    assert hop_cost(0.9 * cycle_s(0.0), cycle_s(0.0), cycle_s(2e-4), 2e-4) == 0.0

@@ -13,6 +13,7 @@ from measure.live.calibration import (
     UNCALIBRATED,
     UNTIMED,
     Calibration,
+    HopCost,
     TimerError,
     default_calibration,
     load_calibration,
@@ -143,3 +144,20 @@ def test_a_machine_without_calibration_takes_the_datapath_that_it_has() -> None:
     assert machine.takes() == "mirred"
     assert machine.of() == UNCALIBRATED["mirred"]
     assert machine.floors() == UNTIMED["mirred"]
+
+
+def test_the_cost_of_a_hop_is_that_of_the_nearest_number_of_hosts_or_a_small_message() -> None:
+    capacity = dataclasses.replace(UNCALIBRATED["bpf"], hops=(HopCost(4, 1e-4), HopCost(16, 2e-4)))
+    assert [capacity.hop_s(hosts) for hosts in (1, 4, 7, 9, 16, 64)] == [1e-4, 1e-4, 1e-4, 2e-4, 2e-4, 2e-4]
+    assert UNCALIBRATED["bpf"].hop_s(16) == UNCALIBRATED["bpf"].alpha_s
+
+
+def test_a_file_without_hops_goes_on_to_work(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    save_calibration(measured(), path)
+    saved = json.loads(path.read_text())
+    for capacity in saved["datapaths"].values():
+        del capacity["hops"]
+    path.write_text(json.dumps(saved))
+    loaded = load_calibration(path)
+    assert loaded is not None and loaded.of("bpf").hops == ()

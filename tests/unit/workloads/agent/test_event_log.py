@@ -12,9 +12,10 @@ from agents.loopback import loopback_plan, use_loopback
 from railyard.errors import MachineError
 from railyard.scale import Scale
 from railyard.timeline import read_events
-from workloads.agent.agent import Agent, LauncherChannel
+from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig
 from workloads.agent.event_log import EventLog
+from workloads.agent.launcher_channel import LauncherChannel
 from workloads.program import Compute, Program
 
 

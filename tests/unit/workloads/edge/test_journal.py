@@ -73,7 +73,7 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("cut", [b"{", b'{"added":[1,2', b'{"started":1}'])
 def test_a_record_that_was_cut_short_was_never_written(tmp_path: Path, cut: bytes) -> None:
     write(tmp_path, Started(0), added(5))
-    with (tmp_path / "records.jsonl").open("ab") as file:
+    with (tmp_path / "records.log").open("ab") as file:
         file.write(cut)
     (tmp_path / "1.update").write_bytes(b"without a record")
     assert read(tmp_path) == [Started(0), added(5)]
@@ -83,7 +83,7 @@ def test_a_record_that_was_cut_short_was_never_written(tmp_path: Path, cut: byte
 
 
 def test_a_first_record_that_was_cut_short_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_bytes(b'{"star')
+    (tmp_path / "records.log").write_bytes(b'{"star')
     assert read(tmp_path) == []
     write(tmp_path, Started(0))
     assert read(tmp_path) == [Started(0)]
@@ -91,4 +91,4 @@ def test_a_first_record_that_was_cut_short_leaves_nothing(tmp_path: Path) -> Non
 
 def test_only_the_owner_reads_the_records(tmp_path: Path) -> None:
     Journal(tmp_path / "journal")
-    assert (tmp_path / "journal" / "records.jsonl").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "journal" / "records.log").stat().st_mode & 0o777 == 0o600

@@ -316,7 +316,7 @@ def test_a_collective_is_planned_before_the_first_step_and_once(monkeypatch: pyt
 
     monkeypatch.setattr(exchange_plans, "collective_exchange", plan_and_note)
     rank, exchanges = ring_of_two(), []
-    rank.plan()
+    rank.prepare()
     assert len(planned) == 1
     before = deepcopy(vars(planned[0]))
     actions: list[Any] = rank.begin(1.0, 1.0)
@@ -337,7 +337,7 @@ def test_a_collective_is_planned_before_the_first_step_and_once(monkeypatch: pyt
 def test_what_is_too_much_to_keep_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange_plans, "MOST_STEPS", 3)
     rank = ring_of_two()
-    rank.plan()
+    rank.prepare()
     assert not rank._plans._planned
     assert "Announce" in kinds(rank.begin(1.0, 1.0))
 
@@ -347,7 +347,7 @@ def test_a_collective_that_waits_for_circuits_of_its_own_is_not_planned_ahead() 
         rank.checked_in("pair", asks=True, rotates=rank is first)
     second.client_groups.add("pair/0.0-1.0")
     for rank in (first, second):
-        rank.plan()
+        rank.prepare()
         assert not rank._plans._planned
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from workloads.agent.transport import tcp_state
-from workloads.agent.transport.tcp_state import NOTICE, STAMP_BYTES, allow_notices, receive_time, take_notices
+from workloads.agent.transport.tcp_state import NOTICE, STAMP_BYTES, ask_for_times, receive_time, take_notices
 
 PATIENCE_S = 5.0
 
@@ -30,7 +30,7 @@ def readable(sock: socket.socket, seconds: float) -> bool:
 
 def test_an_acknowledgement_wakes_who_asked_for_the_notice(pair: tuple[socket.socket, socket.socket]) -> None:
     near, _ = pair
-    allow_notices(near)
+    ask_for_times(near)
     near.sendmsg([b"head", bytes(10_000)], NOTICE)
     assert readable(near, PATIENCE_S)
     assert take_notices(near)
@@ -39,7 +39,7 @@ def test_an_acknowledgement_wakes_who_asked_for_the_notice(pair: tuple[socket.so
 
 def test_nobody_is_woken_who_did_not_ask(pair: tuple[socket.socket, socket.socket]) -> None:
     near, far = pair
-    allow_notices(near)
+    ask_for_times(near)
     near.sendmsg([bytes(10_000)])
     assert far.recv(10_000)
     assert not readable(near, 0.05) and not take_notices(near)
@@ -47,7 +47,7 @@ def test_nobody_is_woken_who_did_not_ask(pair: tuple[socket.socket, socket.socke
 
 def test_a_notice_is_no_data_and_data_no_notice(pair: tuple[socket.socket, socket.socket]) -> None:
     near, far = pair
-    allow_notices(near)
+    ask_for_times(near)
     near.sendmsg([bytes(100)], NOTICE)
     assert readable(near, PATIENCE_S) and take_notices(near)
     far.sendall(b"answer")
@@ -60,7 +60,7 @@ def test_a_peer_that_does_not_read_acknowledges_what_has_room(pair: tuple[socket
     near, far = pair
     far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     near.setblocking(False)
-    allow_notices(near)
+    ask_for_times(near)
     written = near.sendmsg([bytes(1 << 20)], NOTICE)
     assert not readable(near, 0.05), "the last byte that was written is not there"
     while written > 0:
@@ -84,7 +84,7 @@ def test_the_time_of_arrival_is_that_of_the_kernel_and_not_that_of_the_reader(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     near, far = pair
-    allow_notices(near)
+    ask_for_times(near)
     end = time.monotonic() + PATIENCE_S
     while stamped(near, far, 0.0)[1] is None:  # the kernel begins to take times only some time after the first request
         assert time.monotonic() < end, "no packet has a time"
@@ -95,7 +95,7 @@ def test_the_time_of_arrival_is_that_of_the_kernel_and_not_that_of_the_reader(
 def test_the_time_of_arrival_is_not_known_where_nobody_asked_for_it(pair: tuple[socket.socket, socket.socket]) -> None:
     near, far = pair
     assert stamped(near, far, 0.0)[1] is None
-    allow_notices(far)
+    ask_for_times(far)
     assert stamped(near, far, 0.0)[1] is None
     no_time = struct.pack("6q", *[0] * 6)
     assert receive_time([(socket.SOL_SOCKET, tcp_state._SO_TIMESTAMPING, no_time)]) is None
