@@ -177,8 +177,6 @@ class Communications:
 
     def _advance(self, in_flight: InFlight, steps: Iterable[Step], since: float | None = None) -> None:
         """Take ``steps``, which became possible at ``since`` (None: not known)."""
-        if since is not None:
-            in_flight.since = max(in_flight.since, since)
         for action, part in steps:
             if action == "send":
                 in_flight.read(part)
@@ -210,7 +208,7 @@ class Communications:
             if eager or last_round >= part.round:
                 self._send(in_flight, part, path, None if since is None else max(since, taken))
             else:
-                in_flight.awaiting_credit.setdefault(path, []).append(part)
+                in_flight.awaiting_credit.setdefault(path, []).append((part, since))
                 self._out.append(OpenPath(path))  # the credit comes by it, which may be for this rank to open
 
     def _send(
@@ -222,7 +220,6 @@ class Communications:
         # The end of one operation may have to wait for bytes of another that uses the same path.
         acknowledged = last or len(self.sending) > 1 or in_flight.in_slots(part) or in_flight.on_circuit(part)
         path = path or self.path(in_flight, part, incoming=False)
-        since = None if since is None else max(since, in_flight.since)
         self._out.append(SendPart(in_flight, part, path, acknowledged, since))
 
     def _send_in_slot(self, slot_sender: SlotSender[SlotMessage]) -> None:
@@ -246,11 +243,11 @@ class Communications:
         if in_flight is None or not waiting:
             return self._drain()
         in_flight.last_progress = now
-        for part in waiting:
+        for part, possible in waiting:
             if part.round <= self._credits.of(key, path)[0]:
-                self._send(in_flight, part, path, since)
+                self._send(in_flight, part, path, since if possible is None else max(since, possible))
             else:
-                in_flight.awaiting_credit.setdefault(path, []).append(part)
+                in_flight.awaiting_credit.setdefault(path, []).append((part, possible))
         return self._drain()
 
     def taken(self, in_flight: InFlight, now: float) -> list[Action]:
@@ -326,7 +323,7 @@ class Communications:
         self._end_wait((group, index), now)
         transfers = in_flight.circuit_client.acknowledged(group, index)
         self._ask(in_flight, in_flight.circuit_client.release(transfers[0]), now)
-        in_flight.last_progress = in_flight.since = now
+        in_flight.last_progress = now
         incoming = next((p for p in in_flight.exchange.incoming.values() if p.transfer in transfers), None)
         if incoming is not None:
             self._out.append(OpenPath(self.path(in_flight, incoming, incoming=True)))

@@ -52,8 +52,8 @@ class InFlight:
     """Values that came in or stay on this rank and are not applied yet, by transfer."""
     contents: dict[int, memoryview] = field(default_factory=dict)
     """Values to be sent, as read when the transfer became possible, by transfer."""
-    awaiting_credit: dict[PeerKey, list[MessagePart]] = field(default_factory=dict)
-    """Parts that their receiver does not take yet, by path."""
+    awaiting_credit: dict[PeerKey, list[tuple[MessagePart, float | None]]] = field(default_factory=dict)
+    """Parts that their receiver does not take yet, with the times at which they became possible, by path."""
     awaiting_circuit: list[MessagePart] = field(default_factory=list)
     unsent: int = 0
     unposted: Counter[tuple[int, int, bool]] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class InFlight:
     """Time at which all data was here, where that was before the receive started."""
     last_progress: float = 0.0
     since: float = 0.0
-    """Time of the latest event that made a part of it possible: in the past where this machine is late."""
+    """Time at which it became possible: before ``posted`` where this machine is late."""
     paths: set[PeerKey] = field(default_factory=set)
     """Paths on which anything of this communication moves."""
     opened: set[PeerKey] = field(default_factory=set)
