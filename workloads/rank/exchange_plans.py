@@ -22,7 +22,7 @@ class ExchangePlans:
         self._rank, self._facts = rank, facts
         self._planned: dict[tuple[int, str, int, frozenset[int]], tuple[Schedule, Exchange]] = {}
         """By schedule (its identity, so it is kept), group, elements and transfers with a circuit of their own."""
-        self._left = MOST_STEPS
+        self._left, self._full = MOST_STEPS, False
 
     def exchange(self, schedule: Schedule, group: Group, elements: int, circuits: frozenset[int]) -> Exchange:
         """A new exchange of ``group``; ``circuits`` are the transfers with a circuit of their own while they last."""
@@ -31,6 +31,7 @@ class ExchangePlans:
             mine = self._facts.transfers(schedule, group.members.index(self._rank))
             exchange = collective_exchange(schedule, group.members, self._rank, elements, mine, circuits)
             if len(exchange) > self._left:
+                self._full = True
                 return exchange
             self._left -= len(exchange)
             self._planned[key] = schedule, exchange
@@ -39,10 +40,8 @@ class ExchangePlans:
     def prepare(self, program: Program, scale: Scale, rotating: Collection[str]) -> None:
         """Plan the collectives of the rank as far as they are kept; slots change those of groups ``rotating``."""
         for op in program.communications(self._rank):
+            if self._full:
+                return
             if isinstance(op, Collective) and op.group not in rotating:
-                known, elements = len(self._planned), elements_of(scale.emulated_bytes(op.bytes))
-                schedule, group = schedule_of(program, op), program.groups[op.group]
-                if (id(schedule), group.name, elements, frozenset()) not in self._planned:
-                    self.exchange(schedule, group, elements, frozenset())
-                    if len(self._planned) == known:
-                        return
+                elements = elements_of(scale.emulated_bytes(op.bytes))
+                self.exchange(schedule_of(program, op), program.groups[op.group], elements, frozenset())
