@@ -26,8 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out, visibly, what needs root when there is none."""
     for item in items:
         needs_root = item.get_closest_marker("root") is not None
-        if needs_root != ("integration" in item.path.relative_to(item.config.rootpath).parts):
-            raise pytest.UsageError(f"{item.nodeid}: what needs root is in tests/integration, and all of it is marked")
+        if needs_root != bool({"integration", "cluster"} & set(item.path.relative_to(item.config.rootpath).parts)):
+            raise pytest.UsageError(
+                f"{item.nodeid}: what needs root is in tests/integration or tests/cluster, and all of it is marked"
+            )
         if needs_root and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo scripts/test.sh"))
 
