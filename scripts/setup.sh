@@ -31,11 +31,11 @@ debian_python=/usr/lib/python3/dist-packages
 requirements=scripts/requirements.txt
 
 # mininet: mnexec and the Mininet classes; iproute2 and util-linux: ip, tc, nsenter; ethtool: offloads; iperf3 and
-# tcpdump: cross-checks by hand; iputils-ping and net-tools: Mininet's pingAll and ifconfig; ca-certificates: TLS of
-# pip; libjemalloc2: a malloc that keeps ovs-vswitchd small.
+# tcpdump: cross-checks by hand; iputils-ping and net-tools: Mininet's pingAll and ifconfig; openssh-client: other
+# machines; ca-certificates: TLS of pip; libjemalloc2: a malloc that keeps ovs-vswitchd small.
 packages=(
     mininet openvswitch-switch iproute2 util-linux ethtool iperf3 tcpdump iputils-ping net-tools procps
-    ca-certificates python3 python3-venv libjemalloc2
+    openssh-client ca-certificates python3 python3-venv libjemalloc2
 )
 
 say() { echo "setup: $*"; }

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from cluster.machine_process import BED
 from cluster.machines import CLOCKS_S, SSH, Machines
 from cluster.underlay import Underlay
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 
 CLOCK = "python3 -c 'import time; print(time.monotonic())'"
 LOOP = "while :; do sleep 0.1; done"
@@ -81,8 +82,9 @@ def test_run_folders_and_processes_are_its_own_and_results_are_shared(machines: 
 
 
 def test_nobody_else_is_let_in(machines: Machines) -> None:
-    refused = machines.head.run([*SSH, "-i", "/dev/null", "-o", "IdentityFile=none", "-F", "none", "root@10.77.0.2"])
-    assert refused.returncode == 255
+    known = ["-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={BED}/known_hosts"]
+    refused = machines.head.run(["ssh", *known, "-o", "IdentityFile=/dev/null", machines["a"].ip, "true"])
+    assert refused.returncode == 255 and "Permission denied (publickey)" in refused.stderr, refused.stderr
 
 
 def test_a_machine_that_dies_is_gone_at_once_and_leaves_nothing() -> None:
