@@ -35,7 +35,7 @@ unpack_sshd() { # tests/cluster starts sshds of its own; the package would start
     mkdir "$debs/partial"
     local fetch=(apt-get -qq -y -o "Dir::Cache::archives=$debs" --no-install-recommends --download-only install)
     "${fetch[@]}" openssh-server || { apt-get -qq update && "${fetch[@]}" openssh-server; }
-    rm -rf "$sshd"
+    rm -rf "$sshd" && mkdir -p "$sshd"
     find "$debs" -name '*.deb' -exec dpkg -x {} "$sshd" \;
     rm -rf "$debs"
     [ -x $sshd/usr/sbin/sshd ]
