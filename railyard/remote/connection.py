@@ -1,0 +1,351 @@
+"""Requests and messages between two processes over a pair of byte streams, such as the pipes of an ``ssh`` process.
+
+Every line is an object of JSON, at most ``LINE_BYTES`` long: a request ``{"id", "op", "fields"}``, its answer
+``{"id", "result"}`` or ``{"id", "error", "kinds"}``, or a message without answer, ``{"op", "fields"}``. No thread is
+started and nothing waits longer than it is told to. Whoever writes takes what comes in meanwhile, so two sides that
+both send long lines do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from railyard import __version__, errors
+from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
+from railyard.protocol import from_json, to_json
+
+LINE_BYTES = 64 << 20
+"""The longest line that is sent or taken, in bytes."""
+FOLDER_VARIABLE = "RAILYARD_REMOTE_FOLDER"
+"""Environment variable by which the start of a process on a machine tells it the private folder that it may use."""
+_KEPT_BYTES = 4 * LINE_BYTES
+"""Most bytes of messages and requests that are kept until they are taken."""
+_WRITE_S = 60.0
+_CHUNK_BYTES = 1 << 16
+_KINDS = {
+    each.__name__: each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, RailyardError)
+}
+
+
+class Connection:
+    """One side of a connection: lines come from ``source_fd`` and go to ``sink_fd``, both closed by ``close``.
+
+    ``peer`` names the other machine in errors. ``last_words`` is asked for the cause when the connection has ended, or
+    None if none is known. A peer that takes nothing for ``patience_s`` seconds while a line is sent is given up; None:
+    it may take as long as it likes. All methods but ``close`` raise ``MachineError`` once the connection has ended and
+    all that came before the end has been taken.
+    """
+
+    def __init__(
+        self,
+        source_fd: int,
+        sink_fd: int,
+        peer: str,
+        *,
+        last_words: Callable[[], str | None] = lambda: None,
+        patience_s: float | None = _WRITE_S,
+    ) -> None:
+        self._source, self._sink, self._peer = source_fd, sink_fd, peer
+        self._last_words, self._patience_s = last_words, patience_s
+        self._next = 0
+        self._asked: dict[int, str] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._arrived: deque[dict[str, Any]] = deque()
+        """Messages and requests of the peer that nobody has taken, in order, and the bytes of their lines."""
+        self._arrived_bytes = 0
+        self._line = bytearray()
+        self._fault: str | None = None
+        self._closed = False
+        for fd in {source_fd, sink_fd}:
+            os.set_blocking(fd, False)
+
+    @staticmethod
+    def of_standard_streams(peer: str) -> Connection:
+        """The connection over standard input and output of this process, for the side that was started.
+
+        From now on standard input is empty, and what this process and its children print goes to standard error.
+        """
+        source, sink = os.dup(0), os.dup(1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(2, 1)
+        return Connection(source, sink, peer, patience_s=None)
+
+    @property
+    def peer(self) -> str:
+        """Name of the other machine."""
+        return self._peer
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``messages`` has something to return, although ``fileno`` may not be readable."""
+        return bool(self._arrived)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection has ended, as far as this side has noticed; what came before may be left to take."""
+        return self._fault is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    def fileno(self) -> int:
+        """File descriptor that is readable when something arrives, for ``select``; see ``pending``."""
+        return self._source
+
+    def begin(self, op: str, /, **fields: Any) -> int:
+        """Send a request and return its number for ``answer``, without a wait for the answer."""
+        number = self._next
+        self._send({"id": number, "op": op, "fields": fields}, f"request {op}")
+        self._next += 1
+        self._asked[number] = op
+        return number
+
+    def answer(self, number: int, timeout_s: float = 30.0) -> Any:
+        """The result of a request.
+
+        An error there is raised here as the same class of ``RailyardError``, its sentence behind ``on machine NAME:``.
+        ``MachineError`` if the answer has not come within ``timeout_s`` seconds; it can be asked for again then.
+        """
+        op = self._asked[number]
+        end = time.monotonic() + timeout_s
+        while number not in self._answers:
+            self._check()
+            if not self._wait(end):
+                raise MachineError(f"machine {self._peer} has not answered the request {op} within {timeout_s:g} s")
+        del self._asked[number]
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise _raised(answer, self._peer)
+        return answer.get("result")
+
+    def call(self, op: str, /, *, timeout_s: float = 30.0, **fields: Any) -> Any:
+        """Send a request and return its result, as ``begin`` and ``answer`` do."""
+        return self.answer(self.begin(op, **fields), timeout_s)
+
+    def tell(self, op: str, /, **fields: Any) -> None:
+        """Send a message without answer."""
+        self._send({"op": op, "fields": fields}, f"message {op}")
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of the peer that have arrived since the last call, each its fields and ``op``; never waits."""
+        return [{**message["fields"], "op": message["op"]} for message in self.arrived()]
+
+    def next_message(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next message of the peer; None if none comes within ``timeout_s`` seconds."""
+        end = time.monotonic() + timeout_s
+        while not self._arrived:
+            self._check()
+            if not self._wait(end):
+                return None
+        message = self._arrived.popleft()
+        return {**message["fields"], "op": message["op"]}
+
+    def arrived(self) -> list[dict[str, Any]]:
+        """The messages and requests that arrived, in order: each its ``op``, ``fields`` and, of a request, ``id``."""
+        self._read()
+        if not self._arrived:
+            self._check()
+        found = [*self._arrived]
+        self._arrived.clear()
+        self._arrived_bytes = 0
+        return found
+
+    def reply(self, number: Any, **outcome: Any) -> None:
+        """Answer the request ``number`` of the peer with ``result``, or with ``error`` and ``kinds``."""
+        self._send({"id": number, **outcome}, "answer")
+
+    def close(self) -> None:
+        """Close both streams; nothing can be sent or taken after that."""
+        if not self._closed:
+            self._closed, self._fault = True, f"the connection to machine {self._peer} was closed here"
+            for fd in {self._source, self._sink}:
+                os.close(fd)
+
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise MachineError(self._fault)
+
+    def _end(self, fault: str | None = None) -> None:
+        if self._fault is None:
+            words = None if fault else self._last_words()
+            said = f"; the last that it said: {shortened(words)}" if words else ""
+            self._fault = fault or f"the connection to machine {self._peer} has ended{said}"
+
+    def _wait(self, end: float) -> bool:
+        """Wait until something can be read, at the latest until ``end``, and take it; whether there was something."""
+        waiting = select.poll()
+        waiting.register(self._source, select.POLLIN)
+        if not waiting.poll(max(0.0, end - time.monotonic()) * 1e3):
+            return False
+        self._read()
+        return True
+
+    def _send(self, message: dict[str, Any], what: str) -> None:
+        self._check()
+        line = to_json(message)
+        if len(line) > LINE_BYTES:
+            raise MachineError(
+                f"the {what} for machine {self._peer} is longer than {LINE_BYTES >> 20} MiB; send it in parts"
+            )
+        rest = memoryview(line + b"\n")
+        both = select.poll()
+        while rest:
+            try:
+                rest = rest[os.write(self._sink, rest) :]
+                continue
+            except BlockingIOError:
+                pass
+            except BrokenPipeError:
+                self._read()  # what came before the end is kept
+                self._end()
+            except OSError as error:
+                self._end(f"the connection to machine {self._peer} has failed: {error.strerror}")
+            self._check()
+            both.register(self._source, select.POLLIN)
+            both.register(self._sink, select.POLLOUT | (select.POLLIN if self._sink == self._source else 0))
+            if not both.poll(None if self._patience_s is None else self._patience_s * 1e3):
+                self._end(f"machine {self._peer} has taken nothing for {self._patience_s:g} s")
+            self._read()
+
+    def _read(self) -> None:
+        """Take all that has arrived, without a wait."""
+        while self._fault is None:
+            try:
+                data = os.read(self._source, _CHUNK_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._end()
+            elif b"\n" in data:  # looked for in what is new only: a long line comes in many parts
+                first, *lines, rest = data.split(b"\n")
+                self._line += first
+                complete, self._line = self._line, bytearray(rest)
+                for line in (bytes(complete), *lines):
+                    self._take(line)
+            else:
+                self._line += data
+            if len(self._line) > LINE_BYTES:
+                self._line.clear()
+                self._end(f"machine {self._peer} has sent a line longer than {LINE_BYTES >> 20} MiB")
+
+    def _take(self, line: bytes) -> None:
+        if self._fault is not None:
+            return
+        try:
+            message = from_json(line)
+        except ValueError:
+            message = None
+        number = message.get("id") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or not self._understood(message, number):
+            self._end(
+                f"machine {self._peer} has sent a line that Railyard does not know: "
+                f"{shortened(ascii(line[:1000].decode(errors='replace')))}; if a start-up file of the shell there "
+                f"prints it, let it print only where the shell is interactive"
+            )
+        elif "op" not in message:
+            self._answers[number] = message  # type: ignore[index]  # an int by _understood
+        else:
+            self._arrived.append(message)
+            self._arrived_bytes += len(line)
+            if self._arrived_bytes > _KEPT_BYTES:
+                self._end(f"machine {self._peer} has sent more than {_KEPT_BYTES >> 20} MiB that nobody has taken")
+
+    def _understood(self, message: dict[str, Any], number: Any) -> bool:
+        """Whether this is a message, a request, or the answer to a request that waits for one."""
+        if "op" in message:
+            return isinstance(message["op"], str) and isinstance(message.get("fields"), dict)
+        return type(number) is int and number in self._asked and number not in self._answers
+
+
+def _raised(answer: Mapping[str, Any], peer: str) -> RailyardError:
+    """The error that an answer reports, of the nearest class that is known here."""
+    kinds = answer.get("kinds")
+    names = [name for name in kinds if isinstance(name, str)] if isinstance(kinds, list) else []
+    kind = next((_KINDS[name] for name in names if name in _KINDS), MachineError)
+    error = kind(f"on machine {peer}: {answer['error']}")
+    if isinstance(error, ConfigError):
+        error.key, error.source = answer.get("key"), answer.get("source")
+    return error
+
+
+def _outcome(error: Exception, op: str) -> dict[str, Any]:
+    """The answer that reports an error of an operation."""
+    if isinstance(error, OSError):
+        error = from_os_error(error)
+    if not isinstance(error, RailyardError):
+        traceback.print_exception(error)
+        error = MachineError(f"{op} failed: {type(error).__name__}: {error}")
+    kinds = [each.__name__ for each in type(error).__mro__ if issubclass(each, RailyardError)]
+    place = {"key": error.key, "source": error.source} if isinstance(error, ConfigError) else {}
+    return {"error": str(error), "kinds": kinds, **place}
+
+
+class Service:
+    """The side that carries out what the other asks for: ``operations`` by name, with the fields as keyword arguments.
+
+    What an operation returns is the result; it must be plain data or a dataclass. A ``RailyardError`` is raised at the
+    other side; another error too, as a ``MachineError`` that names its type, and its traceback is printed here. An
+    error of a message, which has no answer, is told as message ``error`` with ``of`` (the operation) and ``error``.
+    """
+
+    def __init__(self, connection: Connection, operations: Mapping[str, Callable[..., Any]]) -> None:
+        self._connection = connection
+        self._operations = operations
+
+    def serve(self, sources: Callable[[], Mapping[int, Callable[[], None]]] = dict) -> None:
+        """Greet the other side, then serve it in the order of its requests; returns when the connection has ended.
+
+        ``sources`` returns further descriptors, each with what is called when it is readable or has ended; it is asked
+        again after each round.
+        """
+        try:
+            self._connection.tell("hello", **greeting())
+            while True:
+                for message in self._connection.arrived():
+                    self._carry_out(message)
+                self._wait(sources())
+        except MachineError:
+            if not self._connection.ended:
+                raise
+
+    def _carry_out(self, message: dict[str, Any]) -> None:
+        op, number = message["op"], message.get("id")
+        try:
+            if op not in self._operations:
+                raise ControlError(f"there is no operation {shortened(op)}; there are {', '.join(self._operations)}")
+            outcome = {"result": self._operations[op](**message["fields"])}
+        except Exception as error:
+            outcome = _outcome(error, op)
+        if number is not None:
+            try:
+                self._connection.reply(number, **outcome)
+            except (MachineError, ValueError) as error:  # a result that is too long, or no plain data
+                self._connection.reply(number, **_outcome(error, op))
+        elif "error" in outcome:
+            self._connection.tell("error", of=op, error=outcome["error"])
+
+    def _wait(self, more: Mapping[int, Callable[[], None]]) -> None:
+        """Wait until a descriptor is readable, and call what belongs to those that are."""
+        waiting = select.poll()
+        for fd in (self._connection.fileno(), *more):
+            waiting.register(fd, select.POLLIN)
+        for fd, _ in waiting.poll(0 if self._connection.pending else None):
+            if fd in more:
+                more[fd]()
+
+
+def greeting() -> dict[str, Any]:
+    """What the side that was started says of itself first: its version, process id and private folder (or None)."""
+    return {"version": __version__, "pid": os.getpid(), "folder": os.environ.get(FOLDER_VARIABLE)}
