@@ -25,9 +25,10 @@ _known: dict[str, int] = {}
 def enter_time_offset(offset_s: float, *, itself: bool = False) -> None:
     """Let the monotonic clock of processes started from now on be ahead of this one's by ``offset_s`` seconds.
 
-    This process keeps its clock, and the kernel lets it start no thread any more. With ``itself`` it gets the new clock
-    as well, and may start threads; it must have none but its first when this is called. ``MachineError`` where the
-    kernel has no time namespaces, this process may not make one, or the clock would become negative.
+    This process keeps its clock, and before Linux 6.1 it can start no thread any more. With ``itself`` it gets the new
+    clock as well, and may start threads; it must have none but its first when this is called, also none that has ended
+    a moment ago. ``MachineError`` where the kernel has no time namespaces, this process may not make one, or the clock
+    would become negative.
     """
     seconds, nanoseconds = divmod(_own_ns() + round(offset_s * _NS), _NS)
     _check(_libc.unshare(_CLONE_NEWTIME))
