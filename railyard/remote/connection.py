@@ -19,6 +19,7 @@ from typing import Any
 from railyard import __version__, errors
 from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
 from railyard.protocol import from_json, to_json
+from railyard.remote.keepalive import watch_connection
 
 LINE_BYTES = 64 << 20
 """The longest line that is sent or taken, in bytes."""
@@ -61,7 +62,7 @@ class Connection:
         self._arrived_bytes = 0
         self._line = bytearray()
         self._fault: str | None = None
-        self._closed = False
+        self._closed = self._peer_ended = False
         for fd in {source_fd, sink_fd}:
             os.set_blocking(fd, False)
 
@@ -69,8 +70,10 @@ class Connection:
     def of_standard_streams(peer: str) -> Connection:
         """The connection over standard input and output of this process, for the side that was started.
 
-        From now on standard input is empty, and what this process and its children print goes to standard error.
+        From now on standard input is empty, and what this process and its children print goes to standard error. If
+        ``ssh`` carries the connection, it ends soon after the other machine is gone (``keepalive``).
         """
+        watch_connection()
         source, sink = os.dup(0), os.dup(1)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -164,12 +167,22 @@ class Connection:
         """Answer the request ``number`` of the peer with ``result``, or with ``error`` and ``kinds``."""
         self._send({"id": number, **outcome}, "answer")
 
-    def close(self) -> None:
-        """Close both streams; nothing can be sent or taken after that."""
+    def close(self, patience_s: float = 0.0) -> bool:
+        """Close both streams, the outgoing one first; nothing can be sent or taken after that.
+
+        In between the peer has ``patience_s`` seconds to end its side. Returns whether it has ended.
+        """
         if not self._closed:
-            self._closed, self._fault = True, f"the connection to machine {self._peer} was closed here"
-            for fd in {self._source, self._sink}:
-                os.close(fd)
+            if self._sink != self._source:
+                os.close(self._sink)
+            end = time.monotonic() + patience_s
+            self._last_words = lambda: None  # nobody asks for them any more
+            while self._fault is None and self._wait(end):
+                self._arrived.clear()
+            self._closed, self._peer_ended = True, self._fault is not None
+            self._fault = f"the connection to machine {self._peer} was closed here"
+            os.close(self._source)
+        return self._peer_ended
 
     def _check(self) -> None:
         if self._fault is not None:

@@ -28,9 +28,10 @@ from typing import IO, Any, TypeVar
 from railyard import __version__
 from railyard.checkout import ROOT
 from railyard.child import end_child, marked_environment, start_python
-from railyard.errors import ConfigError, MachineError, shortened
+from railyard.errors import ConfigError, MachineError, from_os_error, shortened
 from railyard.ownership import hand_over, invoker
 from railyard.remote.connection import FOLDER_VARIABLE, Connection
+from railyard.remote.keepalive import SSHD_VARIABLE
 from railyard.remote.ssh_faults import cause
 from railyard.tools import how_to_install, safe_path
 
@@ -42,7 +43,9 @@ READY_S = 30.0
 _CONTROL = "c"
 _CONTROL_S = 10.0
 _EXIT_S = 2.0
-_SAID_S = 1.0
+_LAST_S = 0.2
+"""Time of a process to end after its streams have ended."""
+_SAID_S = 0.3
 _KEPT_LINES = 100
 _LINE_BYTES = 4096
 _NAME = re.compile(
@@ -51,11 +54,11 @@ _NAME = re.compile(
     r"(?::([0-9]{1,5}))?"  # port
 )
 _SCRIPT = (
-    'umask 077; d=$(mktemp -d /tmp/railyard-XXXXXXXXXX) || exit 74; trap : HUP INT TERM; cd /; v="$0=$d"; '
-    'if [ "$(id -u)" = 0 ]; then env "$v" "$@"; '
-    'else LC_ALL=C.UTF-8 sudo -n -- env "$v" "$@"; fi; s=$?; rm -rf -- "$d"; exit $s'
+    "umask 077; d=$(mktemp -d /tmp/railyard-XXXXXXXXXX) || exit 74; trap : HUP INT TERM; cd /; "
+    f'set -- env "{FOLDER_VARIABLE}=$d" "{SSHD_VARIABLE}=$PPID" "$@"; '
+    '[ "$(id -u)" = 0 ] || set -- env LC_ALL=C.UTF-8 sudo -n -- "$@"; "$@"; s=$?; rm -rf -- "$d"; exit $s'
 )
-"""What the shell of the machine runs, with the variable for the private folder as $0 and the command after it."""
+"""What the shell of the machine runs, with the command after it."""
 _OPTIONS = {
     "BatchMode": "yes",  # never a question: nobody is there to answer it
     "ClearAllForwardings": "yes",  # those of the user's configuration, which another connection may hold already
@@ -148,7 +151,7 @@ class RemoteProcess:
                     module, *arguments, environment={FOLDER_VARIABLE: str(folder)}, bufsize=0, **_pipes()
                 )
                 return cls(machine, process, folder, None)
-            command = ["sh", "-c", _SCRIPT, FOLDER_VARIABLE, *(place or Place()).command(module, *arguments)]
+            command = ["sh", "-c", _SCRIPT, "railyard", *(place or Place()).command(module, *arguments)]
             process = _start_ssh([*_master(folder), *address.words, shlex.join(["exec", *command])])
             return cls(machine, process, folder, ["-S", str(folder / _CONTROL), *address.words])
         except BaseException:
@@ -210,7 +213,10 @@ class RemoteProcess:
         ``MachineError`` if the machine refuses.
         """
         if self._ssh is None:
-            os.symlink(local_path, remote_path)
+            try:
+                os.symlink(local_path, remote_path)
+            except OSError as error:
+                raise from_os_error(error) from error
             return
         for path in (str(remote_path), str(local_path)):
             if not re.fullmatch(r"/[A-Za-z0-9_./-]{1,100}", path):
@@ -226,11 +232,10 @@ class RemoteProcess:
         """End the process by the end of its input, wait ``patience_s`` seconds for it, then end ``ssh``."""
         if self.connection.closed:
             return
-        self.connection.close()
+        self.connection.close(patience_s)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience_s)
-        if self._process.poll() is None and self._ssh is not None:
-            _control(["-O", "exit", *self._ssh])
+            self._process.wait(_LAST_S)
+        self._process.terminate()  # ssh stays as long as connections are open that it forwards
         end_child(self._process, _EXIT_S if self._ssh else 0.0)
         shutil.rmtree(self._folder, ignore_errors=True)
 
