@@ -35,7 +35,7 @@ _SENTENCES = (
         "machine {machine} does not let this user become root without a password; allow it in sudoers (NOPASSWD), or "
         "log in as root (root@host)",
     ),
-    ("sudo: (command )?not found", "machine {machine} has no sudo; log in as root (root@host), or install it there"),
+    ("env: .{0,3}sudo.*No such file", "machine {machine} has no sudo; log in as root (root@host), or install it there"),
     (
         "env: .*No such file or directory|sudo: .*command not found",
         "the Python of Railyard is not on machine {machine} ({said}); install Railyard there in the same place",

@@ -55,6 +55,8 @@ PURE = (
     "measure.metrics",
     "measure.model",
     "railyard.protocol",
+    "railyard.remote.clock",
+    "railyard.remote.ssh_faults",
     "railyard.scale",
     "topos.client_rates",
     "topos.edge_plan",

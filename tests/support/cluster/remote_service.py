@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from railyard.errors import ConfigError
@@ -35,13 +36,14 @@ def fail() -> None:
 
 def main() -> None:
     connection = Connection.of_standard_streams("the head")
-    operations = {
+    operations: dict[str, Callable[..., Any]] = {
         "echo": echo,
         "refuse": refuse,
         "wait": wait,
         "fail": fail,
         "stamp": stamp,
         "user": os.geteuid,
+        "pid": os.getpid,
         "say": lambda text: connection.tell("said", text=text),
     }
     Service(connection, operations).serve()
