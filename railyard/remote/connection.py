@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import time
 import traceback
 from collections import deque
@@ -320,6 +321,8 @@ class Service:
     def serve(self, sources: Callable[[], Mapping[int, Callable[[], None]]] = dict) -> None:
         """Greet the other side, then serve it in the order of its requests; returns when the connection has ended.
 
+        The private folder of this process is removed then.
+
         ``sources`` returns further descriptors, each with what is called when it is readable or has ended; it is asked
         again after each round.
         """
@@ -332,6 +335,9 @@ class Service:
         except MachineError:
             if not self._connection.ended:
                 raise
+        finally:
+            if folder := os.environ.get(FOLDER_VARIABLE):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _carry_out(self, message: dict[str, Any]) -> None:
         op, number = message["op"], message.get("id")

@@ -59,6 +59,11 @@ _SCRIPT = (
     '[ "$(id -u)" = 0 ] || set -- env LC_ALL=C.UTF-8 sudo -n -- "$@"; "$@"; s=$?; rm -rf -- "$d"; exit $s'
 )
 """What the shell of the machine runs, with the command after it."""
+_KEEPER = (
+    'd=$1; shift; trap "kill \\$p 2>/dev/null" HUP INT TERM; exec 3<&0; "$@" <&3 3<&- & p=$!; '
+    'exec 0</dev/null 1>&2 3<&-; while wait $p; s=$?; kill -0 $p 2>/dev/null; do :; done; rm -rf -- "$d"; exit $s'
+)
+"""What runs ``ssh`` here, and removes its folder ($1) after it, also if this process was killed."""
 _OPTIONS = {
     "BatchMode": "yes",  # never a question: nobody is there to answer it
     "ClearAllForwardings": "yes",  # those of the user's configuration, which another connection may hold already
@@ -68,7 +73,7 @@ _OPTIONS = {
     "ExitOnForwardFailure": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
-    "LogLevel": "ERROR",
+    "LogLevel": "INFO",  # which tells of a machine that does not answer any more
     "PermitLocalCommand": "no",
     "RemoteCommand": "none",
     "ServerAliveCountMax": "3",
@@ -152,7 +157,7 @@ class RemoteProcess:
                 )
                 return cls(machine, process, folder, None)
             command = ["sh", "-c", _SCRIPT, "railyard", *(place or Place()).command(module, *arguments)]
-            process = _start_ssh([*_master(folder), *address.words, shlex.join(["exec", *command])])
+            process = _start_ssh(folder, [*_master(folder), *address.words, shlex.join(["exec", *command])])
             return cls(machine, process, folder, ["-S", str(folder / _CONTROL), *address.words])
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -305,8 +310,9 @@ def _pipes() -> dict[str, Any]:
     return dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 
-def _start_ssh(arguments: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([_ssh(), *arguments], bufsize=0, **_pipes(), **_as_caller())
+def _start_ssh(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    command = ["sh", "-c", _KEEPER, "railyard", str(folder), _ssh(), *arguments]
+    return subprocess.Popen(command, bufsize=0, **_pipes(), **_as_caller())
 
 
 def _control(arguments: list[str]) -> str:

@@ -1,8 +1,11 @@
-"""A process for tests of connections: it answers what it is asked, and passes on what is written to a named pipe."""
+"""A process for tests of connections: it answers what it is asked, and says what it is told."""
 
 from __future__ import annotations
 
 import os
+import socket
+import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,19 +13,36 @@ from typing import Any
 
 from railyard.errors import ConfigError
 from railyard.remote.connection import Connection, Service
+from railyard.remote.time_namespace import enter_time_offset
 
 
 def refuse(key: str) -> None:
     raise ConfigError("is wrong; leave it out", key=key)
 
 
-def stamp() -> float:
-    return time.monotonic()
-
-
 def wait(seconds: float) -> str:
     time.sleep(seconds)
     return "waited"
+
+
+def clock() -> list[float]:
+    return [time.monotonic(), time.monotonic()]
+
+
+def child_clock() -> list[float]:
+    """The clock of a process that is started now."""
+    code = "import time; print(time.monotonic())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [float(ran.stdout)] * 2
+
+
+def through(path: str, text: str) -> list[str]:
+    """The mode of a Unix socket, and what comes back through it."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10.0)
+        client.connect(path)
+        client.sendall(text.encode())
+        return [oct(stat.S_IMODE(os.stat(path).st_mode)), client.recv(100).decode()]
 
 
 def echo(value: Any) -> Any:
@@ -41,7 +61,10 @@ def main() -> None:
         "refuse": refuse,
         "wait": wait,
         "fail": fail,
-        "stamp": stamp,
+        "clock": clock,
+        "child_clock": child_clock,
+        "move_clock": enter_time_offset,
+        "through": through,
         "user": os.geteuid,
         "pid": os.getpid,
         "say": lambda text: connection.tell("said", text=text),
