@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -46,6 +47,14 @@ def lines(head: Machine, code: str, **more: str) -> list[str]:
     ran = head.run(program(code, **more))
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()
+
+
+def begun(head: Machine, code: str) -> subprocess.Popen[str]:
+    """A program of the head that runs on, after it has printed 1."""
+    process = head.start(program(code))
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == "1\n", process.stderr.read()
+    return process
 
 
 def left(machine: Machine) -> list[str]:
@@ -138,8 +147,7 @@ with start("b") as b, socket.socket(socket.AF_UNIX) as listener:
 
 
 def test_nothing_is_left_when_the_head_is_killed(machines: Machines) -> None:
-    process = machines.head.start(program("kept = start('a'), start('b'), start('local')\nsay(1)\ntime.sleep(60)\n"))
-    assert process.stdout.readline() == "1\n", process.stderr.read()
+    process = begun(machines.head, "kept = start('a'), start('b'), start('local')\nsay(1)\ntime.sleep(60)\n")
     assert all(services(machine) for machine in (machines["a"], machines["b"], machines.head))
     machines.head.kill(process)
     nothing_left(*machines, machines.head, longest_s=2.0)
@@ -167,12 +175,11 @@ with start("b") as b:
     except RailyardError as error:
         say(str(error))
 """
-    process = machines.head.start(program(code))
-    assert process.stdout.readline() == "1\n", process.stderr.read()
+    process = begun(machines.head, code)
     machines["b"].unplug()
     nothing_left(machines["b"], longest_s=12.0)
-    assert "the connection to machine b has ended; the last that it said: Timeout, server" in process.stdout.readline()
-    process.wait(10.0)
+    said, _ = process.communicate(timeout=20.0)
+    assert said.startswith('"the connection to machine b has ended; the last that it said: Timeout, server')
     nothing_left(machines.head, longest_s=0.5)
 
 

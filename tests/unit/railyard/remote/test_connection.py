@@ -166,23 +166,22 @@ def test_messages_that_come_with_an_answer_are_pending() -> None:
 
 def test_both_sides_may_send_long_lines_at_once() -> None:
     long = "x" * (8 << 20)
-    here, there = pipes()
+    here, there = pipes(patience_s=5.0)
+    came: dict[Connection, list[bool]] = {here: [], there: []}
 
-    def tell(side: Connection) -> None:
+    def exchange(side: Connection) -> None:
         for _ in range(3):
             side.tell("long", text=long)
-
-    other = threading.Thread(target=tell, args=(there,))
-    other.start()
-    tell(here)
-    for side in (here, there):
-        texts: list[str] = []
-        while len(texts) < 3:
+        while len(came[side]) < 3:
             message = side.next_message(10.0)
             assert message is not None
-            texts.append(message["text"])
-        assert texts == [long] * 3
-    other.join(5.0)
+            came[side].append(message["text"] == long)
+
+    other = threading.Thread(target=exchange, args=(there,))
+    other.start()
+    exchange(here)
+    other.join(10.0)
+    assert came == {here: [True] * 3, there: [True] * 3}
     here.close()
     there.close()
 
