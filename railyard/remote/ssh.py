@@ -215,7 +215,10 @@ class RemoteProcess:
     def forward(self, remote_path: str | Path, local_path: str | Path) -> None:
         """Let connections to the Unix socket ``remote_path`` on the machine come out at ``local_path`` here.
 
-        ``MachineError`` if the machine refuses.
+        ``sshd`` makes the remote socket as the user who logs in, with mode 0600 (its ``StreamLocalBindMask``), and does
+        not remove it at the end, so it belongs in ``remote_folder``. It listens when this returns. ``ssh`` connects to
+        the local one for each connection that comes, as the owner of ``folder``. ``MachineError`` if the machine
+        refuses.
         """
         if self._ssh is None:
             try:
