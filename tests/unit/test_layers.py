@@ -71,6 +71,7 @@ PURE = (
     "topos.kernel.fastpath.statistics",
     "topos.kernel.fastpath.tables",
     "topos.kernel.holding",
+    "topos.placement",
     "topos.plan",
     "topos.slices",
     "topos.torus",
