@@ -8,6 +8,7 @@ NOT_FAITHFUL = "NOT FAITHFUL"
 CAUSES = frozenset((
     *("other guests", "other processes", "cores", "datapath thread", "fast path", "timer lag", "timer lag of a step"),
     *("control plane", "link delay", "dark time", "worst dark time"),
+    *("underlay loss", "underlay rate", "clock uncertainty"),
     *("event numbers", "logs", "agent events", "controller events", "sampler events", "samples", "counters"),
 ))  # fmt: skip
 """Names of the checks of the machine: whether it was disturbed, kept the times that were set, and lost no record.
@@ -108,6 +109,14 @@ class Limits:
       (a mirror, a full map) moves more.
     - ``sample_gap_s``, or ``sample_gap_share`` of the time up to ``sample_gap_most_s``: the longest time between two
       samples, of which the sampler takes ten a second. What happens in between is seen only as a mean.
+    - ``underlay_loss_share``: packets that the network between machines lost, where links travel through it: the
+      emulated links lose none, and TCP answers each loss with a pause.
+    - ``underlay_rate_share``: of the rate of that network, what all links that travel through it may ask for together.
+      Nearer to it, packets queue there that would not queue on links of their own.
+    - ``underlay_round_trip_ms``: of a packet between two machines. A transfer over a link that is cut takes this longer
+      for each message that it waits for, and a barrier of the switches too.
+    - ``clock_delay_share``: by how much the clock of a machine may be unknown, of the shortest reconfiguration delay:
+      dark times and waits are differences of times on two machines. Never under ``clock_floor_s``.
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
@@ -140,6 +149,11 @@ class Limits:
     sample_gap_share: float = 0.05
     sample_gap_most_s: float = 1.0
     link_delay_s: float = 0.001
+    underlay_loss_share: float = 0.001
+    underlay_rate_share: float = 0.80
+    underlay_round_trip_ms: float = 5.0
+    clock_delay_share: float = 0.10
+    clock_floor_s: float = 0.0002
 
 
 def not_measured(name: str, limit: float, unit: str, what: str) -> Check:
