@@ -1,7 +1,7 @@
 """The timeline of a run: every event on one clock, as one line of JSON per event.
 
-The clock is CLOCK_MONOTONIC, which all namespaces and processes of the machine share. An event with ``end`` is an
-interval, an event without it a moment.
+The clock is CLOCK_MONOTONIC, which all namespaces and processes of the machine share; times of another machine are
+moved to it. An event with ``end`` is an interval, an event without it a moment.
 """
 
 from __future__ import annotations
@@ -87,7 +87,12 @@ class Event:
     link     cpu         busy (0..1 share of all cores), cores, steal (0..1 share of all cores, taken by other guests),
                          other (0..1 share of all cores, used by processes that are not the run's, when they were last
                          read), softirq (0..1 share of the core with the most), switch_busy (cores used by Open
-                         vSwitch), switch_thread (0..1, its busiest thread) (interval)
+                         vSwitch), switch_thread (0..1, its busiest thread) (interval); of a fabric on several
+                         machines, cpu, forwarding and sampled also have: machine
+    link     underlay    a, b (two machines), round_trip_ms, loss_share (0..1), mbps (rate of the network between them),
+                         demand_mbps (that links between them may ask for) (before and after the steps)
+    link     clock       machine, offset_s (drift of its clock since the start of the run), uncertainty_s (by how much
+                         the times of its events may be off, corrected as they are)
     edge     registered  job (its number at the job manager)
     edge     request     job, round, demand (clients asked for), attempt (0: the first)
     edge     checkin     client, offers (number of jobs offered)

@@ -20,6 +20,7 @@ from measure.metrics.records import records_checks
 from measure.metrics.stall import read_darks
 from measure.metrics.steps import Steps
 from measure.metrics.transfers import ObservedTransfer, read_transfers
+from measure.metrics.underlay import clock_checks, underlay_checks
 from railyard.timeline import Event
 
 _CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
@@ -31,6 +32,8 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     links = _line_rate(point, events, limits)
     checks = (
         *interference_checks(events, limits),
+        *underlay_checks(events, limits),
+        *clock_checks(events, point.scale.emulated_s(point.reconfiguration_delay_s), limits),
         links,
         cores_check(events, limits),
         datapath_check(events, links, limits),

@@ -1,10 +1,11 @@
-"""Checks of the machine's load: what others take of its processors, these, and whatever forwards packets. Pure."""
+"""Checks of the load of machines: what others take of their processors, these, and whatever forwards packets. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
+from measure.metrics.machines import by_machine
 from railyard.timeline import Event
 
 STEAL, OTHERS = "other guests", "other processes"
@@ -26,21 +27,33 @@ def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check,
 
     They come first in a verdict: what fails the others is often their consequence.
     """
-    samples = [e for e in events if e.source == "link" and e.kind == "cpu"]
-    cores = max((e["cores"] for e in samples), default=0)
-    steal, others = _mean(samples, "steal"), _mean(samples, "other")
-    unit = "of the processors"
-    guests = not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
-    processes = not_measured(OTHERS, limits.other_cores, "processors", "no CPU sample was recorded")
-    if steal is not None:
-        over = "more than" if steal > limits.steal_share else "at most"
-        says = f"{steal_says(steal)}, {over} {limits.steal_share:.0%}"
-        guests = Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
-    if others is not None:
-        busy, limit = others * cores, limits.other_cores
-        says = f"{others_says(busy, cores)}, {'more than' if busy > limit else 'at most'} {limit:g}"
-        processes = Check(OTHERS, busy, limit, "processors", busy <= limit, says)
-    return guests, processes
+    events = list(events)
+    return _steal_check(events, limits), _others_check(events, limits)
+
+
+@by_machine
+def _steal_check(events: Sequence[Event], limits: Limits) -> Check:
+    unit, steal = "of the processors", _mean(_samples(events), "steal")
+    if steal is None:
+        return not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
+    over = "more than" if steal > limits.steal_share else "at most"
+    says = f"{steal_says(steal)}, {over} {limits.steal_share:.0%}"
+    return Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
+
+
+@by_machine
+def _others_check(events: Sequence[Event], limits: Limits) -> Check:
+    samples, limit = _samples(events), limits.other_cores
+    others, cores = _mean(samples, "other"), max((e["cores"] for e in samples), default=0)
+    if others is None:
+        return not_measured(OTHERS, limit, "processors", "no CPU sample was recorded")
+    busy = others * cores
+    says = f"{others_says(busy, cores)}, {'more than' if busy > limit else 'at most'} {limit:g}"
+    return Check(OTHERS, busy, limit, "processors", busy <= limit, says)
+
+
+def _samples(events: Iterable[Event]) -> list[Event]:
+    return [e for e in events if e.source == "link" and e.kind == "cpu"]
 
 
 def _mean(samples: Iterable[Event], field: str) -> float | None:
@@ -57,6 +70,7 @@ def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | 
     return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
 
 
+@by_machine
 def cores_check(events: Sequence[Event], limits: Limits) -> Check:
     """Check of the share of the time in which all cores were busy."""
     name, unit = "cores", "of the time saturated"
@@ -67,7 +81,8 @@ def cores_check(events: Sequence[Event], limits: Limits) -> Check:
     return Check(name, share, limits.saturated_share, unit, share <= limits.saturated_share, says)
 
 
-def fast_path_check(events: Iterable[Event], limits: Limits) -> Check:
+@by_machine
+def fast_path_check(events: Sequence[Event], limits: Limits) -> Check:
     """Check that the kernel forwarded the packets itself, where it should (datapaths bpf and mirred)."""
     name, unit, limit = "fast path", "of packets", limits.up_share
     forwarding = [e for e in events if e.source == "link" and e.kind == "forwarding"]
@@ -82,6 +97,7 @@ def fast_path_check(events: Iterable[Event], limits: Limits) -> Check:
     return Check(name, share, limit, unit, share <= limit, says)
 
 
+@by_machine
 def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
     """Check of the share of the time in which what forwards packets was saturated; ``links``: the link rate.
 

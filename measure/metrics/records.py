@@ -13,10 +13,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
 from measure.metrics.intervals import Interval, difference, overlap, union
+from measure.metrics.machines import machine_names, on_machine
 from measure.metrics.point import Point
 from measure.metrics.steps import Steps
 from railyard.timeline import Event
 from topos.plan import FabricPlan
+
+_WHOSE = {"qdisc": "interface", "switch": "switch", "forwarding": "machine"}
+"""Kinds of counters, and the field that says whose they are."""
 
 
 def records_checks(point: Point, events: Sequence[Event], limits: Limits) -> Iterable[Check]:
@@ -126,38 +130,44 @@ def controller_check(job: str | None, events: Iterable[Event]) -> Check:
 def sampler_check(events: Iterable[Event]) -> Check:
     """The check that all events of the sampler are there; the last one, ``sampled``, has the number of those before."""
     name, unit = "sampler events", "events missing"
-    found, announced = 0, list[int]()
+    found, announced = 0, defaultdict[str | None, int](int)
+    events = list(events)
     for e in events:
         if e.source == "link":
             found += e.kind in ("bytes", "cpu")
-            announced += [e["events"]] if e.kind == "sampled" else []
-    if not announced:
-        return not_measured(name, 0, unit, "the events of the sampler have no end")
-    missing = sum(announced) - found
+            if e.kind == "sampled":
+                announced[e.get("machine")] += e["events"]
+    endless = [machine for machine in machine_names(events) if machine not in announced]
+    if endless:
+        return on_machine(endless[0], not_measured(name, 0, unit, "the events of the sampler have no end"))
+    whole = sum(announced.values())
+    missing = whole - found
     if missing > 0:
-        return not_measured(name, 0, unit, f"{missing} of {sum(announced)} events of the sampler are missing")
+        return not_measured(name, 0, unit, f"{missing} of {whole} events of the sampler are missing")
     return Check(name, 0.0, 0, unit, True, f"all {found} events of the sampler are there")
 
 
 def samples_check(interval: Interval, events: Iterable[Event], interfaces: Collection[str], limits: Limits) -> Check:
-    """The check that processors and ``interfaces`` were sampled during the whole ``interval``."""
+    """The check that processors of every machine and ``interfaces`` were sampled during the whole ``interval``."""
     name, (start, end) = "samples", interval
     limit = max(limits.sample_gap_s, min(limits.sample_gap_most_s, limits.sample_gap_share * (end - start)))
-    covered: list[Interval] = []
+    events = list(events)
+    covered: dict[str | None, list[Interval]] = {machine: [] for machine in machine_names(events)}
     first: dict[str, float] = {}
     last: dict[str, float] = {}
     for e in events:
         if e.source != "link":
             continue
         if e.kind == "cpu" and e.end is not None:
-            covered.append((e.t, e.end))
+            covered[e.get("machine")].append((e.t, e.end))
         elif e.kind == "bytes":
             first[e["interface"]] = min(e.t, first.get(e["interface"], e.t))
             last[e["interface"]] = max(e.t, last.get(e["interface"], e.t))
-    gaps = difference([interval], union(covered))
-    gap = max((until - since for since, until in (*gaps, *overlap([interval], covered))), default=0.0)
+    gaps = {machine: _longest_gap(interval, times) for machine, times in covered.items()}
+    gap = max(gaps.values())
     if gap > limit:
-        return not_measured(name, limit, "s", f"for {gap:.3g} s of {end - start:.3g} s no processor was sampled")
+        says = f"for {gap:.3g} s of {end - start:.3g} s no processor was sampled"
+        return on_machine(max(gaps, key=lambda each: gaps[each]), not_measured(name, limit, "s", says))
     missing = [each for each in interfaces if each not in first]
     if missing:
         return not_measured(name, limit, "s", f"no counters of {missing[0]} were sampled")
@@ -166,6 +176,12 @@ def samples_check(interval: Interval, events: Iterable[Event], interfaces: Colle
         worst = max(late, key=lambda each: late[each])
         return not_measured(name, limit, "s", f"for {late[worst]:.3g} s no counters of {worst} were sampled")
     return Check(name, gap, limit, "s", True, f"the longest time between two samples was {gap:.3g} s")
+
+
+def _longest_gap(interval: Interval, covered: Sequence[Interval]) -> float:
+    """The longest time of ``interval`` without a sample, or within one."""
+    gaps = difference([interval], union(covered))
+    return max((until - since for since, until in (*gaps, *overlap([interval], covered))), default=0.0)
 
 
 def counters_check(
@@ -179,20 +195,22 @@ def counters_check(
     """The check that queues of ``ranks``, ``switches`` and the datapath were read before and after ``interval``."""
     name, unit = "counters", "not read"
     readings: dict[tuple[str, object], list[float]] = defaultdict(list)
-    lost = False
+    lost, events = False, list(events)
     for e in events:
         if e.source == "link" and e.kind in ("qdisc", "switch", "forwarding"):
-            readings[e.kind, e.get("interface", e.get("switch"))].append(e.t)
+            readings[e.kind, e.get(_WHOSE[e.kind])].append(e.t)
             if e.kind == "qdisc":
                 readings["queues of rank", e["rank"]].append(e.t)
         lost = lost or (e.source == "link" and e.kind == "lost")
     wanted: list[tuple[str, object]] = [("queues of rank", rank) for rank in sorted(ranks)]
     wanted += [("switch", switch) for switch in switches]
-    wanted += [("forwarding", None), *(key for key in readings if key[0] == "qdisc")]
+    wanted += [("forwarding", machine) for machine in machine_names(events)]
+    wanted += [key for key in readings if key[0] == "qdisc"]
     bad = [key for key in wanted if not _around(readings.get(key, ()), interval)]
     if bad:
         kind, which = bad[0]
-        what = {"forwarding": "how packets are forwarded", "qdisc": f"the queue of {which}"}.get(
+        where = f" on {which}" if which else ""
+        what = {"forwarding": f"how packets are forwarded{where}", "qdisc": f"the queue of {which}"}.get(
             kind, f"{kind} {which}"
         )
         return not_measured(name, 0, unit, f"{what} was not read before and after the steps")

@@ -54,7 +54,8 @@ def _trace_event(e: Event, start: float, scale: Scale) -> dict[str, Any] | None:
     common = {"cat": e.source, "pid": process, "tid": thread, "ts": round(scale.real_s(e.t - start) * 1e6, 3)}
     if e.kind == "cpu":
         shown = {k: e[k] for k in ("busy", "switch_busy", "other", "steal") if e.get(k) is not None}
-        return {"name": "CPU", "ph": "C", **common, "args": shown}
+        name = f"CPU of {e['machine']}" if e.get("machine") else "CPU"
+        return {"name": name, "ph": "C", **common, "args": shown}
     args = {k: v for k, v in e.fields.items() if isinstance(v, (str, int, float, bool, list))}
     if e.end is None:
         return {"name": _name(e), "ph": "i", "s": "t", **common, "args": args}
