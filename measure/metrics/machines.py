@@ -15,12 +15,20 @@ from railyard.timeline import Event
 
 P = ParamSpec("P")
 
-_OF_A_MACHINE = frozenset(("cpu", "sampled", "forwarding", "clock"))
+_SAMPLES = frozenset(("cpu", "sampled", "forwarding"))
+
+
+def with_machine(events: Iterable[Event], name: str) -> list[Event]:
+    """``events`` of machine ``name``, its samples with the field ``machine``."""
+    return [
+        replace(e, fields={**e.fields, "machine": name}) if e.source == "link" and e.kind in _SAMPLES else e
+        for e in events
+    ]
 
 
 def machine_names(events: Iterable[Event]) -> tuple[str | None, ...]:
     """The machines that ``events`` are of, by name; None is the one whose events have no name of a machine."""
-    found = {e.get("machine") for e in events if e.source == "link" and e.kind in _OF_A_MACHINE}
+    found = {e.get("machine") for e in events if e.source == "link" and (e.kind in _SAMPLES or e.kind == "clock")}
     return tuple(sorted(found or {None}, key=lambda name: name or ""))
 
 

@@ -99,6 +99,13 @@ def refusals(needs: UnderlayNeeds, found: Underlay, limits: Limits | None = None
     return says
 
 
+def underlay_event(t: float, needs: UnderlayNeeds, found: Underlay) -> Event:
+    """The ``link underlay`` event of a probe that ended at ``t``."""
+    asked = {"a": needs.a, "b": needs.b, "demand_mbps": needs.demand_mbps}
+    got = {"round_trip_ms": found.round_trip_ms, "loss_share": found.loss_share, "mbps": found.tcp_mbps}
+    return Event(t, "link", "underlay", None, asked | got)
+
+
 def underlay_checks(events: Iterable[Event], limits: Limits) -> Iterator[Check]:
     """Checks of loss and of the share of the rate that cut links may ask for, of the worst pair of machines.
 

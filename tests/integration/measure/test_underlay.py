@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from measure.live.echo import BACK, HERE
-from measure.live.underlay import DATAGRAMS, Echo, probe
+from measure.live.underlay.echo import BACK, HERE
+from measure.live.underlay.probe import DATAGRAMS, Echo, probe
 from measure.metrics.underlay import Underlay
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.namespaces import inside, make

@@ -11,7 +11,7 @@ from synthetic_job import Job, build_point
 
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
-from measure.metrics.machines import machine_names
+from measure.metrics.machines import machine_names, with_machine
 from measure.metrics.metrics import measure_point
 from measure.results.trace import build_trace
 from railyard.timeline import Event
@@ -26,8 +26,8 @@ def _named(e: Event, machine: str, **more: Any) -> Event:
 
 def _two() -> list[Event]:
     """The same point where machine m1 has the links, and m0 has processors and Open vSwitch as well."""
-    found = [_named(e, "m1") if e.source == "link" else e for e in ONE]
-    also = [_named(e, "m0") for e in ONE if e.kind in ("cpu", "forwarding")]
+    found = with_machine(ONE, "m1")
+    also = with_machine([e for e in ONE if e.kind in ("cpu", "forwarding")], "m0")
     cpus = sum(e.kind == "cpu" for e in also)
     also += [_named(e, "m0", events=cpus) for e in ONE if e.kind == "sampled"]
     return sorted([*found, *also], key=lambda e: e.t)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from measure.metrics.checks import Limits, Verdict
 from measure.metrics.fidelity import judge
+from measure.metrics.machines import with_machine
 from measure.metrics.metrics import measure_point
-from measure.metrics.underlay import Underlay, UnderlayNeeds, ip_version, refusals
+from measure.metrics.underlay import Underlay, UnderlayNeeds, ip_version, refusals, underlay_event
 
 GOOD = Underlay(0.2, 0.4, 0.02, loss_share=0.0, datagrams=200, packet_bytes=9050, tcp_mbps=10000.0)
 NEEDS = UnderlayNeeds("a", "b", mtu=9000, demand_mbps=800.0)
@@ -60,7 +61,7 @@ def test_a_network_that_does_is_not_refused() -> None:
         ),
     ],
 )
-def test_what_a_network_lacks_is_said_in_one_sentence(lacks: dict[str, float], sentence: str) -> None:
+def test_what_a_network_lacks_is_said_in_one_sentence(lacks: dict[str, Any], sentence: str) -> None:
     assert refusals(NEEDS, replace(GOOD, **lacks)) == [sentence]
 
 
@@ -88,11 +89,11 @@ def test_each_need_that_is_not_met_is_one_sentence(
 
 
 def _underlay(job: Any, **more: Any) -> None:
-    """A probe of two pairs before and after the steps; ``more`` is of the second pair after them."""
-    good = {"a": "m0", "b": "m1", "round_trip_ms": 0.2, "loss_share": 0.0, "mbps": 1000.0, "demand_mbps": 400.0}
-    for t, fields in ((job.start, {}), (job.end, more)):
-        job.add(t, "link", "underlay", **good)
-        job.add(t, "link", "underlay", **{**good, "b": "m2", **fields})
+    """A probe of two pairs before and after the steps; ``more`` is what that of the second pair found after them."""
+    good = replace(GOOD, tcp_mbps=1000.0)
+    for t, found in ((job.start, good), (job.end, replace(good, **more))):
+        job.events.append(underlay_event(t, UnderlayNeeds("m0", "m1", 9000, 400.0), good))
+        job.events.append(underlay_event(t, UnderlayNeeds("m0", "m2", 9000, 400.0), found))
 
 
 def test_on_one_machine_nothing_is_judged_that_it_has_not(make_point: Any, make_job: Any) -> None:
@@ -101,12 +102,8 @@ def test_on_one_machine_nothing_is_judged_that_it_has_not(make_point: Any, make_
     with_it = make_job(make_point()).with_samples()
     _underlay(with_it)
     with_it.add(with_it.end, "link", "clock", machine="m1", offset_s=0.0, uncertainty_s=5e-5)
-    for e in with_it.events:
-        if e.kind in ("cpu", "forwarding"):
-            e.fields["machine"] = "m1"
-    job = with_it.timeline()
-    ends = [replace(e, fields={**e.fields, "machine": "m1"}) if e.kind == "sampled" else e for e in job]
-    verdict = judge(with_it.point, ends, measure_point(with_it.point, ends))
+    events = with_machine(with_it.timeline(), "m1")
+    verdict = judge(with_it.point, events, measure_point(with_it.point, events))
     assert verdict.faithful, str(verdict)
     more = [name for name in _names(verdict) if name not in names]
     assert more == ["underlay loss", "underlay rate", "clock uncertainty"]
@@ -123,12 +120,12 @@ def test_on_one_machine_nothing_is_judged_that_it_has_not(make_point: Any, make_
             "the network between m0 and m2 lost 2.00% of the packets (limit ",
         ),
         (
-            {"mbps": 450.0},
+            {"tcp_mbps": 450.0},
             "underlay rate",
             400 / 450,
             "links may ask for 89% of the 450 Mb/s between m0 and m2 (limit ",
         ),
-        ({"mbps": 0.0}, "underlay rate", 4e5, "of the 0 Mb/s between m0 and m2 (limit 80%)"),
+        ({"tcp_mbps": 0.0}, "underlay rate", 4e5, "of the 0 Mb/s between m0 and m2 (limit 80%)"),
     ],
 )
 def test_a_network_that_got_worse(

@@ -1,7 +1,7 @@
 """The far end of a probe of the network between two machines: sends datagrams back and measures the rate of TCP.
 
-A process of its own (``measure.live.underlay.Echo``), on a port that the kernel chooses, for UDP and TCP alike. It
-answers only to what begins with the token of the probe, one datagram for each that came and of the same length, and
+A process of its own (``measure.live.underlay.probe.Echo``), on a port that the kernel chooses, for UDP and TCP alike.
+It answers only to what begins with the token of the probe, one datagram for each that came and of the same length, and
 ends when its time is over, when it is told to, or with the process that started it.
 """
 

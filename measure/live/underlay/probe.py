@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from measure.live import echo
-from measure.live.echo import TOKEN_BYTES
+from measure.live.underlay import echo
+from measure.live.underlay.echo import TOKEN_BYTES
 from measure.metrics.quantiles import quantiles
 from measure.metrics.underlay import Underlay
 from railyard.child import Child
@@ -155,7 +155,10 @@ def _answer(sock: socket.socket, token: bytes, longest_s: float, size: int | Non
 
 
 def _largest(sock: socket.socket, token: bytes, wanted: int, late_s: float) -> int:
-    """The largest IP packet up to ``wanted`` bytes that passes both ways; by bisection unless ``wanted`` does."""
+    """The largest IP packet up to ``wanted`` bytes that passes both ways; by bisection unless ``wanted`` does.
+
+    Packets of 576 bytes are taken to pass, as every network of IP must let them.
+    """
     header, number = _HEADER[socket.AddressFamily(sock.family)], DATAGRAMS
     low, high = _LEAST_PACKET_BYTES, wanted
     size = wanted
