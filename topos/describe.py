@@ -42,6 +42,11 @@ def plan(topo: Topo) -> FabricPlan:
     )
 
 
+def pinned(topo: Topo) -> dict[str, str]:
+    """The machine of each node of ``topo`` that has Mininet's option ``server`` of its cluster edition."""
+    return {node: str(info["server"]) for node in topo.nodes() if "server" in (info := topo.nodeInfo(node))}
+
+
 def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
     return HostPort(
         number=link["port2"],

@@ -129,12 +129,18 @@ class Placed:
         return sum(cut.rate_mbps for cut in self.cuts if {cut.switch_machine, cut.host_machine} == {a, b})
 
 
-def placed(plan: FabricPlan, machines: Sequence[str], name: str = "rails") -> Placed:
+def placed(
+    plan: FabricPlan, machines: Sequence[str], name: str = "rails", pinned: Mapping[str, str] | None = None
+) -> Placed:
     """``plan`` on ``machines`` as placement ``name`` (``PLACEMENTS``, or one of a user's own) places it.
+
+    ``pinned`` gives the machine of single nodes, which the placement is then not asked for: Mininet's node option
+    ``server`` (``topos.describe.pinned``).
 
     Raises ``ConfigError`` (key ``placement``) for a placement that cannot be loaded or fails, that names an unknown
     machine, that changes its mind, that parts a host from the scale-up switch of its server, or that cuts a link
-    between two switches; and (key ``cluster``) for machines that are missing or named twice.
+    between two switches; (key ``cluster``) for machines that are missing or named twice; and (key ``server``) for a
+    pinned node or machine that there is not.
     """
     if not machines or len(set(machines)) < len(machines):
         raise ConfigError(f"must name each machine once, not {', '.join(machines) or 'none'}", key="cluster")
@@ -142,9 +148,10 @@ def placed(plan: FabricPlan, machines: Sequence[str], name: str = "rails") -> Pl
         raise ConfigError("spreads over machines only rails and racks; leave it out for an edge network", key="cluster")
     kind = load_class(PLACEMENTS.get(name, name), Placement, GROUP, "a placement", _KEY, PLACEMENTS)
     nodes = [*plan.hosts, *(switch.name for switch in plan.switches)]
+    pinned = _checked_pins(pinned or {}, nodes, machines)
     try:
         placement = kind(machines, plan)
-        first, second = ({node: placement.place(node) for node in nodes} for _ in range(2))
+        first, second = ({node: pinned.get(node) or placement.place(node) for node in nodes} for _ in range(2))
     except RailyardError:
         raise
     except (Exception, SystemExit) as error:
@@ -159,6 +166,17 @@ def placed(plan: FabricPlan, machines: Sequence[str], name: str = "rails") -> Pl
                 key=_KEY,
             )
     return Placed(plan, tuple(machines), first, _cuts(plan, first))
+
+
+def _checked_pins(pinned: Mapping[str, str], nodes: Sequence[str], machines: Sequence[str]) -> Mapping[str, str]:
+    for node, machine in pinned.items():
+        if node not in nodes or machine not in machines:
+            raise ConfigError(
+                f"node {node} has server={shown(machine)}; give nodes of the fabric one of the machines "
+                f"{', '.join(machines)}",
+                key="server",
+            )
+    return pinned
 
 
 def _check_machines(name: str, first: Mapping[str, str], second: Mapping[str, str], machines: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from measure.metrics.checks import Check, Limits, not_measured
@@ -18,6 +18,7 @@ _VXLAN_BYTES = 8 + 8 + 14
 """UDP, VXLAN and Ethernet headers around a packet of a link."""
 _IP_BYTES = {4: 20, 6: 40}
 _LEAST_MTU = 576
+_LEAST_MBPS = 1e-3
 LOSS, RATE, CLOCK = "underlay loss", "underlay rate", "clock uncertainty"
 """Names of the checks."""
 
@@ -99,6 +100,25 @@ def refusals(needs: UnderlayNeeds, found: Underlay, limits: Limits | None = None
     return says
 
 
+def shared_refusals(found: Sequence[tuple[UnderlayNeeds, Underlay]], limits: Limits | None = None) -> list[str]:
+    """Sentences about machines whose links to several others ask for more together than their network carries.
+
+    A machine has one way into the network: what its pairs use of it, each by its own rate, adds up.
+    """
+    limits = limits or Limits()
+    shares: dict[str, list[float]] = defaultdict(list)
+    for needs, under in found:
+        for machine in (needs.a, needs.b):
+            shares[machine].append(needs.demand_mbps / max(under.tcp_mbps, _LEAST_MBPS))
+    return [
+        f"the links cut at {machine} may ask for {sum(own):.0%} of what its network carries to {len(own)} machines; at "
+        f"most {limits.underlay_rate_share:.0%} is allowed: lower the rate of the links, or cut fewer with another "
+        "--placement"
+        for machine, own in shares.items()
+        if len(own) > 1 and sum(own) > limits.underlay_rate_share
+    ]
+
+
 def underlay_event(t: float, needs: UnderlayNeeds, found: Underlay) -> Event:
     """The ``link underlay`` event of a probe that ended at ``t``."""
     asked = {"a": needs.a, "b": needs.b, "demand_mbps": needs.demand_mbps}
@@ -107,7 +127,7 @@ def underlay_event(t: float, needs: UnderlayNeeds, found: Underlay) -> Event:
 
 
 def underlay_checks(events: Iterable[Event], limits: Limits) -> Iterator[Check]:
-    """Checks of loss and of the share of the rate that cut links may ask for, of the worst pair of machines.
+    """Checks of loss and of the share of its rate that cut links may ask for: of the worst pair, the busiest machine.
 
     There are none without ``link underlay`` events. Each pair must have been probed before and after the steps.
     """
@@ -129,18 +149,14 @@ def underlay_checks(events: Iterable[Event], limits: Limits) -> Iterator[Check]:
     loss = float(worst["loss_share"])
     says = f"the network between {worst['a']} and {worst['b']} lost {loss:.2%} of the packets (limit {most_loss:.1%})"
     yield Check(LOSS, loss, most_loss, unit, loss <= most_loss, says)
-    worst = max(every, key=_asked_share)
-    share = _asked_share(worst)
-    says = (
-        f"links may ask for {share:.0%} of the {worst['mbps']:.0f} Mb/s between {worst['a']} and {worst['b']} "
-        f"(limit {most_rate:.0%})"
-    )
+    shares: dict[str, float] = defaultdict(float)
+    for pair, found in pairs.items():
+        for machine in pair:
+            shares[machine] += max(float(e["demand_mbps"]) / max(float(e["mbps"]), _LEAST_MBPS) for e in found)
+    busiest = max(shares, key=lambda machine: shares[machine])
+    share = shares[busiest]
+    says = f"cut links may ask for {share:.0%} of what the network of {busiest} carries (limit {most_rate:.0%})"
     yield Check(RATE, share, most_rate, of_rate, share <= most_rate, says)
-
-
-def _asked_share(e: Event) -> float:
-    """Share of the rate of the underlay that the cut links may ask for."""
-    return float(e["demand_mbps"]) / max(float(e["mbps"]), 1e-3)
 
 
 def clock_checks(events: Iterable[Event], delay_s: float, limits: Limits) -> Iterator[Check]:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -16,7 +16,7 @@ from measure.live.underlay.echo import BACK, HERE
 from measure.live.underlay.probe import DATAGRAMS, Echo, probe
 from measure.metrics.underlay import Underlay
 from railyard.errors import ConfigError, MachineError
-from topos.kernel.namespaces import inside, make
+from topos.kernel.namespaces import inside, make, write_sysctls
 from topos.kernel.netlink import Netlink
 from topos.kernel.queues import filters, lose, token_bucket
 
@@ -53,31 +53,28 @@ class Network:
             return probe(address, echo.port, TOKEN, packet_bytes)
 
 
+def at(netns_fd: int) -> str:
+    return f"/proc/{os.getpid()}/fd/{netns_fd}"
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
 @pytest.fixture
 def network() -> Iterator[Network]:
     here, there = make(2)
-    try:
-        ip(
-            here,
-            "link",
-            "add",
-            "under",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "under",
-            "netns",
-            f"/proc/{os.getpid()}/fd/{there}",
-        )
+    with closing_fd(here), closing_fd(there):
+        ip(here, "link", "add", "under", "type", "veth", "peer", "name", "under", "netns", at(there))
         for fd, address, address6 in ((here, HERE_IP, HERE_IP6), (there, THERE_IP, THERE_IP6)):
             ip(fd, "link", "set", "under", "up")
             ip(fd, "address", "add", f"{address}/24", "dev", "under")
             ip(fd, "address", "add", f"{address6}/64", "dev", "under", "nodad")
         yield Network(here, there)
-    finally:
-        for fd in (here, there):
-            os.close(fd)
 
 
 @pytest.mark.parametrize("address", [THERE_IP, THERE_IP6])
@@ -100,6 +97,25 @@ def test_the_largest_packet_that_passes(
     result = network.probe(wanted, address)
     assert (result.packet_bytes, result.loss_share, result.datagrams) == (found, 0.0, DATAGRAMS)
     assert 0 < result.round_trip_ms <= result.round_trip_p99_ms and result.jitter_ms > 0
+
+
+@pytest.mark.parametrize("wanted", [1400, 9050])
+def test_a_router_on_the_way_that_tells_its_mtu(network: Network, wanted: int) -> None:
+    """The kernel believes the router and remembers; each packet is nevertheless tried."""
+    (router,) = make(1)
+    with closing_fd(router):
+        ip(router, "link", "add", "left", "type", "veth", "peer", "name", "to-there", "netns", at(network.here))
+        ip(router, "link", "add", "right", "type", "veth", "peer", "name", "to-here", "netns", at(network.there))
+        with inside(router):
+            write_sysctls({"net.ipv4.ip_forward": "1"})
+        ends = ((network.here, "to-there", "left", 1, 9100), (network.there, "to-here", "right", 2, 1400))
+        for fd, outer, inner, net, mtu in ends:
+            for side, name, host in ((fd, outer, 1), (router, inner, 254)):
+                ip(side, "address", "add", f"198.51.{net}.{host}/24", "dev", name)
+                ip(side, "link", "set", name, "up", "mtu", str(mtu))
+            ip(fd, "route", "add", "198.51.0.0/16", "via", f"198.51.{net}.254")
+        found = network.probe(wanted, "198.51.2.1")
+    assert (found.packet_bytes, found.loss_share) == (1400, 0.0) and found.tcp_mbps > 0
 
 
 @pytest.mark.parametrize("side", ["here", "there"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from topos.describe import plan
+from topos.describe import pinned, plan
 from topos.edge import EdgeTopo
 from topos.placement import PLACEMENTS, placed
 from topos.plan import FabricPlan
@@ -77,6 +77,22 @@ def test_blocks_of_servers_are_contiguous_and_even(servers: int, machines: int) 
     counts = [order.count(machine) for machine in range(machines)]
     assert order == sorted(order) and max(counts) - min(counts) <= 1
     assert found.switches_on("m0") == ("rail0",)
+
+
+def test_nodes_with_the_option_server_stay_where_it_says() -> None:
+    topo = RailTopo(servers=4, gpus=4)
+    topo.nodeInfo("rail0")["server"] = topo.nodeInfo("g0")["server"] = "b"
+    assert pinned(topo) == {"rail0": "b", "g0": "b"} and pinned(RailTopo()) == {}
+    found = placed(plan(topo), ["a", "b"], pinned=pinned(topo))
+    assert found.switches_on("b") == ("rail0", "rail1", "rail3") and found.hosts_on("b")[0] == "g0"
+    for wrong, said in (
+        ({"g0": "c"}, "node g0 has server='c'; give nodes of"),
+        ({"h1": "a"}, "node h1 has server='a'"),
+    ):
+        with pytest.raises(ConfigError, match=f"server: {said}"):
+            placed(plan(topo), ["a", "b"], pinned=wrong)
+    with pytest.raises(ConfigError, match="puts host g0 on b and the scale-up switch srv0 of its server on a"):
+        placed(fabric(scale_up=True), ["a", "b"], pinned={"g0": "b"})
 
 
 def test_a_photonic_rack_is_one_switch_with_its_servers_elsewhere() -> None:

@@ -11,7 +11,7 @@ from measure.metrics.checks import Limits, Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.machines import with_machine
 from measure.metrics.metrics import measure_point
-from measure.metrics.underlay import Underlay, UnderlayNeeds, ip_version, refusals, underlay_event
+from measure.metrics.underlay import Underlay, UnderlayNeeds, ip_version, refusals, shared_refusals, underlay_event
 
 GOOD = Underlay(0.2, 0.4, 0.02, loss_share=0.0, datagrams=200, packet_bytes=9050, tcp_mbps=10000.0)
 NEEDS = UnderlayNeeds("a", "b", mtu=9000, demand_mbps=800.0)
@@ -63,6 +63,16 @@ def test_a_network_that_does_is_not_refused() -> None:
 )
 def test_what_a_network_lacks_is_said_in_one_sentence(lacks: dict[str, Any], sentence: str) -> None:
     assert refusals(NEEDS, replace(GOOD, **lacks)) == [sentence]
+
+
+def test_what_the_pairs_of_a_machine_ask_for_adds_up() -> None:
+    pairs = [(UnderlayNeeds(a, b, 9000, 300.0), replace(GOOD, tcp_mbps=1000.0)) for a, b in ("ab", "ac", "bc", "ad")]
+    assert shared_refusals(pairs[:3]) == [] == shared_refusals([(NEEDS, replace(GOOD, tcp_mbps=100.0))])
+    assert all(refusals(*pair) == [] for pair in pairs)
+    assert shared_refusals(pairs) == [
+        "the links cut at a may ask for 90% of what its network carries to 3 machines; at most 80% is allowed: lower "
+        "the rate of the links, or cut fewer with another --placement"
+    ]
 
 
 def test_over_ipv6_packets_are_longer() -> None:
@@ -120,12 +130,12 @@ def test_on_one_machine_nothing_is_judged_that_it_has_not(make_point: Any, make_
             "the network between m0 and m2 lost 2.00% of the packets (limit ",
         ),
         (
-            {"tcp_mbps": 450.0},
+            {"tcp_mbps": 800.0},
             "underlay rate",
-            400 / 450,
-            "links may ask for 89% of the 450 Mb/s between m0 and m2 (limit ",
+            0.9,
+            "cut links may ask for 90% of what the network of m0 carries (limit 80%)",
         ),
-        ({"tcp_mbps": 0.0}, "underlay rate", 4e5, "of the 0 Mb/s between m0 and m2 (limit 80%)"),
+        ({"tcp_mbps": 0.0}, "underlay rate", 4e5, "% of what the network of m0 carries (limit 80%)"),
     ],
 )
 def test_a_network_that_got_worse(
@@ -135,7 +145,7 @@ def test_a_network_that_got_worse(
     _underlay(job, **more)
     failed = _verdict(job).failed
     assert [check.name for check in failed] == [name]
-    assert failed[0].value == pytest.approx(value) and says in failed[0].says
+    assert failed[0].value == pytest.approx(value, rel=1e-5) and says in failed[0].says
 
 
 def test_a_network_that_was_probed_once_was_not_measured(make_point: Any, make_job: Any) -> None:
