@@ -5,33 +5,27 @@ A fabric whose switches all forward by themselves gets no controller.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from mininet.topo import Topo
 
-from controllers.engine.jobs import Job
-from controllers.northbound.client import ChannelClient
+from experiments.controlled_fabric import ControlledFabric
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
+from measure.live.readings import Readings
 from railyard.errors import ControlError
 from railyard.ownership import temporary_folder
-from railyard.plugin import absolute_name
-from railyard.timeline import Event, events_in, with_gaps
-from topos.kernel.emulation import Emulation
+from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
-OPENFLOW = ("127.0.0.1", 6653)
 
-
-class Session:
+class Session(ControlledFabric):
     """One fabric, brought up with its controller; leaving the context removes both from the machine.
 
     ``data`` is the folder for events and logs, by default a private one that is deleted at the end. ``rest`` is the
@@ -46,14 +40,9 @@ class Session:
         rest: RestAccess | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.settings = settings
-        self.say = say
+        super().__init__(settings, rest, say)
         self._data = data
         self._topo = topo
-        self._stack = ExitStack()
-        self._events_read = self._next_event = 0
-        self._rest = rest
-        self.controller: ControllerProcess | None = None
 
     def __enter__(self) -> Session:
         try:
@@ -72,10 +61,33 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
+    def check_network(self) -> None:
+        """Raise ``MachineError`` if a process of the network has ended."""
+        self.net.check()
+
     @property
     def plan(self) -> FabricPlan:
         """Plan of the fabric that is up."""
         return self.net.plan
+
+    model_plan = plan
+
+    @property
+    def most_hosts(self) -> int:
+        """Number of hosts, all on this machine."""
+        return self.plan.ranks
+
+    control_s = 0.0
+
+    @property
+    def datapath(self) -> str:
+        """How packets are forwarded."""
+        return self.net.datapath
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Keys of the manifest about the fabric that is up."""
+        return {"datapath": self.net.datapath, "forwarding": self.net.forwarding, "link_delay": self.net.delays.method}
 
     @property
     def data(self) -> Path:
@@ -83,40 +95,16 @@ class Session:
         assert self._data is not None, "the session is up"
         return self._data
 
-    @property
-    def channel_path(self) -> str | None:
-        """Socket of the job channel; None with a remote controller, and on a fabric without controlled switches."""
-        return None if self.controller is None else str(self.controller.files.channel)
-
-    @property
-    def rest_line(self) -> str | None:
-        """How to call the REST interface, for a person; None without one."""
-        if self._rest is None or self.controller is None or self.controller.rest_address is None:
-            return None
-        return self._rest.line(self.controller.rest_address)
-
     def netns_fds(self) -> list[int]:
         """File descriptors of the ranks' network namespaces, by rank."""
         return [self.net.netns_fd(host) for host in self.plan.hosts]
 
-    def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one request on the job channel and return the reply; without a controller of ours do nothing.
+    def counters(self) -> Readings:
+        """A reader of the counters of this fabric."""
+        return Readings(self.net, self.plan)
 
-        A request that fails because a process of the network ended meanwhile raises the error that names the process.
-        """
-        if self.controller is None:
-            return {}
-        self.check()
-        try:
-            with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
-                return client.call(op, **fields)
-        except ControlError:
-            self.net.check()
-            raise
-
-    def register(self, job: Job, policy: str) -> None:
-        """Register a job with the controller and wait until its starting circuits are up."""
-        self.call("register", job=job, policy=absolute_name(policy))
+    def collect(self, folder: Path) -> None:
+        """Do nothing: agents and sampler write on this machine."""
 
     def restart_controller(self) -> None:
         """Start a controller in place of one that has ended: the new one knows the fabric, and no job.
@@ -132,37 +120,13 @@ class Session:
         """Process ids of the network and of the controller; ``check`` names one that has ended."""
         return (*self.net.pids, *([] if self.controller is None else [self.controller.pid]))
 
-    def check(self, patience_s: float = 0.0) -> None:
-        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.
-
-        A controller that is ending closes its sockets first: ``patience_s`` is how long to wait for its end.
-        """
-        self.net.check()
-        if self.controller is None:
-            return
-        with suppress(subprocess.TimeoutExpired):
-            self.controller.process.wait(patience_s)
-            raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
-
-    def new_controller_events(self) -> list[Event]:
-        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
-        if self.controller is None or not self.controller.files.events.exists():
-            return []
-        with self.controller.files.events.open("rb") as file:
-            file.seek(self._events_read)
-            complete, newline, _ = file.read().rpartition(b"\n")
-        self._events_read += len(complete + newline)
-        events = events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
-        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
-        return with_gaps(events, first)
-
     def _connect(self) -> None:
         controlled = self.plan.controlled
         if not controlled.switches:
             return
         if self.settings.controller == "remote":
             host, _, port = self.settings.remote.rpartition(":")
-            self._stack.enter_context(Relay(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
+            self._stack.enter_context(Relay.to_controller(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
             if not self.net.waitConnected(READY_TIMEOUT_S):
                 raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
             return

@@ -5,7 +5,7 @@ The counters of all rail ports are read at the hosts' ends of the links, before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from measure.live.counters import Counters, LinkCounters
@@ -58,13 +58,13 @@ class Payload:
         return self.sent_bytes == self.received_bytes
 
 
-def read_port_counters(plan: FabricPlan, netns_fds: Sequence[int]) -> PortCounters:
-    """Read the counters of all rail ports; ``netns_fds`` are descriptors of the ranks' namespaces, by rank.
+def read_port_counters(plan: FabricPlan, netns_fds: Mapping[int, int]) -> PortCounters:
+    """Read the counters of the rail ports of some ranks; ``netns_fds``: rank -> descriptor of its namespace.
 
     Needs root and takes about 0.3 ms per host.
     """
     found: dict[Port, LinkCounters] = {}
-    for rank, fd in enumerate(netns_fds):
+    for rank, fd in netns_fds.items():
         with Counters(fd) as counters:
             links = counters.links()
         found |= {(rank, port.lane): links[port.interface] for port in plan.rail_ports(rank)}

@@ -20,10 +20,9 @@ from mininet.topo import Topo
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
-from experiments.session import OPENFLOW
 from railyard.timeline import Event, read_events
 from topos.kernel import namespaces
-from topos.kernel.emulation import Emulation
+from topos.kernel.emulation import OPENFLOW, Emulation
 
 ETHERTYPE = 0x88B5
 TOKEN = "s3cret"

@@ -25,16 +25,17 @@ from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.link_delays import Choice, LinkDelays
-from topos.kernel.links import RecordedIntf, RecordedLink
+from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
 from topos.kernel.mininet_setup import machine_left_alone
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
-from topos.kernel.ovs import Bridge, BridgePort, Datapath, PrivateOvs
+from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
-_CONTROLLER = ("127.0.0.1", 6653)
+OPENFLOW = "127.0.0.1", 6653
+"""Address of the controller in the namespace of the switches."""
 _LAST_MOMENT_S = 0.5
 
 
@@ -50,7 +51,8 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``link_delay``: how delayed links hold packets, ``netem`` or ``relay`` (``auto``: netem where the kernel has it);
     - ``openflow``: address and port of the controller inside the yard, on its loopback interface (the fast path waits
       up to 10 ms for a connection to an address that neither answers nor refuses); None starts no control channel:
-      electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark.
+      electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
+    - ``part``: the part of the topology to make, where other machines make the rest.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
     daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.
@@ -61,9 +63,10 @@ class Emulation(Mininet):  # type: ignore[misc]
         topo: Topo | None = None,
         run_dir: str | os.PathLike[str] | None = None,
         datapath: Forwarding = "auto",
-        openflow: tuple[str, int] | None = _CONTROLLER,
+        openflow: tuple[str, int] | None = OPENFLOW,
         link_delay: Choice = "auto",
         open_vswitch: Datapath = "auto",
+        part: Part = WHOLE,
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -76,6 +79,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.datapath = check_forwarding(datapath)
         self._offload: Offload | None = None
         self._why = ""
+        self.part = part
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
         try:
@@ -106,6 +110,14 @@ class Emulation(Mininet):  # type: ignore[misc]
         return PrivateOvs(run.path, fd, datapath, run.add_child)
 
     @property
+    def _own_hosts(self) -> list[Any]:
+        return [host for host in self.hosts if self.part.has(host.name)]
+
+    @property
+    def _own_switches(self) -> list[Any]:
+        return [switch for switch in self.switches if self.part.has(switch.name)]
+
+    @property
     def plan(self) -> FabricPlan:
         """The plan of the fabric; ``ConfigError`` for a topology whose hosts are not ranks."""
         if self._plan is None:
@@ -127,17 +139,18 @@ class Emulation(Mininet):  # type: ignore[misc]
         if self._closed:
             raise MachineError("this net was stopped; make a new Emulation")
         try:
-            ports = sum(len(switch.intfList()) for switch in self.switches)
-            allow_open_files(files_of(len(self.hosts), ports), f"a fabric of {len(self.hosts)} hosts")
+            hosts, ports = len(self._own_hosts), sum(len(switch.intfList()) for switch in self._own_switches)
+            allow_open_files(files_of(hosts, ports), f"a fabric of {hosts} hosts")
             self._undo.callback(self.yard.stop)
             self._begin_offload(ports)
             self.yard.start()
             self._make_hosts()
             self._make_links()
             self._choose_datapath()
-            self.yard.add([self._bridge(switch) for switch in self.switches])
-            self.yard.forward(wiring.forwarding(self.switches, self.openflow is not None))
-            self._shape_switches()
+            self.yard.add(wiring.bridges(self._own_switches, self._controller_of, self._offload is not None))
+            self.yard.forward(wiring.forwarding(self._own_switches, self.openflow is not None))
+            with Netlink(self.yard.netns_fd) as kernel:
+                kernel.run(wiring.switch_shaping(self._own_switches))
             self._attach()
             self._ready()
         except BaseException:
@@ -153,10 +166,10 @@ class Emulation(Mininet):  # type: ignore[misc]
             return
         self.yard.own_dir = self.run.path / "ovs"
         self.yard.own_dir.mkdir(mode=0o700, exist_ok=True)
-        names = [switch.name for switch in self.switches]
+        names = [switch.name for switch in self._own_switches]
         check_path(self.yard.own_dir, names)
         places = self.yard.netns_fd, self.run.path, self.yard.own_dir
-        flows = 2 * (ports + len(self.hosts) * len(self.switches))
+        flows = 2 * (ports + len(self.hosts) * len(names))
         self._offload = Offload(*places, names, self.datapath, self.openflow, ports=ports, flows=flows)
         self._undo.callback(self._offload.close)
         self._offload.begin()
@@ -172,7 +185,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         if self.datapath == "ovs":
             self._offload.close()
             self._offload = None
-            for switch in self.switches:  # where ovs-ofctl looks for them
+            for switch in self._own_switches:  # where ovs-ofctl looks for them
                 (self.run.path / f"{switch.name}.mgmt").symlink_to(self.yard.own_dir / f"{switch.name}.mgmt")
 
     @property
@@ -189,7 +202,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""
         if self._offload is None:
             return
-        ends = [(switch, intf) for switch in self.switches for intf in switch.intfList()]
+        ends = [(switch, intf) for switch in self._own_switches for intf in switch.intfList()]
         with inside(self.yard.netns_fd):
             taps = [(socket.if_nametoindex(tap_name(intf.index)), tap_name(intf.index)) for _, intf in ends]
         with Netlink(self.yard.netns_fd) as kernel:
@@ -200,10 +213,10 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def _make_hosts(self) -> None:
         """Make the hosts' namespaces and set their sysctls."""
-        for host, fd in zip(self.hosts, namespaces.make(len(self.hosts)), strict=True):
+        for host, fd in zip(self._own_hosts, namespaces.make(len(self._own_hosts)), strict=True):
             self._fds[host.name] = fd
         self._undo.callback(self._close_namespaces)
-        for host in self.hosts:
+        for host in self._own_hosts:
             ports = [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
             with namespaces.inside(self._fds[host.name]):
                 namespaces.write_sysctls(tuning.host_sysctls(ports))
@@ -211,51 +224,40 @@ class Emulation(Mininet):  # type: ignore[misc]
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
         wiring.number_interfaces(self.links)
-        self.delays = LinkDelays(self.links, self.delays.choice)
+        whole = [
+            link for link in self.links if self.part.has(link.intf1.node.name) and self.part.has(link.intf2.node.name)
+        ]
+        self.delays = LinkDelays(whole, self.delays.choice)
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(wiring.link_requests(self.links, self._fds))
+            kernel.run(wiring.link_requests(whole, self._fds))
+        with Netlink() as kernel:
+            kernel.run(wiring.tunnel_requests(self.links, self._fds, self.yard.netns_fd, self.part.tunnels))
         self.delays.make(self._fds, self.yard.netns_fd)
         if self.delays.relay is not None:
             self.run.add_child(self.delays.relay.pid)
-        for name, requests in wiring.host_requests(self.hosts, self.switches):
+        for name, requests in wiring.host_requests(self._own_hosts, self.switches):
             with Netlink(self._fds[name]) as kernel:
                 kernel.run(requests)
 
-    def _shape_switches(self) -> None:
-        with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(wiring.switch_shaping(self.switches))
-
-    def _bridge(self, switch: RailSwitch) -> Bridge:
-        targets: tuple[str, ...] = ()
-        if self.openflow is not None and switch.controlled:
-            targets = (f"tcp:{self.openflow[0]}:{self.openflow[1]}",)
-            if self._offload is not None:
-                targets = (f"unix:{self.yard.own_dir / switch.name}.controller",)
-        return Bridge(
-            name=switch.name,
-            dpid=int(switch.dpid, 16),
-            ports=tuple(self._port(switch, intf) for intf in switch.intfList()),
-            controllers=targets,
-            standalone=switch.learning and not targets,
-        )
-
-    def _port(self, switch: RailSwitch, intf: RecordedIntf) -> BridgePort:
-        """The port of Open vSwitch for the switch's end of a link: that end, or one behind the fast path."""
+    def _controller_of(self, switch: RailSwitch) -> str | None:
+        """Where the bridge of a switch connects to: the controller, or the fast path in front of it."""
+        if self.openflow is None or not switch.controlled:
+            return None
         if self._offload is None:
-            return BridgePort(intf.name, switch.ports[intf])
-        return BridgePort(tap_name(intf.index), switch.ports[intf], intf.mtu, intf.mac)
+            return f"tcp:{self.openflow[0]}:{self.openflow[1]}"
+        return f"unix:{self.yard.own_dir / switch.name}.controller"
 
     def _ready(self) -> None:
         """Let nodes, links and interfaces behave as in stock Mininet from now on."""
         for link in self.links:
             link.intf1.made = link.intf2.made = True
-        for node in (*self.hosts, *self.switches):
+        for node in (*self._own_hosts, *self._own_switches):
             node.on_child = self.run.add_child
             node.environment = self.run.environment
             if isinstance(node, RailSwitch):
                 node.environment |= self.yard.environment
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
-        for host in self.hosts:
+        for host in self._own_hosts:
             if host.params.get("defaultRoute"):
                 host.setDefaultRoute(host.params["defaultRoute"])
 
@@ -342,7 +344,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     def waitConnected(self, timeout: float | None = None, delay: float = 0.01) -> bool:
         """Wait until every bridge is connected to its controller; False if that takes longer than ``timeout`` s."""
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
-        expected = sum(switch.controlled for switch in self.switches) if self.openflow else 0
+        expected = sum(switch.controlled for switch in self._own_switches) if self.openflow else 0
         while not self.yard.is_connected(expected):
             self.yard.check()
             if end is not None and time.monotonic() > end:
@@ -382,6 +384,8 @@ class Emulation(Mininet):  # type: ignore[misc]
             if self.delays.netns_fd is not None:
                 wiring.clear_links(self.delays.netns_fd, self.delays.interfaces)
             wiring.clear_links(self.yard.netns_fd, wiring.yard_interfaces(self.links, self.switches))
+            for fd in self._fds.values() if self.part.tunnels else ():  # a tunnel does not go with its other end
+                wiring.clear_links(fd, self.part.tunnels)
         finally:
             self.delays.close()
             for fd in self._fds.values():

@@ -6,12 +6,15 @@ applies (``ifconfig`` in the node's shell).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mininet.link import Intf, Link
 
 from railyard.errors import ConfigError
 from topos.kernel import tuning
+from topos.kernel.netlink import Tunnel
 from topos.options import number, seconds
 
 DEFAULT_MTU = 1500
@@ -23,6 +26,26 @@ class Way(NamedTuple):
     delay_s: float = 0.0
     jitter_s: float = 0.0
     loss_percent: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The nodes that this one of several machines emulates (None: all), and the tunnels of links that lead to others.
+
+    ``tunnels`` has the tunnel of each such link by the name of its interface here: that of a host (``g3-r0``) or that
+    of a switch (``rail1-eth4``).
+    """
+
+    nodes: frozenset[str] | None = None
+    tunnels: Mapping[str, Tunnel] = field(default_factory=dict)
+
+    def has(self, *names: str) -> bool:
+        """Whether all nodes ``names`` are in this part."""
+        return self.nodes is None or self.nodes.issuperset(names)
+
+
+WHOLE = Part()
+"""All of a fabric on one machine."""
 
 
 class RecordedIntf(Intf):  # type: ignore[misc]

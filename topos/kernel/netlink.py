@@ -122,6 +122,45 @@ def veth(end: VethEnd, peer: VethEnd, mtu: int, group: int = 0) -> NetlinkReques
     return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
 
 
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """A VXLAN tunnel to another machine, of one link: its identifier and the addresses of both machines.
+
+    ``number`` is the VXLAN network identifier (VNI, RFC 7348), ``udp_port`` that of the outer packets.
+    """
+
+    number: int
+    local: str
+    remote: str
+    udp_port: int
+
+
+def tunnel(end: VethEnd, to: Tunnel, mtu: int, group: int = 0, *, up: bool = False) -> NetlinkRequest:
+    """Request the end of a link whose other end is on another machine, as a VXLAN device of MTU ``mtu`` bytes.
+
+    The outer packets leave from the namespace of the netlink socket, whichever namespace ``end`` is in. The device has
+    one peer and learns no addresses. It is refused (file exists) where that namespace has the identifier already.
+    """
+    family = "" if ":" not in to.local else "6"
+    data = _nest(
+        {
+            "IFLA_VXLAN_ID": to.number,
+            f"IFLA_VXLAN_LOCAL{family}": to.local,
+            f"IFLA_VXLAN_GROUP{family}": to.remote,
+            "IFLA_VXLAN_PORT": to.udp_port,
+            "IFLA_VXLAN_LEARNING": 0,
+            "IFLA_VXLAN_DF": 1,  # a packet that is too long for the network is lost, not split without a word
+            "IFLA_VXLAN_UDP_ZERO_CSUM6_TX": 1 if family else None,
+            "IFLA_VXLAN_UDP_ZERO_CSUM6_RX": 1 if family else None,
+        }
+    )
+    info = _nest({"IFLA_INFO_KIND": "vxlan", "IFLA_INFO_DATA": data})
+    fields = {"index": end.index, "flags": IFF_UP if up else 0, "change": IFF_UP}
+    attributes = end.attributes(mtu) | {"IFLA_GROUP": group, "IFLA_LINKINFO": info}
+    what = f"making the tunnel {to.number} of {end.name} to {to.remote}"
+    return _request(what, rtnl.RTM_NEWLINK, _NEW, ifinfmsg(), fields, attributes)
+
+
 def link_up(index: int, name: str, largest_bytes: int | None = None, *, single: bool = False) -> NetlinkRequest:
     """Set an interface up; ``largest_bytes`` limits the size of the segments that the stack passes to it (TSO).
 

@@ -1,4 +1,4 @@
-"""A relay from the yard to a controller outside: lets a user's own Ryu app on loopback control the fabric.
+"""A relay from the yard to a controller outside: a user's own Ryu app on loopback, or a controller on another machine.
 
 The switches are in a network namespace with a loopback of its own. The relay listens there and forwards each
 connection to the controller outside.
@@ -7,8 +7,11 @@ connection to the controller outside.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from railyard.accepting import accepted
 from railyard.errors import ControlError
@@ -18,13 +21,24 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Relay:
-    """Relays connections to ``inside`` in namespace ``netns_fd`` to ``outside`` in the caller's namespace.
+    """Relays every connection to ``listener`` to a connection that ``connect`` makes. Use as a context manager.
 
-    Both are (host, port). Raises ``ControlError`` if nothing listens at ``outside``. Use as a context manager.
+    ``connect`` may raise ``OSError``, which closes the connection that was to be relayed.
     """
 
-    def __init__(self, netns_fd: int, inside: tuple[str, int], outside: tuple[str, int]) -> None:
-        self._outside = outside
+    def __init__(self, listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
+        self._connect = connect
+        self._listener = listener
+        self._open: set[socket.socket] = {self._listener}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    @staticmethod
+    def to_controller(netns_fd: int, inside: tuple[str, int], outside: tuple[str, int]) -> Relay:
+        """Relay connections to ``inside`` in namespace ``netns_fd`` to ``outside`` in the caller's namespace.
+
+        Both are (host, port). Raises ``ControlError`` if nothing listens at ``outside``.
+        """
         try:
             socket.create_connection(outside, timeout=5).close()
         except OSError as error:
@@ -32,16 +46,12 @@ class Relay:
             raise ControlError(
                 f"no OpenFlow controller answers at {host}:{port} ({error.strerror or error}); start yours first"
             ) from None
-        with namespaces.inside(netns_fd):
-            self._listener = socket.create_server(inside)
-        self._open: set[socket.socket] = {self._listener}
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+        return Relay(listener_in(netns_fd, inside), lambda: socket.create_connection(outside, timeout=5))
 
     def _accept(self) -> None:
         for switch, _ in accepted(self._listener.accept, "railyard: the relay to the controller"):
             try:
-                controller = socket.create_connection(self._outside, timeout=5)
+                controller = self._connect()
             except OSError:
                 switch.close()
                 continue
@@ -49,7 +59,8 @@ class Relay:
             with self._lock:
                 self._open |= {switch, controller}
             for source, sink in ((switch, controller), (controller, switch)):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if source.family != socket.AF_UNIX:
+                    source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
@@ -77,3 +88,38 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def listener_in(netns_fd: int, address: tuple[str, int]) -> socket.socket:
+    """A socket that listens on ``address`` (host, port) in namespace ``netns_fd``."""
+    with namespaces.inside(netns_fd):
+        return socket.create_server(address)
+
+
+def connected_in(netns_fd: int, address: tuple[str, int]) -> socket.socket:
+    """A connection to ``address`` (host, port) in namespace ``netns_fd``; ``OSError`` if nothing listens there."""
+    with namespaces.inside(netns_fd):
+        return socket.create_connection(address, timeout=5)
+
+
+def connected_to(path: Path) -> socket.socket:
+    """A connection to the Unix socket ``path``; ``OSError`` if nothing listens there."""
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.connect(str(path))
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def private_listener(path: Path) -> socket.socket:
+    """A socket that listens at ``path``, which only its owner can open."""
+    listener = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    listener.listen(256)
+    return listener

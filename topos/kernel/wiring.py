@@ -1,10 +1,10 @@
-"""Translates the recorded settings of nodes and links into netlink requests."""
+"""Translates the recorded settings of nodes and links into netlink requests and bridges."""
 
 from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from typing import Any
@@ -15,8 +15,9 @@ from topos.kernel import netlink, tuning
 from topos.kernel.fastpath.offload import tap_name
 from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
-from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, VethEnd
+from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, Tunnel, VethEnd
 from topos.kernel.nodes import RailSwitch
+from topos.kernel.ovs import Bridge, BridgePort
 from topos.kernel.queues import link_queue, token_bucket
 
 LINK_GROUP = 77
@@ -55,6 +56,23 @@ def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) 
         yield netlink.veth(_end(switch, namespaces), _end(other, namespaces), switch.mtu, LINK_GROUP)
         if isinstance(other.node, RailSwitch):
             yield netlink.link_up(other.index, other.name)
+
+
+def tunnel_requests(
+    links: Iterable[RecordedLink], namespaces: Mapping[str, int], yard_fd: int, tunnels: Mapping[str, Tunnel]
+) -> Iterator[NetlinkRequest]:
+    """Requests to the machine's own namespace that make the ends here of links whose other ends are on other machines.
+
+    ``tunnels`` are those of these links, by the name of the end that is here. The ends at switches are up, those at
+    hosts must be set up later.
+    """
+    for link in links:
+        for intf in (link.intf1, link.intf2):
+            if intf.name in tunnels:
+                at_switch = isinstance(intf.node, RailSwitch)
+                fd = yard_fd if at_switch else namespaces[intf.node.name]
+                end = VethEnd(intf.name, intf.index, intf.mac, fd)
+                yield netlink.tunnel(end, tunnels[intf.name], intf.mtu, LINK_GROUP, up=at_switch)
 
 
 def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
@@ -145,6 +163,28 @@ def _addresses_behind(end: RecordedIntf, passed: set[Any]) -> Iterator[str]:
         passed.add(end.node)
         for intf in end.node.intfList():
             yield from _addresses_behind(_far(intf), passed)
+
+
+def bridges(
+    switches: Iterable[RailSwitch], controller_of: Callable[[RailSwitch], str | None], fast_path: bool
+) -> list[Bridge]:
+    """The bridges of switches, with the targets of their controllers.
+
+    Their ports are the switches' ends of the links, or with a ``fast_path`` those behind them.
+    """
+    found = []
+    for switch in switches:
+        ports = [
+            BridgePort(tap_name(end.index), switch.ports[end], end.mtu, end.mac)
+            if fast_path
+            else BridgePort(end.name, switch.ports[end])
+            for end in switch.intfList()
+        ]
+        controller = controller_of(switch)
+        targets = () if controller is None else (controller,)
+        alone = switch.learning and not targets
+        found.append(Bridge(switch.name, int(switch.dpid, 16), tuple(ports), targets, alone))
+    return found
 
 
 def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Iterator[tuple[str, list[NetlinkRequest]]]:

@@ -189,7 +189,7 @@ def relay_to(net: Emulation, port: int) -> Relay:
     end = time.monotonic() + 20
     while True:
         try:
-            return Relay(net.yard.netns_fd, net.openflow or ("127.0.0.1", 6653), ("127.0.0.1", port))
+            return Relay.to_controller(net.yard.netns_fd, net.openflow or ("127.0.0.1", 6653), ("127.0.0.1", port))
         except ControlError:
             if time.monotonic() > end:
                 raise

@@ -16,7 +16,7 @@ from raw_frames import Fabric, forget_caches, reaches, running
 
 from controllers.engine.jobs import Job
 from controllers.openflow import flows
-from experiments.session import OPENFLOW
+from topos.kernel.emulation import OPENFLOW
 from topos.racks import RackTopo
 from topos.rails import RailTopo
 from workloads.program import Group

@@ -111,7 +111,7 @@ def test_what_meets_no_circuit_is_lost(session: Session) -> None:
 def account(session: Session, streams: Pairs, count: int = 10) -> Delivery:
     """The ledger of UDP packets of 8,000 bytes, ``count`` from each first to each second."""
     fds = session.netns_fds()
-    before = read_port_counters(session.plan, fds)
+    before = read_port_counters(session.plan, dict(enumerate(fds)))
     for a, b in streams:
         port = session.plan.rail_of(a).port(a, 0)
         with inside(fds[a]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
@@ -124,10 +124,10 @@ def account(session: Session, streams: Pairs, count: int = 10) -> Delivery:
 def read_at_rest(plan: FabricPlan, netns_fds: Sequence[int], longest_s: float = 0.5) -> PortCounters:
     """The counters of all rail ports once traffic has stopped: two readings 10 ms apart are equal."""
     end = time.monotonic() + longest_s
-    last, now = None, read_port_counters(plan, netns_fds)
+    last, now = None, read_port_counters(plan, dict(enumerate(netns_fds)))
     while now != last and time.monotonic() < end:
         time.sleep(0.01)
-        last, now = now, read_port_counters(plan, netns_fds)
+        last, now = now, read_port_counters(plan, dict(enumerate(netns_fds)))
     return now
 
 
@@ -141,7 +141,7 @@ def test_an_electrical_rail_brings_each_frame_to_its_host_and_bytes_in_are_bytes
         fds = [net.netns_fd(f"g{rank}") for rank in range(ranks)]
         with PingMatrix(net.plan, fds, quiet_s=QUIET_S, longest_s=LONGEST_S) as matrix:
             assert answers(net.plan, fds, QUIET_S, LONGEST_S) == matrix.reach() == everybody(ranks)
-        before = read_port_counters(net.plan, fds)
+        before = read_port_counters(net.plan, dict(enumerate(fds)))
         all_to_all(net, fds, size, tmp_path)
         found = delivery(before, read_at_rest(net.plan, fds))
     moved = payload([e for rank in range(ranks) for e in read_events(tmp_path / f"{rank}.jsonl")], ["ep0"])

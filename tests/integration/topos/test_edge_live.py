@@ -109,10 +109,10 @@ def test_rates_of_access_and_trunk(session: Session) -> None:
 
 @pytest.mark.beside
 def test_counters_of_the_root_are_those_of_its_trunk_port(session: Session) -> None:
-    before = read_port_counters(session.plan, session.netns_fds())
+    before = read_port_counters(session.plan, dict(enumerate(session.netns_fds())))
     assert set(before) == {(ROOT, 0)}
     send(session, "leaf0", "root", edge_of(session).root_ip, 200_000)
-    moved = delivery(before, read_port_counters(session.plan, session.netns_fds()))
+    moved = delivery(before, read_port_counters(session.plan, dict(enumerate(session.netns_fds()))))
     assert 200_000 < moved.received_bytes < 220_000
     assert host_interfaces(session.plan)["trunk-eth1"].rank == ROOT
 

@@ -111,10 +111,10 @@ def rounds_s(session: Session, work_s: float, count: int) -> list[float]:
 @pytest.mark.beside
 @pytest.mark.parametrize("policy", ["rotor", "demand", "phase"])
 def test_leaves_take_turns_on_an_optical_trunk(session: Session, policy: str) -> None:
-    before = read_port_counters(session.plan, session.netns_fds())
+    before = read_port_counters(session.plan, dict(enumerate(session.netns_fds())))
     with arbiter(session, policy, 0.02, slot_s=2 * TRANSFER_S) as file:
         rounds_s(session, 0.1, 2)
-    moved = delivery(before, read_port_counters(session.plan, session.netns_fds()))
+    moved = delivery(before, read_port_counters(session.plan, dict(enumerate(session.netns_fds()))))
     payload = 2 * REGIONS * SIZE
     assert payload < moved.sent_bytes < 1.15 * payload and payload < moved.received_bytes < 1.15 * payload
     circuits = [event for event in read_events(file) if event.kind == "trunk"]
