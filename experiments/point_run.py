@@ -6,25 +6,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from controllers.engine.jobs import Job
+from experiments.fabric_session import CounterReader, FabricSession, RunningSampler
 from experiments.job_point import JobPoint
-from experiments.session import Session
 from experiments.settings import PacketSettings
-from measure.live.delivery import Delivery, PortCounters, delivery, read_port_counters
+from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
-from measure.live.link_delay import LinkDelayLog
-from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
 from measure.metrics.point import Point
 from railyard.errors import ControlError, RailyardError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentLauncher
+from workloads.agent.launcher import Launcher
 from workloads.program import Program
 
 _LAST_MESSAGES_S = 0.5
@@ -33,7 +31,7 @@ _START_AFTER_S = 0.2
 
 
 def agent_config(
-    settings: PacketSettings, session: Session, scale: Scale, program: Program, **more: Any
+    settings: PacketSettings, session: FabricSession, scale: Scale, program: Program, **more: Any
 ) -> AgentConfig:
     """The configuration that the agents of a job have in common; ``more`` are further fields of it."""
     return AgentConfig(
@@ -52,34 +50,33 @@ def agent_config(
 class Counted:
     """Readings of all counters of a fabric: events of queues, switches and links, and counters of the rail ports."""
 
-    session: Session
+    session: FabricSession
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
-    delays: LinkDelayLog | None = None
-    sampler: Sampler | None = None
+    sampler: RunningSampler | None = None
     """The sampler, while it samples."""
+
+    @cached_property
+    def reader(self) -> CounterReader:
+        """The reader of the counters."""
+        return self.session.counters()
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the network and of the sampler; ``check`` names one that has ended."""
-        return (*self.session.net.pids, *([] if self.sampler is None else [self.sampler.pid]))
+        return (*self.reader.pids, *([] if self.sampler is None else self.sampler.pids))
 
     def check(self) -> None:
         """Raise ``MachineError`` if a process of the network, or the sampler, has ended."""
-        self.session.net.check()
+        self.reader.check()
         if self.sampler is not None:
             self.sampler.check()
 
     def read(self) -> None:
         """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
-        session = self.session
-        self.delays, first = self.delays or LinkDelayLog(session.net.delays), self.delays is None
-        delayed = self.delays.read()
-        self.events += [] if first else delayed
-        netns_fds = session.netns_fds()
-        self.events += queue_events(dict(enumerate(netns_fds)), session.plan)
-        self.events += switch_events(session.net.yard.netns_fd, session.plan, session.net.datapath)
-        self.ports.append(read_port_counters(session.plan, netns_fds))
+        events, ports = self.reader.read()
+        self.events += events
+        self.ports.append(ports)
 
     @property
     def delivered(self) -> Delivery | None:
@@ -88,7 +85,7 @@ class Counted:
 
 
 @contextmanager
-def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
+def counted(session: FabricSession, log: Path, into: Counted | None = None) -> Iterator[Counted]:
     """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
 
     Before that, wait until the machine is quiet, for as long as the settings say.
@@ -98,8 +95,7 @@ def counted(session: Session, log: Path, into: Counted | None = None) -> Iterato
         session.say(f"  {waited}")
     found = into or Counted(session)
     found.read()
-    yard = session.net.yard
-    with Sampler(log, yard.netns_fd, host_interfaces(session.plan), [yard.pids["ovs-vswitchd"]]) as found.sampler:
+    with found.reader.sampler(log) as found.sampler:
         try:
             yield found
             found.check()
@@ -113,8 +109,8 @@ class PointRun:
 
     def __init__(
         self,
-        session: Session,
-        launcher: AgentLauncher,
+        session: FabricSession,
+        launcher: Launcher,
         job: JobPoint,
         point: Point,
         settings: PacketSettings,
@@ -192,6 +188,7 @@ class PointRun:
 
     def events(self) -> list[Event]:
         """All recorded events of the point, in order of time."""
+        self._session.collect(self._folder)
         events = list(self._counted.events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)

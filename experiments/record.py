@@ -146,11 +146,13 @@ class Record:
             self._manifest["groups"] = [asdict(group) for group in groups.values()]
         self._manifest |= more
 
-    def add_plan(self, name: str, plan: FabricPlan, link_delay: str = "none") -> None:
-        """Add the plan of fabric ``name`` to the manifest, and how the packets of its delayed links are held."""
+    def add_plan(self, name: str, plan: FabricPlan, described: Mapping[str, Any]) -> None:
+        """Add the plan of fabric ``name`` to the manifest, and keys about it once it is up (``Session.described``).
+
+        ``link_delay``, how the packets of delayed links are held, stays that of the fabrics that have some.
+        """
         self._manifest["plans"][name] = asdict(plan)
-        if link_delay != "none":
-            self._manifest["link_delay"] = link_delay
+        self._manifest |= {key: value for key, value in described.items() if (key, value) != ("link_delay", "none")}
         self.results.write_manifest(self._manifest)
 
     def add_attempt(self, **attempt: Any) -> None:

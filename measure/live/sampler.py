@@ -125,6 +125,11 @@ class Sampler(Child):
         what = "the sampler of link counters"
         super().__init__("measure.live.sampler", settings, [netns_fd], what, patience_s=_END_S)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process id of the sampler."""
+        return (self.pid,)
+
     def check(self) -> None:
         """Raise ``MachineError`` if the process has ended by itself or was killed."""
         if self.has_ended:

@@ -24,10 +24,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from railyard.child import start_python
 from railyard.errors import AgentError
@@ -43,63 +44,46 @@ _GRACE_S = 0.3
 _READY_S = 60.0
 Progress = Callable[[int, int], None]
 """Called as (rank, number of steps it has done)."""
+_L = TypeVar("_L", bound="Launcher")
 
 
-class AgentLauncher:
-    """A running agent launcher. Start it early, from the main thread, and close it at the end (or use ``with``)."""
+class TakesReports(Protocol):
+    """The receiver of the reports about the agents of one launch, such as ``AgentTeam``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-        self._process = process
-        self._sock = sock
+    def update(self, message: dict[str, Any]) -> None:
+        """Process a message about one agent."""
+
+
+class Launcher(ABC):
+    """Starts teams of agents, and hears of them; ``AgentLauncher`` is that of one machine."""
+
+    def __init__(self) -> None:
         self._ready = select.epoll()
-        self._ready.register(sock, select.EPOLLIN)
         self._checks: dict[int, Callable[[], None]] = {}
         """What to call when a watched process ends, by the descriptor of the process."""
-        self._teams: dict[int, AgentTeam] = {}
+        self._teams: dict[int, TakesReports] = {}
         self._next_team = 0
-
-    @staticmethod
-    def start() -> AgentLauncher:
-        """Start the launcher process."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            process = start_python(
-                "workloads.agent.launcher_server",
-                str(theirs.fileno()),
-                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        return AgentLauncher(process, ours)
-
-    @property
-    def pid(self) -> int:
-        """Process id of the launcher."""
-        return self._process.pid
 
     def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> AgentTeam:
         """Fork one agent per config, each in the network namespace of its descriptor (-1: the launcher's own)."""
         number = self._next_team
         self._next_team += 1
         first_steps = {c.rank: c.incarnation.first_step if c.incarnation is not None else 0 for c in configs}
-        team = self._teams[number] = AgentTeam(self, number, first_steps)
-        carried = [fd for fd in netns_fds if fd >= 0]
-        for start in range(0, len(carried), FDS_PER_MESSAGE):
-            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
-        memory = os.memfd_create("railyard-agents")
-        with os.fdopen(memory, "wb") as file:
-            file.write(configs_to_json(configs))
-            file.flush()
-            self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
+        team = AgentTeam(self, number, first_steps)
+        self.fork(number, team, configs, netns_fds)
         return team
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send one message to the launcher process, with file descriptors."""
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        try:
-            self._sock.sendmsg([json.dumps(message).encode()], ancillary)
-        except OSError as error:
-            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+    @abstractmethod
+    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        """Fork the agents of team ``number``, as ``launch`` does; ``team`` gets the reports about them."""
+
+    @abstractmethod
+    def send(self, message: dict[str, Any]) -> None:
+        """Send an order about a team that was launched."""
+
+    @abstractmethod
+    def receive(self, ready: Collection[int]) -> bool:
+        """Pass what has come over the descriptors ``ready`` to the teams; False if nothing has."""
 
     def fileno(self) -> int:
         """File descriptor for ``select``: readable when ``listen`` has a message to read."""
@@ -130,7 +114,7 @@ class AgentLauncher:
                 os.close(fd)
 
     def listen(self, timeout: float) -> bool:
-        """Read one message and pass it to its team; False if none came within ``timeout`` seconds.
+        """Read messages and pass them to their teams; False if none came within ``timeout`` seconds.
 
         Raises what the check of a watched process raises when that process has ended.
         """
@@ -139,36 +123,96 @@ class AgentLauncher:
             if fd in self._checks:
                 self._ready.unregister(fd)  # it stays readable
                 self._checks.pop(fd)()
-        if self._sock.fileno() not in ready:
-            return False
-        data = self._sock.recv(MESSAGE_BYTES)
-        if not data:
-            raise AgentError("the process that starts the agents is gone")
-        message = json.loads(data)
+        return self.receive(ready)
+
+    def report(self, message: dict[str, Any]) -> None:
+        """Pass a message about an agent to its team; one that was stopped and is gone may leave last messages."""
         team = self._teams.get(message["team"])
-        if team is not None:  # one that was stopped and is gone may leave last messages
+        if team is not None:
             team.update(message)
-        return True
 
     def forget(self, number: int) -> None:
         """Keep nothing more of a team whose agents have all exited."""
         self._teams.pop(number, None)
 
     def close(self) -> None:
-        """Stop all agents and the launcher process."""
+        """Stop all agents and close what the launcher has open."""
         self._ready.close()
+
+    def __enter__(self: _L) -> _L:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AgentLauncher(Launcher):
+    """A running agent launcher. Start it early, from the main thread, and close it at the end (or use ``with``)."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        super().__init__()
+        self._process = process
+        self._sock = sock
+        self._ready.register(sock, select.EPOLLIN)
+
+    @staticmethod
+    def start() -> AgentLauncher:
+        """Start the launcher process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = start_python(
+                "workloads.agent.launcher_server",
+                str(theirs.fileno()),
+                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        return AgentLauncher(process, ours)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the launcher."""
+        return self._process.pid
+
+    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        """Fork one agent per config, each in the network namespace of its descriptor (-1: the launcher's own)."""
+        self._teams[number] = team
+        carried = [fd for fd in netns_fds if fd >= 0]
+        for start in range(0, len(carried), FDS_PER_MESSAGE):
+            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
+        memory = os.memfd_create("railyard-agents")
+        with os.fdopen(memory, "wb") as file:
+            file.write(configs_to_json(configs))
+            file.flush()
+            self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send one message to the launcher process, with file descriptors."""
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self._sock.sendmsg([json.dumps(message).encode()], ancillary)
+        except OSError as error:
+            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+
+    def receive(self, ready: Collection[int]) -> bool:
+        """Read one message of the launcher process, if one has come."""
+        if self._sock.fileno() not in ready:
+            return False
+        data = self._sock.recv(MESSAGE_BYTES)
+        if not data:
+            raise AgentError("the process that starts the agents is gone")
+        self.report(json.loads(data))
+        return True
+
+    def close(self) -> None:
+        """Stop all agents and the launcher process."""
+        super().close()
         self._sock.close()
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def __enter__(self) -> AgentLauncher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)
@@ -181,9 +225,9 @@ class Failure:
 
 
 class AgentTeam:
-    """The agents of one launch, with all that was reported about them up to the last ``AgentLauncher.listen``."""
+    """The agents of one launch, with all that was reported about them up to the last ``Launcher.listen``."""
 
-    def __init__(self, launcher: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
+    def __init__(self, launcher: Launcher, number: int, first_steps: dict[int, int]) -> None:
         self._launcher = launcher
         self._number = number
         self._ranks = tuple(first_steps)

@@ -1,0 +1,53 @@
+"""Reads all counters of a fabric that is up on this machine, and samples its links and processors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from measure.live.delivery import PortCounters, read_port_counters
+from measure.live.link_delay import LinkDelayLog
+from measure.live.sampler import Sampler, host_interfaces, queue_events, switch_events
+from railyard.timeline import Event
+from topos.kernel.emulation import Emulation
+from topos.plan import FabricPlan
+
+
+class Readings:
+    """Reads the counters of ``net``, which is all of the fabric ``plan`` or a part of it."""
+
+    def __init__(self, net: Emulation, plan: FabricPlan) -> None:
+        self._net = net
+        self._plan = plan
+        self._own = replace(plan, switches=tuple(switch for switch in plan.switches if net.part.has(switch.name)))
+        self.netns_fds = {rank: net.netns_fd(host) for rank, host in enumerate(plan.hosts) if net.part.has(host)}
+        """Descriptors of the namespaces of the ranks on this machine."""
+        self._delays: LinkDelayLog | None = None
+
+    def read(self) -> tuple[list[Event], PortCounters]:
+        """Events with the counters of queues and switches, and the counters of the rail ports.
+
+        From the second time on the events have the errors of delayed links too. Takes about a millisecond a host.
+        """
+        self._delays, first = self._delays or LinkDelayLog(self._net.delays), self._delays is None
+        delayed = self._delays.read()
+        events = [
+            *([] if first else delayed),
+            *queue_events(self.netns_fds, self._plan),
+            *switch_events(self._net.yard.netns_fd, self._own, self._net.datapath),
+        ]
+        return events, read_port_counters(self._plan, self.netns_fds)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the network; ``check`` names one that has ended."""
+        return self._net.pids
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if a process of the network has ended."""
+        self._net.check()
+
+    def sampler(self, log: Path) -> Sampler:
+        """A sampler that writes into ``log``."""
+        yard = self._net.yard
+        return Sampler(log, yard.netns_fd, host_interfaces(self._own), [yard.pids["ovs-vswitchd"]])
