@@ -10,19 +10,23 @@ import gc
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from experiments.cluster.launcher import ClusterLauncher
+from experiments.cluster.machines import Cluster
+from experiments.cluster.session import ClusterSession
+from experiments.fabric_session import FabricSession
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
 from experiments.session import Session
-from experiments.settings import PacketSettings
+from experiments.settings import PacketSettings, SpreadSettings
 from measure.live.annotation import annotate
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
@@ -85,7 +89,7 @@ class Runner:
         self.record = Record(out.resolve(), experiment, self.scale, origin)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
-        self._session: Session | None = None
+        self._session: Session | ClusterSession | None = None
         self._fabric: Fabric | None = None
         self._rest_socket: socket.socket | None = None
         self._rest_line: str | None = None
@@ -134,8 +138,14 @@ class Runner:
 
     @cached_property
     def launcher(self) -> AgentLauncher:
-        """The launcher of agents, started when it is first needed."""
+        """The launcher of agents on this machine, started when it is first needed."""
         return self._stack.enter_context(AgentLauncher.start())
+
+    @cached_property
+    def _cluster(self) -> ClusterLauncher:
+        """The launcher of agents on the machines of the settings, which are connected when it is first needed."""
+        cluster = self._stack.enter_context(Cluster(self.experiment.settings.cluster))
+        return self._stack.enter_context(ClusterLauncher(cluster))
 
     @cached_property
     def _rest(self) -> RestAccess | None:
@@ -143,24 +153,34 @@ class Runner:
         return rest_access(self.experiment.settings, self._rest_socket, self.record.results.folder)
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
-        """The session on ``fabric``: the current one if it is on an equal fabric and not to be ``new``."""
+        """The session on ``fabric`` on this machine: the current one if that is equal and not to be ``new``."""
+        session = self._up(fabric, new=new)
+        assert isinstance(session, Session)
+        return session
+
+    def _up(self, fabric: Fabric, *, new: bool = False) -> Session | ClusterSession:
+        """The session on ``fabric``, on this machine or over those of the settings."""
         if self._session is not None and self._fabric == fabric and not new:
             return self._session
         self.take_down()
-        _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        session = Session(
-            self.experiment.settings, fabric.topology(), self.record.running, self._rest, self.progress.say
-        )
+        session = self._made(fabric)
         session.__enter__()
         self._session, self._fabric = session, fabric
-        datapath = session.net.datapath
-        self.record.describe(datapath=datapath, forwarding=session.net.forwarding, **self.extra)
-        self.record.add_plan(fabric.name, session.plan, session.net.delays.method)
-        self.progress.fabric(fabric.name, datapath)
+        self.record.describe(**self.extra)
+        self.record.add_plan(fabric.name, session.plan, session.described)
+        self.progress.fabric(fabric.name, session.datapath)
         if session.rest_line not in (None, self._rest_line):
             self._rest_line = session.rest_line
             self.progress.say(str(self._rest_line))
         return session
+
+    def _made(self, fabric: Fabric) -> Session | ClusterSession:
+        settings, running = self.experiment.settings, self.record.running
+        if isinstance(settings, SpreadSettings) and settings.cluster:
+            agents, topo = self._cluster, fabric.topology()
+            return ClusterSession(agents, settings, topo, running, self._rest, self.progress.say)
+        _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
+        return Session(settings, fabric.topology(), running, self._rest, self.progress.say)
 
     def take_down(self) -> None:
         """Take the current fabric down, if one is up."""
@@ -182,11 +202,12 @@ class Runner:
 
     def measure(self, job: JobPoint, title: str) -> Measured:
         """Run one point, with its prediction; an error is raised after the events are saved."""
-        session, settings = self.session(job.fabric), self.experiment.settings
+        session, settings = self._up(job.fabric), self.experiment.settings
         plan = job.predicted_on or session.plan
-        prediction = job.prediction(
-            plan, self.scale, machine_costs(job.program.ranks_at_work, this_machine(), session.net.datapath)
-        )
+        at_work = min(job.program.ranks_at_work, session.most_hosts)
+        costs = machine_costs(at_work, this_machine(), session.datapath)
+        costs = replace(costs, control_s=costs.control_s + session.control_s)
+        prediction = job.prediction(job.predicted_on or session.model_plan, self.scale, costs)
         point = job.point(self.next_number(), plan, self.scale, prediction)
         kept = prediction.events if job.each_step else last_step(prediction.events)
         self.record.add_prediction(point, job.fabric.name, kept)
@@ -194,8 +215,9 @@ class Runner:
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
         folder = self.record.point_folder(point.number)
+        launcher = self._cluster if isinstance(session, ClusterSession) else self.launcher
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
-        point_run, stopped = PointRun(session, self.launcher, job, point, settings, folder), True
+        point_run, stopped = PointRun(session, launcher, job, point, settings, folder), True
         try:
             point_run.register()
             with ExitStack() as beside:
@@ -215,7 +237,7 @@ class Runner:
         verdict = judge(point, events, metrics)
         return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)
 
-    def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
+    def _background(self, job: JobPoint, session: FabricSession, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""
         if job.background is None:
             return lambda: None
@@ -224,7 +246,7 @@ class Runner:
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
     def _captured(
-        self, settings: PacketSettings, session: Session, folder: Path, beside: ExitStack
+        self, settings: PacketSettings, session: FabricSession, folder: Path, beside: ExitStack
     ) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
         if not settings.pcap:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from controllers.northbound.rest_address import read_address
 from railyard import __version__
 from railyard.errors import ConfigError
+from railyard.remote.ssh import HERE, Address
 from railyard.scale import Scale
 from railyard.size import read_sizes
 from railyard.validation import Section, config_error, shown
@@ -26,6 +27,7 @@ MOST_SEED = 2**63 - 1
 MOST_POINTS = 1000
 """Points of one run: each takes seconds or more."""
 MOST_REPEATS = 100
+MOST_MACHINES = 64
 LEAST_SCALE = 1e-9
 """Below it sizes and times of the real system would be beyond all that exists."""
 
@@ -167,6 +169,32 @@ class RepeatedSettings(PacketSettings):
     )
 
 
+class SpreadSettings(RepeatedSettings):
+    """The keys of experiments whose fabric may spread over several machines (``experiments.cluster``)."""
+
+    cluster: Annotated[tuple[str, ...], Option("--cluster", "MACHINE,...")] = Field(
+        default=(),
+        max_length=MOST_MACHINES,
+        description="machines over which one fabric spreads, as ssh finds them; local is this one (docs/cluster.md)",
+    )
+    placement: Annotated[str, Option("--placement", "NAME|FILE.py:Class")] = Field(
+        default="rails", description="which machine makes which switch and host: rails, servers, single, or your own"
+    )
+
+    @model_validator(mode="after")
+    def _not_on_a_cluster(self) -> SpreadSettings:
+        if self.cluster and self.controller == "remote":
+            raise ConfigError("remote works on one machine only; leave out cluster", key="controller")
+        if self.cluster and self.pcap:
+            raise ConfigError("captures on one machine only; leave out cluster", key="pcap")
+        for machine in self.cluster:
+            if machine not in HERE:
+                Address.of(machine, "cluster")
+        if len(set(self.cluster)) < len(self.cluster):
+            raise ConfigError("must name each machine once", key="cluster")
+        return self
+
+
 Sizes = Annotated[tuple[int, ...], BeforeValidator(lambda value: value if value is None else read_sizes(value))]
 """Buffer sizes in bytes, with K, M and G for powers of 1024."""
 Delay = Annotated[float, Field(ge=0, le=600_000)]
@@ -181,7 +209,7 @@ GuardMs = Annotated[
         "as calibrated",
     ),
 ]
-Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1500, le=9000, description="MTU of the links, in bytes")]
+Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1280, le=9000, description="MTU of the links, in bytes")]
 PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=3200, description="rate of a port, in Gb/s")]
 
 _S = TypeVar("_S", bound=Section)

@@ -92,7 +92,8 @@ class Event:
     link     underlay    a, b (two machines), round_trip_ms, loss_share (0..1), mbps (rate of the network between them),
                          demand_mbps (that links between them may ask for) (before and after the steps)
     link     clock       machine, offset_s (drift of its clock since the start of the run), uncertainty_s (by how much
-                         the times of its events may be off, corrected as they are)
+                         the times of its events may be off, corrected as they are, where both directions of the
+                         network take the same time), bound_s (the same for any directions)
     edge     registered  job (its number at the job manager)
     edge     request     job, round, demand (clients asked for), attempt (0: the first)
     edge     checkin     client, offers (number of jobs offered)

@@ -19,7 +19,7 @@ from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, find
-from experiments.settings import PacketSettings, RepeatedSettings, read_yaml, validated
+from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ options of an experiment."""
 _HELP_COLUMNS = 78
 _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s")
 """Options of a run that nothing else uses."""
-_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts")
+_SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
+"""Settings whose options have a section of ``--help`` of their own."""
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "cluster")
 """Options that a prediction does not use: with them its numbers would be the same."""
 
 
@@ -137,7 +139,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help=about)
     found = list(field_options(kind.Settings))
     repeated = issubclass(kind.Settings, RepeatedSettings)
-    keys = (RepeatedSettings if repeated else PacketSettings).model_fields
+    keys = next(each for each in kind.Settings.__mro__ if each in _SHARED).model_fields
     shared = [option for option in found if option.path[0] in keys]
     title = "repeats, fabric and scale" if repeated else "fabric and scale"
     groups = {"options of the experiment": [each for each in found if each not in shared], title: shared}

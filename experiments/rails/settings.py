@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from experiments.rails.modes import MODES, OWN_POLICY, Mode
-from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, RepeatedSettings, validated
+from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, SpreadSettings, validated
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
@@ -53,7 +53,7 @@ class TraceSection(Section):
         return parse_size(value) if isinstance(value, str) else value
 
 
-class RailSettings(RepeatedSettings):
+class RailSettings(SpreadSettings):
     """A rail experiment: a workload, swept over modes and reconfiguration delays."""
 
     workload: Annotated[str, Option(metavar="NAME|FILE")] = Field(

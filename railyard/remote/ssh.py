@@ -55,7 +55,7 @@ _NAME = re.compile(
 )
 _SCRIPT = (
     "umask 077; d=$(mktemp -d /tmp/railyard-XXXXXXXXXX) || exit 74; trap : HUP INT TERM; cd /; "
-    f'set -- env "{FOLDER_VARIABLE}=$d" "{SSHD_VARIABLE}=$PPID" "$@"; '
+    f'set -- env "{FOLDER_VARIABLE}=$d" "{SSHD_VARIABLE}=$PPID" "SSH_CONNECTION=$SSH_CONNECTION" "$@"; '
     '[ "$(id -u)" = 0 ] || set -- env LC_ALL=C.UTF-8 sudo -n -- "$@"; "$@"; s=$?; rm -rf -- "$d"; exit $s'
 )
 """What the shell of the machine runs, with the command after it."""

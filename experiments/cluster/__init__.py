@@ -1,0 +1,1 @@
+"""One fabric over several machines: the process on each machine, and what leads them."""

@@ -1,0 +1,168 @@
+"""The machines of a cluster, as the head sees them: connections, addresses, clocks, and requests to all at once."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from railyard.errors import MachineError, RailyardError
+from railyard.ownership import hand_over
+from railyard.remote.clock import Offset, between, offset_of, sampled
+from railyard.remote.connection import Connection
+from railyard.remote.ssh import HERE, RemoteProcess
+from railyard.timeline import Event, events_in
+from topos.kernel.relay import Relay, private_listener
+from topos.kernel.run_registry import RegisteredRun
+
+_SERVER = "experiments.cluster.server"
+_SAMPLES = 32
+"""Exchanges of time stamps with a machine; the one with the least round trip counts."""
+
+
+@dataclass
+class Machine:
+    """A machine: its process, its ``address`` on the network between the machines, and its clock.
+
+    ``clock`` is the last measurement of how far its clock, as the processes of the run see it, is ahead of this one.
+    """
+
+    name: str
+    process: RemoteProcess
+    address: str = ""
+    clock: Offset | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to its process."""
+        return self.process.connection
+
+    def measure_clock(self) -> Offset:
+        """Measure how far its clock is ahead."""
+        return offset_of(sampled(partial(self.connection.call, "clock"), time.monotonic, _SAMPLES))
+
+
+class Cluster:
+    """Machines with a process of Railyard on each; leaving the context ends all of them.
+
+    ``MachineError`` for a machine that cannot be reached, that has another version, or whose address is not known.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.machines: dict[str, Machine] = {}
+        self.ways: dict[str, Callable[[], socket.socket]] = {}
+        """What a connection to the socket ``openflow`` or ``channel`` in the folder of a process leads to."""
+        self.run: RegisteredRun
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Cluster:
+        with self._stack:
+            self.run = self._stack.enter_context(RegisteredRun.open())
+            begun = []
+            for name in self.names:
+                begun.append(RemoteProcess.begin(name, _SERVER))
+                self._stack.callback(begun[-1].close)
+            for process in begun:
+                self.machines[process.machine] = Machine(process.machine, process.ready())
+            for machine in self.machines.values():
+                self._forward(machine)
+            self._take_facts()
+            self._set_clocks()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _forward(self, machine: Machine) -> None:
+        """Let the machine reach ``ways`` by sockets, through its connection."""
+        for name in ("openflow", "channel"):
+            path = machine.process.folder / f"{name}.head"
+            listener = private_listener(path)
+            hand_over(path)
+            self._stack.enter_context(Relay(listener, partial(self._way, name)))
+            machine.process.forward(machine.process.remote_folder / name, path)
+
+    def _way(self, name: str) -> socket.socket:
+        return self.ways[name]()
+
+    def _take_facts(self) -> None:
+        for name, facts in self.ask("facts").items():
+            self.machines[name].facts = facts
+        heads = [facts.facts["head"] for facts in self.machines.values() if facts.facts["head"]]
+        for name, machine in self.machines.items():
+            address = heads[0] if name in HERE and heads else machine.facts["address"]
+            if address is None and len(self.names) > 1:
+                raise MachineError(f"machine {name} does not say by which address the others reach it; name it by ssh")
+            machine.address = address or "127.0.0.1"
+
+    def _set_clocks(self) -> None:
+        """Let the processes of every machine see the clock of this one."""
+        ahead = {name: machine.measure_clock().offset_s for name, machine in self.machines.items()}
+        for name, machine in self.machines.items():
+            machine.connection.call("set_clock", ahead_s=-ahead[name])
+            machine.clock = machine.measure_clock()
+
+    def ask(
+        self,
+        op: str,
+        fields: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        timeout_s: float = 60.0,
+    ) -> dict[str, Any]:
+        """Let machines do ``op`` at the same time, each with its ``fields`` (None: all machines, without fields).
+
+        Returns their results, or raises the first error after all have answered.
+        """
+        given: Mapping[str, Mapping[str, Any]] = {name: {} for name in self.names} if fields is None else fields
+        asked = {name: self.machines[name].connection for name in given}
+        numbers, found, errors = {}, {}, []
+        for name, connection in asked.items():
+            try:
+                numbers[name] = connection.begin(op, **given[name])
+            except RailyardError as error:
+                errors.append(error)
+        for name, number in numbers.items():
+            try:
+                found[name] = asked[name].answer(number, timeout_s)
+            except RailyardError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return found
+
+    def collect(self, take: Callable[[str, str, list[Event]], None]) -> list[Event]:
+        """Give the events of every file of every machine to ``take``, and measure the clocks again.
+
+        ``take`` gets the name of a machine, that of a file there, and events at the times of this machine's clock.
+        """
+        events = []
+        for name, machine in self.machines.items():
+            with suppress(MachineError):  # it is gone, which the run notices by itself
+                before, machine.clock = machine.clock, machine.measure_clock()
+                assert before is not None
+                drift = between(before, machine.clock)
+                events += [clock_event(name, clock) for clock in (before, machine.clock)]
+                while (found := machine.connection.call("events", timeout_s=120.0)) is not None:
+                    take(name, found[0], [_at(event, drift.here) for event in events_in(found[1].splitlines(True))])
+        return events
+
+
+def clock_event(machine: str, clock: Offset) -> Event:
+    """How far the clock of a machine is ahead, and how uncertain that is.
+
+    ``uncertainty_s`` takes both directions of the network to be equally long, as PTP does (IEEE 1588); ``bound_s``
+    holds for any directions.
+    """
+    fields = {"offset_s": clock.offset_s, "uncertainty_s": clock.jitter_s, "bound_s": clock.uncertainty_s}
+    return Event(clock.at_s, "link", "clock", None, {"machine": machine, **fields})
+
+
+def _at(event: Event, here: Callable[[float], float]) -> Event:
+    return replace(event, t=here(event.t), end=None if event.end is None else here(event.end))

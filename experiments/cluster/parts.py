@@ -1,0 +1,51 @@
+"""The part of a fabric that each machine makes: its nodes, and the tunnels of the links that are cut. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from topos.kernel.links import Part
+from topos.kernel.netlink import Tunnel
+from topos.placement import Placed
+
+UDP_PORT = 4789
+"""Port of the outer packets of VXLAN (RFC 7348)."""
+_NUMBERS = 1 << 24
+
+
+def first_number(run: str, attempt: int, count: int) -> int:
+    """The first of ``count`` VXLAN network identifiers in a row, drawn from the id of a run and an attempt."""
+    drawn = int.from_bytes(hashlib.sha256(f"{run} {attempt}".encode()).digest()[:4], "big")
+    return 1 + drawn % (_NUMBERS - 1 - count)
+
+
+def parts(placed: Placed, addresses: Mapping[str, str], first: int) -> dict[str, Part]:
+    """The part of each machine; its ``addresses`` are those on the network between the machines.
+
+    Cut link ``i`` is the tunnel with identifier ``first + i`` on both of its machines.
+    """
+    tunnels: dict[str, dict[str, Tunnel]] = {machine: {} for machine in placed.machines}
+    for cut in placed.cuts:
+        number, here, there = first + cut.number, addresses[cut.host_machine], addresses[cut.switch_machine]
+        tunnels[cut.host_machine][cut.interface] = Tunnel(number, here, there, UDP_PORT)
+        tunnels[cut.switch_machine][f"{cut.switch}-eth{cut.port}"] = Tunnel(number, there, here, UDP_PORT)
+    return {
+        machine: Part(frozenset((*placed.hosts_on(machine), *placed.switches_on(machine))), tunnels[machine])
+        for machine in placed.machines
+    }
+
+
+def part_to_plain(part: Part) -> dict[str, Any]:
+    """A part as plain data."""
+    return {
+        "nodes": sorted(part.nodes or ()),
+        "tunnels": {interface: asdict(tunnel) for interface, tunnel in part.tunnels.items()},
+    }
+
+
+def part_from_plain(plain: Mapping[str, Any]) -> Part:
+    """The part that ``part_to_plain`` described."""
+    return Part(frozenset(plain["nodes"]), {name: Tunnel(**tunnel) for name, tunnel in plain["tunnels"].items()})

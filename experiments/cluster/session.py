@@ -1,0 +1,218 @@
+"""A fabric over several machines, as a context manager: a part on each, one controller on this one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mininet.topo import Topo
+
+from experiments.cluster import topology, underlay
+from experiments.cluster.launcher import ClusterLauncher
+from experiments.cluster.parts import first_number, part_to_plain, parts
+from experiments.cluster.readings import ClusterReadings
+from experiments.controlled_fabric import ControlledFabric
+from experiments.controller_process import ControllerFiles, ControllerProcess
+from experiments.rest_access import RestAccess
+from experiments.settings import SpreadSettings
+from measure.live.this_machine import this_machine
+from measure.metrics.machines import with_machine
+from railyard.errors import MachineError
+from railyard.timeline import Event, write_events
+from topos.describe import pinned
+from topos.describe import plan as describe
+from topos.kernel import namespaces
+from topos.kernel.emulation import OPENFLOW
+from topos.kernel.netlink import LO_INDEX, Netlink, link_up
+from topos.kernel.relay import connected_in, connected_to
+from topos.placement import Placed, placed
+from topos.plan import FabricPlan
+
+_UP_S = 120.0
+_ATTEMPTS = 3
+"""Ranges of tunnel identifiers that are tried, where another run on a machine has some of them."""
+_LISTENS_S = 20.0
+
+
+class ClusterSession(ControlledFabric):
+    """One fabric over the machines of ``launcher``, brought up with its controller; leaving the context removes both.
+
+    ``data`` is the folder for events and logs of the controller.
+    """
+
+    def __init__(
+        self,
+        launcher: ClusterLauncher,
+        settings: SpreadSettings,
+        topo: Topo,
+        data: Path,
+        rest: RestAccess | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        super().__init__(settings, rest, say)
+        self.cluster = launcher.cluster
+        self.plan: FabricPlan = describe(topo)
+        self.placed: Placed = placed(self.plan, self.cluster.names, settings.placement, pinned(topo))
+        launcher.machine_of = {rank: self.placed.machine_of[host] for rank, host in enumerate(self.plan.hosts)}
+        self.data = data
+        self._topo = topo
+        self._forwarding: dict[str, dict[str, str]] = {}
+        self._needs = underlay.needs_of(self.cluster, self.placed)
+
+    def __enter__(self) -> ClusterSession:
+        try:
+            self._probe()
+            underlay.refuse(self._needs, self._underlay)
+            controlled = self.plan.controlled
+            if controlled.switches:
+                self._start_controller(controlled)
+            self._bring_up(controlled=bool(controlled.switches))
+            if self.controller is not None:
+                self.controller.wait_ready(check=self.check_network)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    # ---- the fabric --------------------------------------------------------------------------------------------------
+
+    def _start_controller(self, controlled: FabricPlan) -> None:
+        """Start the controller in a namespace of its own, and lead the machines' connections to it."""
+        (netns_fd,) = namespaces.make(1)
+        self._stack.callback(os.close, netns_fd)
+        with Netlink(netns_fd) as kernel:
+            kernel.run([link_up(LO_INDEX, "lo")])
+        files = ControllerFiles.written(self.cluster.run.path, controlled, self.data)
+        exact = this_machine().takes(self.settings.datapath) != "ovs"
+        process = ControllerProcess(files, self.settings.controller, netns_fd, self._rest, exact_barriers=exact)
+        self.controller = self._stack.enter_context(process)
+        self.cluster.run.add_child(self.controller.pid)
+        self.cluster.ways["openflow"] = lambda: _patiently(lambda: connected_in(netns_fd, OPENFLOW))
+        self.cluster.ways["channel"] = lambda: _patiently(lambda: connected_to(files.channel))
+
+    def _bring_up(self, *, controlled: bool) -> None:
+        """Let each machine make its part, with tunnel identifiers that no other run on any of them has."""
+        shared: dict[str, Any] = {"topology": topology.to_plain(self._topo), "plan": asdict(self.plan)}
+        shared |= {"datapath": self.settings.datapath, "controlled": controlled}
+        addresses = {name: machine.address for name, machine in self.cluster.machines.items()}
+        self._stack.callback(self._take_down)
+        for attempt in range(1, _ATTEMPTS + 1):
+            drawn = first_number(f"{self.cluster.run.id} {self.plan.fabric}", attempt, len(self.placed.cuts))
+            own = parts(self.placed, addresses, drawn)
+            orders = {name: {**shared, "part": part_to_plain(part)} for name, part in own.items()}
+            try:
+                self._forwarding = self.cluster.ask("up", orders, timeout_s=_UP_S)
+                break
+            except MachineError as error:
+                if attempt == _ATTEMPTS or not ("making the tunnel" in str(error) and "File exists" in str(error)):
+                    raise
+                self._take_down()
+        ways = {name: one["datapath"] for name, one in self._forwarding.items() if self.placed.switches_on(name)}
+        if len(set(ways.values())) > 1:
+            said = ", ".join(f"{name} by {way}" for name, way in ways.items())
+            raise MachineError(f"the machines forward packets in different ways ({said}); choose one with --datapath")
+
+    def _take_down(self) -> None:
+        with suppress(MachineError):  # of a machine that is gone
+            self.cluster.ask("down")
+
+    # ---- what a point needs ------------------------------------------------------------------------------------------
+
+    @property
+    def model_plan(self) -> FabricPlan:
+        """The plan for the model: cut links have the delay of the network between their machines."""
+        return underlay.delayed(self.placed, self._underlay)
+
+    @property
+    def most_hosts(self) -> int:
+        """Number of hosts on the machine that has the most of them."""
+        return max(len(self.placed.hosts_on(name)) for name in self.cluster.names)
+
+    @property
+    def control_s(self) -> float:
+        """The round trip to the farthest machine, which requests and acknowledgements take."""
+        return max(machine.clock.round_trip_s for machine in self.cluster.machines.values() if machine.clock)
+
+    @property
+    def datapath(self) -> str:
+        """How packets are forwarded, on all machines."""
+        first = self.placed.machine_of[self.plan.switches[0].name]
+        return self._forwarding[first]["datapath"]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Keys of the manifest about the fabric that is up."""
+        machines = {
+            name: {
+                **machine.facts,
+                "address": machine.address,
+                "clock": machine.clock and machine.clock._asdict(),
+                "forwarding": self._forwarding[name],
+                "hosts": self.placed.hosts_on(name),
+                "switches": self.placed.switches_on(name),
+            }
+            for name, machine in self.cluster.machines.items()
+        }
+        return {
+            "datapath": self.datapath,
+            "machines": machines,
+            "underlay": [{"a": a, "b": b, **asdict(found)} for (a, b), found in self._underlay.items()],
+            "cut_links": len(self.placed.cuts),
+        }
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process id of the controller."""
+        return () if self.controller is None else (self.controller.pid,)
+
+    def check_network(self) -> None:
+        """Raise ``MachineError`` if a machine is gone, or a process of its part of the network has ended."""
+        self.cluster.ask("check")
+
+    def netns_fds(self) -> list[int]:
+        """No namespace of a rank is of this process."""
+        return [-1] * self.plan.ranks
+
+    def counters(self) -> ClusterReadings:
+        """A reader of the counters of all machines."""
+        return ClusterReadings(self.cluster, self._probed)
+
+    def _probed(self, oldest_s: float) -> list[Event]:
+        """Events about the network between the machines, which is probed again if the last probe is older."""
+        if time.monotonic() - self._probed_at > oldest_s:
+            self._probe()
+        return underlay.events(self._needs, self._underlay, self._probed_at)
+
+    def _probe(self) -> None:
+        self._underlay, self._probed_at = underlay.probe(self.cluster, self._needs), time.monotonic()
+
+    def collect(self, folder: Path) -> None:
+        """Write the events of agents and samplers into ``folder``, at the times of this machine's clock."""
+
+        def take(machine: str, file: str, events: list[Event]) -> None:
+            number = self.cluster.names.index(machine)
+            write_events(folder / f"{number}-{file}", with_machine(events, machine))
+
+        write_events(folder / "clocks.jsonl", self.cluster.collect(take))
+
+
+def _patiently(connect: Callable[[], socket.socket]) -> socket.socket:
+    """A connection to the controller, which may have just been started."""
+    end = time.monotonic() + _LISTENS_S
+    while True:
+        try:
+            return connect()
+        except (ConnectionRefusedError, FileNotFoundError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,126 @@
+"""One fabric over several machines: a job runs on it as on one, and nothing is left of it whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.machines import SSH_CONFIG, Machines
+from cluster.runs import agents, remains, wait_until
+from cluster.underlay import Underlay
+
+from railyard.errors import ConfigError, MachineError
+from railyard.remote.ssh import CONFIG_VARIABLE
+
+pytestmark = pytest.mark.root
+
+RUN = [sys.executable, "-m", "experiments.command.main", "run", "rails", "--workload", "smoke", "--seed", "1"]
+ONCE = ["--repeats", "1", "--attempts", "1", "--rate", "1/250", "--time", "1"]
+LONG = [*RUN, *ONCE, "--modes", "on-demand", "--delays", "20", "--steps", "200"]
+Start = Callable[[Machines, Path], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(SSH_CONFIG))
+    return tmp_path
+
+
+def run(machines: Machines, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    names = ",".join(machines.names)
+    return machines.head.run([*RUN, *ONCE, "--cluster", names, "--out", str(folder / "out"), *more], timeout_s=120)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "out/summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(("count", "delay_ms"), [(2, 0.5), (3, 0.0)])
+def test_a_job_runs_over_machines(folder: Path, count: int, delay_ms: float) -> None:
+    with Machines(count, Underlay(delay_ms=delay_ms), shared=[folder]) as machines:
+        done = run(machines, folder, "--modes", "on-demand", "--delays", "50", "--verify")
+        clean_within(machines, 0.0)
+    assert done.returncode in (0, 8), done.stderr
+    (row,) = rows(folder)
+    assert row["misdelivered"] == row["packets_lost"] == 0
+    checks = {check["name"]: check for check in row["checks"]}
+    for name in ("logs", "agent events", "sampler events", "counters", "underlay loss"):
+        assert checks[name]["ok"], checks[name]["says"]
+    assert checks["clock uncertainty"]["ok"], checks["clock uncertainty"]["says"]
+    assert row["reconfigurations_per_step"] == 2
+    manifest = json.loads((folder / "out/manifest.json").read_text())
+    assert set(manifest["machines"]) == set(machines.names)
+    assert manifest["cut_links"] > 0
+
+
+def clean_within(machines: Machines, seconds: float, but: str = "") -> None:
+    """Nothing of a run is left on any machine, at the latest after ``seconds``."""
+    end = time.monotonic() + seconds
+    while (left := [found for m in machines if m.name != but for found in remains(m)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+
+
+@pytest.fixture
+def started(folder: Path) -> Iterator[tuple[Machines, subprocess.Popen[str]]]:
+    """A long run over two machines whose steps have begun."""
+    with Machines(2, Underlay(), shared=[folder]) as machines:
+        names = ",".join(machines.names)
+        process = machines.head.start([*LONG, "--cluster", names, "--out", str(folder / "out")])
+        wait_until(lambda: any((folder / "out/running").glob("point0")), 60)
+        wait_until(lambda: agents(machines) == 8, 60)
+        time.sleep(1.0)  # some steps
+        yield machines, process
+
+
+def test_everything_is_gone_on_all_machines_when_the_head_is_killed(
+    started: tuple[Machines, subprocess.Popen[str]],
+) -> None:
+    machines, process = started
+    machines.head.kill(process, signal.SIGKILL)
+    clean_within(machines, 5.0)
+
+
+def test_a_machine_that_dies_ends_the_run_with_its_name(
+    started: tuple[Machines, subprocess.Popen[str]], folder: Path
+) -> None:
+    machines, process = started
+    machines["b"].die()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == MachineError.exit_status, said
+    assert "machine b" in said
+    clean_within(machines, 5.0, but="b")
+    assert json.loads((folder / "out/manifest.json").read_text())["ended"].startswith("stopped")
+
+
+def test_a_small_mtu_between_the_machines_is_refused(folder: Path) -> None:
+    with Machines(2, Underlay(mtu=1500), shared=[folder]) as machines:
+        done = run(machines, folder, "--modes", "electrical")
+        clean_within(machines, 0.0)
+    assert done.returncode == MachineError.exit_status
+    assert "the network between a and b passes packets of at most 1500 bytes" in done.stderr
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "status", "sentence"),
+    [
+        ("a,nowhere", MachineError.exit_status, "nowhere"),
+        ("a,-oProxyCommand=x", ConfigError.exit_status, "--cluster: '-oProxyCommand=x' is no machine"),
+        ("a,a", ConfigError.exit_status, "--cluster: must name each machine once"),
+    ],
+)
+def test_machines_that_cannot_be_used_are_named(folder: Path, cluster: str, status: int, sentence: str) -> None:
+    with Machines(1, Underlay(), shared=[folder]) as machines:
+        done = machines.head.run([*RUN, *ONCE, "--cluster", cluster, "--out", str(folder / "out")], timeout_s=60)
+        clean_within(machines, 0.0)
+    assert done.returncode == status
+    assert sentence in done.stderr
