@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from measure.live.underlay.probe import Echo, probe
 from measure.metrics.underlay import Underlay
+from railyard.errors import RailyardError
 from railyard.remote.connection import FOLDER_VARIABLE, Connection, Service
 from railyard.remote.time_namespace import enter_time_offset
 from railyard.signals import stop_on_signals
@@ -59,6 +61,8 @@ class MachineServer:
         self._reporter = Reporter(connection)
         self._readings: Readings | None = None
         self._sampler: Sampler | None = None
+        self._watched: dict[int, int] = {}
+        """Processes that must not end: process id -> descriptor, readable once it has ended."""
         self._echo: Echo | None = None
 
     @property
@@ -74,7 +78,26 @@ class MachineServer:
     def sources(self) -> Mapping[int, Callable[[], None]]:
         """Descriptors to watch beside the connection."""
         launcher = self._launcher
-        return {} if launcher is None else {launcher.fileno(): lambda: _hear(launcher)}
+        heard = {} if launcher is None else {launcher.fileno(): lambda: _hear(launcher)}
+        return heard | {fd: partial(self._ended, pid) for pid, fd in self._watched.items()}
+
+    def _watch(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it has ended already, which the next check says
+                self._watched[pid] = os.pidfd_open(pid)
+
+    def _unwatch(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            if pid in self._watched:
+                os.close(self._watched.pop(pid))
+
+    def _ended(self, pid: int) -> None:
+        """Tell the head at once that a process has ended."""
+        self._unwatch([pid])
+        try:
+            self.check()
+        except RailyardError as error:
+            self._connection.tell("error", of="check", error=str(error))
 
     # ---- the machine -------------------------------------------------------------------------------------------------
 
@@ -136,11 +159,13 @@ class MachineServer:
                 stack.enter_context(Relay(listener, lambda: connected_to(self._folder / "openflow")))
             net.start()
             self._net, self._plan = net, from_plain(FabricPlan, plan, "a fabric plan")
+            self._watch(net.pids)
             self._fabric = stack.pop_all()
         return net.forwarding
 
     def down(self) -> None:
         """Take this machine's part of the fabric down."""
+        self._unwatch([*self._watched])
         self._net = self._readings = None
         self._fabric.close()
 
@@ -192,11 +217,13 @@ class MachineServer:
         """Start the sampler of this machine."""
         assert self._readings is not None
         self._sampler = self._readings.sampler(self._folder / "sampler.jsonl").start()
+        self._watch([self._sampler.pid])
 
     def end_sampling(self) -> None:
         """End the sampler."""
         if self._sampler is not None:
             sampler, self._sampler = self._sampler, None
+            self._unwatch(sampler.pids)
             sampler.close()
 
     def events(self) -> list[str] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cluster.machines import SSH_CONFIG, Machines
-from cluster.runs import agents, remains, wait_until
+from cluster.runs import agents, pids, remains, wait_until
 from cluster.underlay import Underlay
 
 from railyard.errors import ConfigError, MachineError
@@ -99,6 +99,42 @@ def test_a_machine_that_dies_ends_the_run_with_its_name(
     assert "machine b" in said
     clean_within(machines, 5.0, but="b")
     assert json.loads((folder / "out/manifest.json").read_text())["ended"].startswith("stopped")
+
+
+def test_a_machine_that_is_cut_off_ends_its_part_by_itself(
+    started: tuple[Machines, subprocess.Popen[str]],
+) -> None:
+    machines, process = started
+    machines["b"].unplug()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == MachineError.exit_status, said
+    assert "machine b" in said
+    clean_within(machines, 10.0)
+
+
+def test_everything_is_gone_on_the_other_machines_when_the_power_of_the_head_fails(
+    started: tuple[Machines, subprocess.Popen[str]],
+) -> None:
+    machines, _ = started
+    machines.head.die()
+    clean_within(machines, 20.0, but="head")
+
+
+@pytest.mark.parametrize(
+    ("machine", "process_of", "name"),
+    [("b", "measure.live.sampler", "the sampler of link counters"), ("a", "fastpath.process", "the fast path")],
+)
+def test_a_process_of_a_part_that_dies_ends_the_run_at_once_with_its_name(
+    started: tuple[Machines, subprocess.Popen[str]], machine: str, process_of: str, name: str
+) -> None:
+    """Nothing else of the run would miss a sampler before the end of the point."""
+    machines, process = started
+    wait_until(lambda: bool(pids(machines[machine], process_of)), 20)
+    machines[machine].run(["kill", "-9", *pids(machines[machine], process_of)])
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == MachineError.exit_status, said
+    assert f"on machine {machine}: {name}" in said
+    clean_within(machines, 5.0)
 
 
 def test_a_small_mtu_between_the_machines_is_refused(folder: Path) -> None:

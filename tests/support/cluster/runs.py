@@ -29,6 +29,11 @@ def agents(machines: Machines) -> int:
     )
 
 
+def pids(machine: Machine, word: str) -> list[str]:
+    """Ids, on the machine, of the processes whose command line has a word (a regular expression)."""
+    return machine.run(["pgrep", "-f", word]).stdout.split()
+
+
 def wait_until(holds: Callable[[], bool], longest_s: float) -> None:
     end = time.monotonic() + longest_s
     while not holds():
