@@ -8,6 +8,7 @@ and keys that appear twice; an alias counts as all values that it stands for; an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,6 +86,21 @@ _Loader.yaml_implicit_resolvers = {
 for _tag, _pattern in _NUMBERS:
     _Loader.add_implicit_resolver(_tag, re.compile(f"(?:{_pattern.pattern})$", re.ASCII), list("-+.0123456789"))
 _Loader.add_constructor(_NUMBERS[0][0], lambda loader, node: int(cast(yaml.ScalarNode, node).value))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what ``_Loader`` reads: text that it would take for a number is in quotes, and nothing is an alias."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every value in full."""
+        return True
+
+
+def written_mapping(data: Mapping[str, Any]) -> str:
+    """A mapping of plain values as YAML that ``read_mapping`` reads as the same values."""
+    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def read_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:

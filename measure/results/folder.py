@@ -64,6 +64,28 @@ class FolderLock:
             raise
         return lock
 
+    @staticmethod
+    def take(folder: Path, *, shared: bool = False) -> FolderLock:
+        """Lock a folder that exists, whatever it holds; with ``shared`` beside others who do so.
+
+        Raises ``ConfigError`` (key ``out``) for a folder that is in use, that cannot be read or, under sudo, that is of
+        a third user.
+        """
+        lock = FolderLock(-1, [])
+        try:
+            lock._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock._fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            _check_owner(folder, os.fstat(lock._fd).st_uid)
+        except OSError as error:
+            lock.free()
+            if error.errno in _BUSY:
+                raise ConfigError(f"{folder} is in use by another process; wait for its end", key="out") from None
+            raise not_writable(folder, error) from None
+        except ConfigError:
+            lock.free()
+            raise
+        return lock
+
     def names(self) -> list[str]:
         """The names in the folder."""
         return os.listdir(self._fd)
