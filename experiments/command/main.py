@@ -21,6 +21,7 @@ COMMANDS = {
     "list": ("command.listing:main", "list the experiments"),
     "run": ("command.run:main", "run an experiment: NAME or FILE.yaml, with options"),
     "predict": ("command.run:predict", "the model's numbers of an experiment alone; needs no root"),
+    "sweep": ("sweep.command:main", "many points of an experiment in one folder; begins or resumes"),
     "plot": ("command.plot:main", "draw the figures of a results folder again, and print its tables"),
     "explain": ("command.explain:main", "where measured and predicted step differ, by kind of cost"),
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),

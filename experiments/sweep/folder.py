@@ -125,13 +125,18 @@ class SweepFolder:
             if not isinstance(points, list) or len(points) > MOST_SWEPT:
                 raise ValueError(f"points are no list of at most {MOST_SWEPT:,}")
             inputs = [{"file": str(each["file"]), "sha256": str(each["sha256"])} for each in data["inputs"]]
-            file = data["file"]
+            file = dict(data["file"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"cannot be read ({error}); begin the sweep again in a new folder", source=str(source)
             ) from None
-        found = [from_plain(SweepPoint, each, "a point", str(source)) for each in points]
-        return SweepFolder(path, SweepSpec(validated(SweepFile, file, str(source)), found), inputs)
+        spec = SweepSpec(
+            validated(SweepFile, file, str(source)),
+            [from_plain(SweepPoint, each, "a point", str(source)) for each in points],
+        )
+        if {(point.experiment, point.predict) for point in spec.points} - {(spec.file.experiment, spec.file.predict)}:
+            raise ConfigError("has points of another experiment than its own", key="points", source=str(source))
+        return SweepFolder(path, spec, inputs)
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:

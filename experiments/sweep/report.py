@@ -1,0 +1,180 @@
+"""The results of a sweep: its tables and figures as files, and its report on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from experiments.experiment import Experiment
+from experiments.repeats import RepeatedExperiment
+from experiments.report import (
+    FAITHFUL,
+    MODEL_ONLY,
+    Column,
+    Table,
+    as_rich,
+    judged,
+    off_percent,
+    repeat_lines,
+    scale_lines,
+    spread,
+    verdict_lines,
+    why_not_faithful,
+)
+from experiments.settings import validated
+from experiments.sweep.folder import ROWS, SweepFolder
+from experiments.sweep.merge import HOST, Collected, Columns, all_rows, combined, mains, places
+from experiments.sweep.point import RESULTS, attempt_folder, in_words
+from measure.results.foreign import reading
+from measure.results.partial import PARTIAL
+from measure.results.results import FIGURES, SUMMARY, Results
+from measure.results.row import Row, completed
+from measure.results.summary import Summary
+from railyard.errors import ConfigError
+from railyard.reading import read_bytes
+from railyard.scale import Scale
+
+_MOST_LINES = 60
+"""Rows of the table on the terminal."""
+_MOST_BYTES = 256 << 20
+_MOST_SAID = 5
+
+
+class Merged:
+    """The rows of all points of a sweep that are done, read once; ``kind`` is its experiment."""
+
+    def __init__(self, folder: SweepFolder, kind: type[Experiment[Any]]) -> None:
+        self.folder, self.kind = folder, kind
+        self.names = Columns.of(folder.spec.swept, kind.rows)
+        self.counts = folder.states()
+        with reading(folder.path):
+            self.rows = list(combined(self._collected(), self.names, self._same()))
+
+    def _collected(self) -> Iterator[Collected]:
+        for point, ended in self.folder.done():
+            at = attempt_folder(self.folder.place(point), ended.attempt)
+            rows = _rows(at / ROWS if point.predict else at / RESULTS / SUMMARY)
+            yield Collected(point, completed(rows, self.kind.rows)[0], ended.host, ended.attempts)
+
+    def _same(self) -> Callable[[Any], Hashable]:
+        if not issubclass(self.kind, RepeatedExperiment) or not self.folder.points:
+            return lambda row: None
+        return self.kind(validated(self.kind.Settings, self.folder.points[0].values)).same
+
+    @property
+    def partial(self) -> str | None:
+        """The sentence about points that are not done; None if all are."""
+        missing = self.counts.total - self.counts.done
+        why = f"{self.counts.failed} failed, {missing - self.counts.failed} to be run"
+        return f"{PARTIAL} {self.counts.done} of {self.counts.total} points: {why}" if missing else None
+
+    def write(self, *, figures: bool = True) -> list[Path]:
+        """Write the tables ``rows.json``, ``rows.csv`` and ``table.json``, ``table.csv``, and the figures."""
+        files = Results(self.folder.path)
+        written = []
+        with reading(self.folder.path):
+            for name, rows, whole in (
+                ("rows", Summary(all_rows(self._collected(), self.names)), False),
+                ("table", Summary(self.rows), True),
+            ):
+                own = self.names.of_rows(combined=whole)
+                written += [files.write(f"{name}.json", rows.json()), files.write(f"{name}.csv", rows.csv(own))]
+            return [*written, *(self._draw(files) if figures else ())]
+
+    def _draw(self, files: Results) -> Iterator[Path]:
+        from experiments.sweep.figures import sweep_figures
+        from measure.figures.style import png
+
+        for drawn in sweep_figures(self.rows, self.names):
+            scales = {Scale(row["rate_scale"], row["time_scale"]) for row in judged(drawn.rows) if "rate_scale" in row}
+            model = self.folder.spec.file.predict
+            scale = None if model or not self.kind.packets or not scales else min(scales, key=lambda each: each.rate)
+            faithful = scale is None or all(row.get("faithful") for row in judged(drawn.rows))
+            more = f"Scales of points differ: {len(scales)}." if scale is not None and len(scales) > 1 else ""
+            said = (f"{MODEL_ONLY}." if model else "", drawn.note, more, why_not_faithful(drawn.rows))
+            note = " ".join(filter(None, said))
+            if drawn.figure is not None:
+                image = png(drawn.figure, scale, faithful=faithful, note=note, partial=self.partial)
+                yield files.write(f"{FIGURES}/{drawn.name}.png", image)
+
+    # ---- on the terminal ---------------------------------------------------------------------------------------
+
+    def show(self, console: Console) -> None:
+        """Print how the points ended, the table, the verdict, and where the files are."""
+        counts, file = self.counts, self.folder.spec.file
+        words = f"{counts.done} of {counts.total} points done, {counts.failed} failed"
+        words += f", {counts.unfaithful} not faithful" if self.kind.packets and not file.predict else ""
+        model = f" ({MODEL_ONLY})" if file.predict else ""
+        console.print(Text(f"{file.sweep}: {file.experiment}, {words}{model}", style="bold"))
+        if self.rows:
+            console.print(as_rich(self._table(), console.width))
+        if len(self.rows) > _MOST_LINES:
+            console.print(f"and {len(self.rows) - _MOST_LINES} more rows in table.csv")
+        lines: list[Any] = []
+        if self.rows and self.kind.packets:
+            lines += scale_lines(self.rows)
+            lines += [] if file.predict else [*repeat_lines(judged(self.rows)), *self._verdict()]
+        failed = [(point, ended) for point, ended in self.folder.failed()]
+        lines += [
+            Text(f"failed: {point.name} ({point.title()}): {ended.said}", "red") for point, ended in failed[:_MOST_SAID]
+        ]
+        lines += [Text(self.partial, "bold red")] if self.partial else []
+        for line in (*lines, f"Results in {self.folder.path}"):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _verdict(self) -> list[Text]:
+        rows = judged(self.rows)
+        return verdict_lines(rows, self._place) if rows else []
+
+    def _place(self, row: Row) -> str:
+        keys = (*self.names.swept.values(), *places(self.rows, self.names))
+        return ", ".join(f"{key} {in_words(row[key])}" for key in keys if key in row)
+
+    def _table(self) -> Table:
+        rows, swept = self.rows, list(self.names.swept.values())
+        keys = dict.fromkeys((*swept, *places(rows, self.names)))
+        found = [Column(_header(key), key, left=any(isinstance(row.get(key), str) for row in rows)) for key in keys]
+        main = mains(rows, self.names)
+        for number, name in enumerate(main):
+            model, wide = f"predicted_{name}", number > 0
+            found += [
+                Column(_header(name), name, ".5g", wide=wide),
+                spread(name, wide=wide),
+                Column(f"model\n{_header(name)}", model, ".5g", wide=wide),
+                Column("off\n%", _off(name, model), "+.1f", wide=wide),
+            ]
+        if not main:
+            more = [name for name in self.names.of_rows(combined=True) if name not in keys and "sweep." not in name]
+            found += [Column(_header(name), name, wide=True) for name in more if name != "experiment"]
+        if len({row.get(HOST) for row in rows}) > 1:
+            found.append(Column("host", HOST, left=True, wide=True))
+        if self.kind.packets and not self.folder.spec.file.predict:
+            found.append(FAITHFUL)
+        return Table("", found, rows[:_MOST_LINES])
+
+
+def _off(name: str, model: str) -> Callable[[Row], float | None]:
+    return lambda row: off_percent(row.get(name), row.get(model))
+
+
+def _header(name: str) -> str:
+    """A column's name in lines that are short."""
+    return name.replace("_", "\n") if len(name) > 12 else name
+
+
+def _rows(path: Path) -> Sequence[Row]:
+    """The rows that a point left; ``ConfigError`` for a file that was changed."""
+    try:
+        found = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise ConfigError(
+            "is no list of rows; remove done.json of its point and resume the sweep", source=str(path)
+        ) from None
+    return found
