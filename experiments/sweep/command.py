@@ -63,9 +63,7 @@ def _parser() -> Parser:
 
 def _add_common(parser: Parser) -> None:
     parser.add_argument("--wide", action="store_true", help="all columns of the table")
-    parser.add_argument(
-        "--experiment", metavar="FILE.py:Class", help="experiment of a folder, if its code is yours"
-    )
+    parser.add_argument("--experiment", metavar="FILE.py:Class", help="experiment of a folder, if its code is yours")
 
 
 def _count(text: str) -> int:
@@ -196,9 +194,7 @@ def _point(arguments: Sequence[str]) -> int:
 
 
 def _merge(arguments: Sequence[str]) -> int:
-    parser = Parser(
-        prog="railyard sweep merge", description="Write tables and figures of all points that are done."
-    )
+    parser = Parser(prog="railyard sweep merge", description="Write tables and figures of all points that are done.")
     parser.add_argument("sweep", type=folder, metavar="FOLDER", help="folder of the sweep")
     parser.add_argument("--no-figures", action="store_true", help="no figures")
     _add_common(parser)

@@ -29,14 +29,17 @@ def sweep_figures(rows: Sequence[Row], names: Columns) -> Iterator[Drawn]:
     if x is None:
         return
     others = [column for column in (*names.swept.values(), *places(rows, names)) if column != x]
-    others = [column for column in others if len({repr(row.get(column)) for row in rows}) > 1]
+    counts = {column: len({repr(row.get(column)) for row in rows}) for column in others}
+    many = [column for column, count in counts.items() if count > MOST_LINES]
+    others = [column for column, count in counts.items() if 1 < count <= MOST_LINES]
 
     def line(row: Row) -> str:
-        return ", ".join(_word(column, row) for column in others)
+        return ", ".join(_word(column, row) for column in others) or "all points"
 
     lines = list(dict.fromkeys(map(line, rows)))
     shown = [row for row in rows if line(row) in lines[:MOST_LINES]]
-    note = "" if len(lines) <= MOST_LINES else f"The first {MOST_LINES} of {len(lines)} lines; table.csv has all."
+    said = [f"Points also differ in {', '.join(many)}."] if many else []
+    said += [f"The first {MOST_LINES} of {len(lines)} lines; table.csv has all."] if len(lines) > MOST_LINES else []
     looks = {name: look for name, look in {**ALGORITHMS, **POLICIES, **MODES}.items() if name in lines}
     for y in mains(rows, names)[:_MOST_FIGURES]:
 
@@ -46,7 +49,7 @@ def sweep_figures(rows: Sequence[Row], names: Columns) -> Iterator[Drawn]:
             drawn = curves(series_of(rows, line, looks), x, y, f"predicted_{y}", factor)
             return _paint(axes, drawn, x, y.removesuffix("_s").replace("_", " "), unit)
 
-        yield Drawn(y, panels.figure_of([shown], paint), shown, note)
+        yield Drawn(y, panels.figure_of([shown], paint), shown, " ".join(said))
 
 
 def _paint(axes: Axes, drawn: dict[str, Curve], x: str, y: str, unit: str) -> Iterator[Curve]:

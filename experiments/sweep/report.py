@@ -43,6 +43,7 @@ _MOST_LINES = 60
 """Rows of the table on the terminal."""
 _MOST_BYTES = 256 << 20
 _MOST_SAID = 5
+_MOST_SCALES = 3
 
 
 class Merged:
@@ -117,7 +118,9 @@ class Merged:
             console.print(f"and {len(self.rows) - _MOST_LINES} more rows in table.csv")
         lines: list[Any] = []
         if self.rows and self.kind.packets:
-            lines += scale_lines(self.rows)
+            scales = scale_lines(self.rows)
+            differ = f"Scaled by {len(scales)} different scales (rate_scale and time_scale of table.csv)."
+            lines += scales if len(scales) <= _MOST_SCALES else [differ]
             lines += [] if file.predict else [*repeat_lines(judged(self.rows)), *self._verdict()]
         failed = [(point, ended) for point, ended in self.folder.failed()]
         lines += [
