@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,24 +119,33 @@ def run_command(command: list[str], log: Path) -> int:
     It ends with this process. If this process is stopped, it is told to end in order, and is killed with its process
     group if it has not after half a minute.
     """
-    with open_binary(log, "wb") as out:
-        process = start_python(
-            "experiments.sweep.task", *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-        )
-    pidfd = os.pidfd_open(process.pid)
+    process, pidfd = None, -1
     try:
+        with held_back(), open_binary(log, "wb") as out:
+            process = start_python(
+                "experiments.sweep.task", *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+            pidfd = os.pidfd_open(process.pid)
         _ended(pidfd, None)
+        status = process.wait()
     except BaseException:
-        with held_back():
-            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-            if not _ended(pidfd, _PATIENCE_S):
-                os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
-            process.wait()
+        if process is not None:
+            with held_back():
+                _end(process, pidfd)
         raise
     finally:
-        os.close(pidfd)
-    status = process.wait()
+        if pidfd >= 0:
+            os.close(pidfd)
     return status if status >= 0 else 128 - status
+
+
+def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
+    """Tell a process to end, and kill its process group if it has not after ``_PATIENCE_S``."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not _ended(pidfd, _PATIENCE_S):
+            os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
+    process.wait()
 
 
 def _ended(pidfd: int, longest_s: float | None) -> bool:
@@ -171,10 +180,13 @@ def this_machine_facts() -> Mapping[str, Any]:
 
 
 def run_all(
-    folder: SweepFolder, limit: int | None = None, told: Callable[[SweepPoint, Outcome], None] = lambda *_: None
+    folder: SweepFolder,
+    limit: int | None = None,
+    told: Callable[[SweepPoint, Outcome], None] = lambda *_: None,
+    model: ModelProcess | None = None,
 ) -> None:
     """Run the pending points of a sweep, ``limit`` at most, one after another; ``told`` hears of each as it ends."""
-    with ModelProcess() as model:
+    with _one(model) as process:
         for point in folder.pending()[:limit]:
             if folder.claim(point):
-                told(point, run_point(folder, point, model))
+                told(point, run_point(folder, point, process))

@@ -95,8 +95,8 @@ class SweepFolder:
     def create(path: Path, spec: SweepSpec) -> SweepFolder:
         """Make the folder of a sweep, in a new or an empty folder."""
         lock = FolderLock.claim(path)
-        texts = {"base": spec.file.base, "swept": [list(point.swept.values()) for point in spec.points]}
-        inputs = origin("sweep", (), texts, [spec.file.experiment])["inputs"]
+        values = {"values": [point.values for point in spec.points if point.repeat == 0]}
+        inputs = origin("sweep", (), values, [spec.file.experiment])["inputs"]
         head = {
             _MARK: FORMAT,
             "version": __version__,
@@ -241,6 +241,7 @@ class SweepFolder:
         An attempt that did not end is set aside as ``attempt-N.cut``, or removed if it is empty.
         """
         place = self.place(point)
+        make_folder(place.absolute())
         ended = self.attempts(point)
         for number in _numbers(place):
             if number not in {each.attempt for each in ended}:

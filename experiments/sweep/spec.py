@@ -139,8 +139,6 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
     digests, checked = dict[str, str](), set[tuple[str, str]]()
     base = nested(file.base, source)
     for number, swept in enumerate(_assignments(file, source)):
-        if (number + 1) * file.repeats > MOST_SWEPT:
-            raise ConfigError(f"the sweep has more than {MOST_SWEPT:,} points; make a list shorter", source=source)
         values = _absolute(merged(base, nested(swept, source)), path.parent)
         if "repeats" in values:
             raise ConfigError("is a key of the sweep itself; give it beside base", key="repeats", source=source)
@@ -198,6 +196,10 @@ def _assignments(file: SweepFile, source: str) -> Iterator[Values]:
     if twice:
         raise ConfigError("is given twice; give it once", key=f"grid.{twice[0]}", source=source)
     _check_together(file, named | grid.keys(), source)
+    given = file.random.count if file.random else len(file.list or ({},))
+    count = given * math.prod(map(len, grid.values())) * file.repeats
+    if count > MOST_SWEPT:
+        raise ConfigError(f"the sweep has {count:,} points; make at most {MOST_SWEPT:,}", source=source)
     for point in _drawn(file.random, source) if file.random else file.list or ({},):
         for chosen in itertools.product(*grid.values()):
             yield point | dict(zip(grid, chosen, strict=True))
