@@ -152,7 +152,7 @@ class SweepFolder:
         for each in self._inputs:
             path = Path(each["file"])
             with suppress(OSError):
-                if sha256(path) == each["sha256"]:
+                if path.is_file() and sha256(path) == each["sha256"]:
                     continue
             raise ConfigError("is not as it was when the sweep began; put it back, or begin a new sweep",
                               source=str(path))  # fmt: skip
