@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
 from experiments.sweep.point import SweepPoint, content_hash, in_order
 from experiments.sweep.spec import SweepSpec, nested, read_spec
@@ -161,3 +162,8 @@ def test_the_command_of_a_point_reads_its_file_and_writes_its_attempt(tmp_path: 
     line = ["railyard", "run", "/s/experiment.yaml", "--out", "/s/attempt-2/results", "--no-figures"]
     assert point.command(Path("/s"), 2) == line
     assert point.file == {"experiment": "rails", "steps": 2}
+
+
+def test_the_example_of_the_page_is_a_sweep_of_twelve_points_of_which_pairs_are_compared() -> None:
+    spec = read_spec(ROOT / "docs" / "examples" / "delay_sweep.yaml")
+    assert len(spec.points) == 12 and len({point.comparison for point in spec.points}) == 6
