@@ -42,6 +42,10 @@ def words(before: Sequence[str]) -> list[str]:
     command, *rest = before
     if command in ("run", "predict") and not rest:
         return [entry.name for entry in entries()]
+    if command == "sweep":
+        from experiments.sweep.command import words as of_sweep
+
+        return of_sweep()
     names = {"run": rest[:1], "predict": rest[:1], "cli": ["rails"]}.get(command, [command])
     if not names or names[0] not in {entry.name for entry in entries()}:
         return []

@@ -1,7 +1,8 @@
 """Claims of points: files that one process makes and others see, and that count for nothing once their maker is dead.
 
-A claim names host, process id, start time and boot. One of this host whose process is dead, or of an earlier boot, is
-removed by the next who wants the point; one of another host stays until that host or a person removes it.
+A claim names host, boot, process id and start time, with the namespace that the id is of. One of this host whose
+process is dead, or of an earlier boot, is removed by the next who wants the point; one of another host or namespace,
+such as a container, stays until that one or a person removes it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,23 @@ def boot_id() -> str:
     return _BOOT.read_text().strip()
 
 
+@cache
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
 @dataclass(frozen=True)
 class Claim:
-    """Who has a point: a process of a host, by its start time (clock ticks since boot) and boot; ``who`` for people."""
+    """Who has a point: a process of a host, by its start time (clock ticks since boot) and boot; ``who`` for people.
+
+    ``namespace`` is the number of the namespace that its process id is of.
+    """
 
     host: Name
     pid: Whole
     started: Whole
     boot: Name
+    namespace: Whole
     who: Name
 
     @staticmethod
@@ -55,14 +65,16 @@ class Claim:
         """The claim of this process."""
         me = Process.of(os.getpid())
         assert me is not None
-        return Claim(host_name(), me.pid, me.started, boot_id(), who or f"process {me.pid}")
+        return Claim(host_name(), me.pid, me.started, boot_id(), _namespace(), who or f"process {me.pid}")
 
     @property
     def holds(self) -> bool:
-        """Whether its process may still run: another host's does, as nothing is known about it."""
+        """Whether its process may still run: one that cannot be seen from here does."""
         if self.host != host_name():
             return True
-        return self.boot == boot_id() and Process(self.pid, self.started).alive
+        if self.boot != boot_id():
+            return False
+        return self.namespace != _namespace() or Process(self.pid, self.started).alive
 
 
 def claim_in(folder: Path) -> Claim | None:

@@ -127,8 +127,9 @@ class Merged:
             Text(f"failed: {point.name} ({point.title()}): {ended.said}", "red") for point, ended in failed[:_MOST_SAID]
         ]
         lines += [Text(self.partial, "bold red")] if self.partial else []
-        for line in (*lines, f"Results in {self.folder.path}"):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        for line in lines:
+            console.print(line, highlight=False, markup=False)
+        console.print(f"Results in {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
 
     def _verdict(self) -> list[Text]:
         rows = judged(self.rows)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import string
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from railyard.yaml_file import MOST_BYTES, MOST_DEPTH, MOST_VALUES, read_mapping
+from railyard.yaml_file import MOST_BYTES, MOST_DEPTH, MOST_VALUES, read_mapping, written_mapping
 
 TENFOLD = "\n".join(
     ["a0: &a0 [x]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 10))]
@@ -68,3 +72,26 @@ def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:
         "y": {"a": 2, "b": 3},
         "z": [{"a": 1}, {"a": 1}],
     }
+
+
+@given(
+    st.dictionaries(
+        st.text(string.printable + "äß→", min_size=1),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(10**17), 10**17)
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(string.printable + "äß→")
+            | st.sampled_from(["1e5", "010", "1:30", "yes", "~", "null", ".5", "=", "<<"]),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc.", min_size=1), inner, max_size=3),
+            max_leaves=8,
+        ),
+        max_size=4,
+    )
+)
+def test_what_is_written_is_read_as_the_same_values(data: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.yaml"
+        path.write_text(written_mapping(data), encoding="utf-8", newline="")
+        assert read_mapping(path, "an experiment file", "steps, scale") == data

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.command.completion import words
 from experiments.command.main import main
 from experiments.sweep.progress import estimate_s, in_time
 
@@ -114,3 +115,7 @@ def test_the_estimate_is_the_mean_of_the_last_points(
 )
 def test_durations_for_people(seconds: float, words: str) -> None:
     assert in_time(seconds) == words
+
+
+def test_words_that_complete_a_command_line() -> None:
+    assert "sweep" in words([]) and {"status", "merge", "point", "--list", "--out"} <= set(words(["sweep"]))

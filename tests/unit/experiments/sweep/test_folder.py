@@ -117,6 +117,8 @@ def test_a_process_that_was_killed_between_an_attempt_and_the_end_of_the_point(
         ({"pid": 2**22 + 1}, False),
         ({"boot": "another"}, False),
         ({"host": "another"}, True),
+        ({"namespace": 1, "pid": 2**22 + 1}, True),
+        ({"namespace": 1, "boot": "another"}, False),
         ({"host": "another", "boot": "another", "pid": 1}, True),
     ],
 )
