@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     if first in ("-h", "--help"):
         print(f"{USAGE}\n{_parser().format_help().partition(chr(10) * 2)[2]}", end="")
         return 0
-    return VERBS[first](arguments[1:]) if first in VERBS else _sweep(arguments)
+    verbs = {"status": _status, "merge": _merge, "point": _point}
+    return verbs[first](arguments[1:]) if first in verbs else _sweep(arguments)
 
 
 def words() -> list[str]:
-    """The words that may follow ``railyard sweep``."""
-    return [*VERBS, *_parser().options]
+    """The words that may follow ``railyard sweep``; a folder that is called as one of them is ``./status``."""
+    return ["status", "merge", "point", *_parser().options]
 
 
 def _parser() -> Parser:
@@ -253,10 +254,6 @@ def _status(arguments: Sequence[str]) -> int:
     for each in failed[-_SHOWN:]:
         print(f"failed with status {each['status']}: {each['point']}: {each['said']}")
     return 0
-
-
-VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {"status": _status, "merge": _merge, "point": _point}
-"""The words after ``railyard sweep`` that are no file and no folder; a folder of such a name is ``./status``."""
 
 
 def _say(text: str) -> None:
