@@ -130,15 +130,19 @@ class Child:
     def begin(self) -> None:
         """Start the child; ``ready`` must follow. ``MachineError`` if it does not take its settings within 30 s."""
         self._printed = b""
-        process = self._process = start_python(
-            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0
-        )
+        process = self._process = self._start()
         try:
             self.tell(json.dumps(self._settings))  # if the child has ended already, ``ready`` reports that
         except BaseException:
             self._process = None
             end_child(process)
             raise
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process, with pipes as standard input and output."""
+        return start_python(
+            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0
+        )
 
     def ready(self: _C) -> _C:
         """Wait until the child is ready. ``MachineError`` if it is not within 30 s; it is ended then."""

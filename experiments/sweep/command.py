@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from experiments.experiment import Experiment
 from experiments.parser import Parser, folder
 from experiments.registry import find
 from experiments.settings import validated
+from experiments.sweep.dask_cluster import Elsewhere, workers_of_options
 from experiments.sweep.folder import SWEEP, Counts, SweepFolder
 from experiments.sweep.progress import SweepProgress, estimate_s, in_time
 from experiments.sweep.spec import SweepSpec, read_spec
@@ -34,6 +36,7 @@ folder, or those of a folder that are not done. `status` says how far a sweep
 is, `merge` writes its tables and figures, and `point` runs one of its points,
 for other programs that run several at a time (--list prints the commands).
 """
+REMOTE_POINT = "remote-point"
 _SHOWN = 5
 
 
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if first in ("-h", "--help"):
         print(f"{USAGE}\n{_parser().format_help().partition(chr(10) * 2)[2]}", end="")
         return 0
-    verbs = {"status": _status, "merge": _merge, "point": _point}
+    verbs = {"status": _status, "merge": _merge, "point": _point, REMOTE_POINT: _remote_point}
     return verbs[first](arguments[1:]) if first in verbs else _sweep(arguments)
 
 
@@ -60,6 +63,9 @@ def _parser() -> Parser:
     add("--predict", action="store_true", help="the model's numbers only; needs no root")
     add("--list", action="store_true", help="the command of each point that is to be run, one a line; runs nothing")
     add("--limit", type=_count, metavar="N", help="points to run at most, in this call")
+    add("--workers", type=_count, metavar="N", help="worker processes on this machine (Dask; for the model)")
+    add("--cluster", metavar="HOST,...", help="a worker on each of these machines, over ssh (Dask)")
+    add("--scheduler", metavar="ADDRESS", help="the workers of a scheduler of Dask that runs already")
     add("--again", action="store_true", help="points that failed are run again")
     add("--no-figures", action="store_true", help="no figures; railyard sweep merge draws them later")
     _add_common(parser)
@@ -73,7 +79,7 @@ def _add_common(parser: Parser) -> None:
 
 def _count(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text[:9]) <= 10**6:
-        raise ConfigError(f"must be a whole number of at least 1, not {text[:40]!r}", key="--limit")
+        raise ArgumentTypeError(f"must be a whole number of at least 1, not {text[:40]!r}")
     return int(text)
 
 
@@ -87,12 +93,14 @@ def _sweep(arguments: Sequence[str]) -> int:
     if options.list:
         _print_list(sweep, kind, options)
         return 0
-    _need_root(sweep, kind)
+    elsewhere = workers_of_options(options)
+    if elsewhere is None:
+        _need_root(sweep, kind)
     with sweep.locked():
         sweep.check_inputs()
         if options.again:
             sweep.again()
-        _run(sweep, options.limit)
+        _run(sweep, options.limit, elsewhere)
         return _merged(sweep, kind, wide=options.wide, figures=not options.no_figures)
 
 
@@ -140,7 +148,7 @@ def _kind(sweep: SweepFolder, named: str | None) -> type[Experiment[Any]]:
     return find(name)
 
 
-def _run(sweep: SweepFolder, limit: int | None) -> None:
+def _run(sweep: SweepFolder, limit: int | None, elsewhere: Elsewhere | None) -> None:
     from rich.console import Console
 
     from experiments.progress import RunProgress
@@ -149,7 +157,13 @@ def _run(sweep: SweepFolder, limit: int | None) -> None:
     counts = sweep.states()
     with RunProgress(Console(stderr=True)) as shown:
         progress = SweepProgress(shown, counts.total, counts.done + counts.failed, seldom=sweep.spec.file.predict)
-        run_all(sweep, limit, progress.ended)
+        if elsewhere is None:
+            run_all(sweep, limit, progress.ended)
+            return
+        from experiments.sweep.dask_executor import run_all_on
+
+        with elsewhere() as workers:
+            run_all_on(sweep, workers, limit, progress.ended, shown.say)
 
 
 def _need_root(sweep: SweepFolder, kind: type[Experiment[Any]]) -> None:
@@ -196,6 +210,14 @@ def _point(arguments: Sequence[str]) -> int:
         outcome = run_point(sweep, point)
         _say(f"{point.name}, {point.title()}: {outcome}")
         return outcome.status
+
+
+def _remote_point(arguments: Sequence[str]) -> int:
+    """What a worker on another machine runs for a point (``experiments.sweep.remote_point``)."""
+    from experiments.sweep.remote_point import main
+
+    Parser(prog=f"railyard sweep {REMOTE_POINT}", description="Started by the workers of a sweep.").read(arguments)
+    return main()
 
 
 def _merge(arguments: Sequence[str]) -> int:

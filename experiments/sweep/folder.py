@@ -157,6 +157,11 @@ class SweepFolder:
             raise ConfigError("is not as it was when the sweep began; put it back, or begin a new sweep",
                               source=str(path))  # fmt: skip
 
+    @property
+    def inputs(self) -> Sequence[Mapping[str, Any]]:
+        """The files that the points name, each with its SHA-256 when the sweep began."""
+        return self._inputs
+
     # ---- points and their states -------------------------------------------------------------------------------
 
     @property

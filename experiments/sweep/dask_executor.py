@@ -1,0 +1,264 @@
+"""Runs the points of a sweep on several workers: whom each goes to, what comes back, and what is done where one is lost.
+
+The folder of the sweep is here alone. A worker gets a point and gives back an archive of its results; so a sweep goes
+on after anything, and with other workers or none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from experiments.registry import find
+from experiments.settings import validated
+from experiments.sweep.archive import unpack
+from experiments.sweep.common_scale import is_automatic, scales_here, shared_scales, with_scale
+from experiments.sweep.dask_cluster import Workers
+from experiments.sweep.execute import Outcome
+from experiments.sweep.folder import SweepFolder
+from experiments.sweep.machine_check import MachineReport, check_machines, inspected
+from experiments.sweep.placement import Dispatch, assign, pieces
+from experiments.sweep.point import SweepPoint, attempt_folder
+from experiments.sweep.remote_point import Sent
+from experiments.sweep.worker_task import describe, run_task, stop_tasks
+from measure.results.results import Results
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, shortened
+from railyard.scale import Scale
+from railyard.validation import from_plain
+
+SCALES = "scales.json"
+_LOOK_S = 1.0
+_DESCRIBE_S = 90.0
+_SCALES_S = 900.0
+Told = Callable[[SweepPoint, Outcome], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker that may be given points: its name and address, and the report of its machine."""
+
+    name: str
+    address: str
+    report: MachineReport
+
+
+@dataclass(frozen=True)
+class _Task:
+    """An attempt of a point that a worker has; ``future`` is Dask's."""
+
+    point: SweepPoint
+    attempt: int
+    worker: Worker
+    future: Any
+
+
+def run_all_on(folder: SweepFolder, workers: Workers, limit: int | None, told: Told, say: Say = lambda _: None) -> None:
+    """Run the pending points of a sweep on the workers, ``limit`` at most; ``told`` hears of each as it ends.
+
+    ``say`` gets sentences about the machines. ``MachineError`` for one that cannot be used, before the first point, and
+    when all workers are lost.
+    """
+    points = folder.pending()[:limit]
+    if not points:
+        return
+    found = _usable(folder, workers, points[0], say)
+    scales = _scales(folder, workers, found)
+    plan = assign(points, [worker.name for worker in found], together=not points[0].predict)
+    _Run(folder, workers, found, scales, told, say).points(Dispatch(plan))
+
+
+# ---- before the first point ----------------------------------------------------------------------------------------
+
+
+def _usable(folder: SweepFolder, workers: Workers, point: SweepPoint, say: Say) -> list[Worker]:
+    """The workers that are given points: all for the model, one of each machine for what is measured."""
+    files = [str(each["file"]) for each in folder.inputs]
+    addresses = workers.addresses()
+    if not addresses:
+        raise MachineError("the scheduler has no worker; start one on each machine: dask worker ADDRESS --nthreads 1")
+    asked = {name: workers.submit(address, describe, files) for name, address in addresses.items()}
+    found = []
+    for name, future in asked.items():
+        report = from_plain(MachineReport, _result(future, name, _DESCRIBE_S), "a report about a machine")
+        found.append(Worker(name, addresses[name], report))
+    reports = list({worker.report.host: worker.report for worker in found}.values())
+    for note in check_machines(inspected(files, ""), reports, measured=_needs_root(point)):
+        say(note)
+    if point.predict:
+        return found
+    first = list({worker.report.host: worker for worker in reversed(found)}.values())
+    if len(first) < len(found):
+        say(f"{len(found)} workers are on {len(first)} machines, each of which measures one point at a time")
+    return sorted(first, key=lambda worker: worker.name)
+
+
+def _needs_root(point: SweepPoint) -> bool:
+    kind = find(point.experiment)
+    return not point.predict and kind(validated(kind.Settings, dict(point.values))).needs_root()
+
+
+def _result(future: Any, name: str, longest_s: float) -> Any:
+    """The result of what a worker was asked; ``MachineError`` that names the worker if there is none."""
+    from distributed import TimeoutError
+
+    try:
+        return future.result(timeout=longest_s)
+    except TimeoutError:
+        raise MachineError(f"worker {name} has not answered within {longest_s:g} s; is it busy with another?") from None
+    except Exception as error:
+        raise MachineError(f"worker {name} cannot be used: {_in_words(error)}") from None
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, ImportError):
+        return f"its Python has another Railyard, or none ({error}); install the version that is here"
+    said = str(error).partition("\n")[0]
+    return shortened(said if isinstance(error, (MachineError, ConfigError)) else f"{type(error).__name__}: {said}")
+
+
+def _scales(folder: SweepFolder, workers: Workers, found: Sequence[Worker]) -> Mapping[str, Scale]:
+    """The scale of each point whose scale is left to the machines, if there are several; kept for a resumed sweep."""
+    kept = folder.path / SCALES
+    if kept.exists():
+        return {name: Scale(**each) for name, each in json.loads(kept.read_text()).items()}
+    machines = {worker.report.host: worker for worker in found}
+    groups = pieces(folder.points)
+    once = {piece.series: piece for piece in reversed(groups)}
+    asked = [point for piece in once.values() for point in piece.points if is_automatic(point)]
+    if len(machines) < 2 or not asked:
+        return {}
+    files = [point.file for point in asked]
+    futures = [(worker, workers.submit(worker.address, scales_here, files)) for worker in machines.values()]
+    by_machine = [
+        {point.name: Scale(**each) for point, each in zip(asked, _result(future, worker.name, _SCALES_S), strict=True)}
+        for worker, future in futures
+    ]
+    scales = shared_scales(groups, by_machine)
+    Results(folder.path).write(SCALES, json.dumps({name: asdict(scale) for name, scale in scales.items()}))
+    return scales
+
+
+# ---- the points ----------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """The points that workers have now, and what becomes of them."""
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        workers: Workers,
+        found: Sequence[Worker],
+        scales: Mapping[str, Scale],
+        told: Told,
+        say: Say,
+    ) -> None:
+        self._folder, self._workers, self._scales, self._told, self._say = folder, workers, scales, told, say
+        self._found = {worker.name: worker for worker in found}
+        self._tasks: list[_Task] = []
+        self._done: SimpleQueue[Any] = SimpleQueue()
+        """The futures that are done."""
+        self._mine: dict[str, SweepPoint] = {}
+        """The points that this process has claimed."""
+        self._looked_at = time.monotonic()
+
+    def points(self, dispatch: Dispatch) -> None:
+        """Run all points; those that were claimed are released if this is stopped."""
+        try:
+            while True:
+                for name in [*dispatch.machines]:
+                    self._give(dispatch, self._found[name])
+                if not self._tasks:
+                    return
+                with suppress(Empty):
+                    done = self._done.get(timeout=_LOOK_S)
+                    for task in [task for task in self._tasks if task.future is done]:
+                        self._take(dispatch, task)
+                if time.monotonic() >= self._looked_at + _LOOK_S:
+                    self._look_for_lost(dispatch)
+        finally:
+            self._stop()
+
+    def _give(self, dispatch: Dispatch, worker: Worker) -> None:
+        """Give a worker what it has room for: a measured point, or two of the model, so that it need not wait."""
+        while sum(task.worker == worker for task in self._tasks) < (2 if self._folder.spec.file.predict else 1):
+            point = dispatch.next(worker.name)
+            if point is None:
+                return
+            if point.name not in self._mine and not self._folder.claim(point, f"worker {worker.name}"):
+                continue
+            self._mine[point.name] = point
+            number = self._folder.begin(point)
+            sent = asdict(with_scale(point, self._scales.get(point.name)))
+            future = self._workers.submit(worker.address, run_task, sent, root=_needs_root(point))
+            self._tasks.append(_Task(point, number, worker, future))
+            future.add_done_callback(self._done.put)
+
+    def _take(self, dispatch: Dispatch, task: _Task) -> None:
+        """Take the outcome of a task that is done."""
+        self._tasks.remove(task)
+        host = task.worker.report.host
+        try:
+            found = dict(task.future.result())
+            data = found.pop("archive")
+            sent = from_plain(Sent, found, "an outcome")
+            unpack(data, sent.sha256, attempt_folder(self._folder.place(task.point), task.attempt), host)
+        except Exception as error:
+            if task.worker.address not in self._workers.addresses().values():
+                self._lose(dispatch, task.worker, [task])
+                return
+            sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {_in_words(error)}", 0, "none")
+        self._record(dispatch, task, sent)
+
+    def _record(self, dispatch: Dispatch, task: _Task, sent: Sent) -> None:
+        point, report = task.point, task.worker.report
+        machine = {**report.facts, "calibrated": report.calibrated}
+        if sent.status in (0, NOT_FAITHFUL_EXIT_STATUS):
+            if not self._folder.finish(point, task.attempt, sent.status, report.host, sent.seconds, machine):
+                tried = {each.host for each in self._folder.attempts(point)}
+                dispatch.again(point, [name for name, one in self._found.items() if one.report.host in tried])
+                return
+        else:
+            self._folder.fail(point, task.attempt, sent.status, report.host, sent.seconds, sent.said, machine)
+        del self._mine[point.name]
+        self._told(point, Outcome(sent.status, task.attempt, sent.seconds, sent.said))
+
+    def _look_for_lost(self, dispatch: Dispatch) -> None:
+        """Give the points of workers that are gone to others."""
+        self._looked_at = time.monotonic()
+        there = set(self._workers.addresses().values())
+        for worker in [self._found[name] for name in dispatch.machines]:
+            if worker.address not in there:
+                self._lose(dispatch, worker, [])
+
+    def _lose(self, dispatch: Dispatch, worker: Worker, more: Sequence[_Task]) -> None:
+        gone = [task for task in self._tasks if task.worker == worker]
+        for task in gone:
+            self._tasks.remove(task)
+            task.future.cancel()
+        dispatch.lost(worker.name, [task.point for task in (*more, *gone)])
+        if worker.name in dispatch.machines:
+            raise MachineError(
+                f"the last worker, {worker.name} on {worker.report.host}, is lost, and {dispatch.left} points are left; "
+                f"railyard sweep {self._folder.path} goes on with them"
+            )
+        self._say(f"worker {worker.name} on {worker.report.host} is lost; its points go to others")
+
+    def _stop(self) -> None:
+        """Stop what still runs, and release its points."""
+        running = {task.worker.address for task in self._tasks}
+        for task in self._tasks:
+            task.future.cancel()
+        if running:
+            try:
+                self._workers.call_all(sorted(running), stop_tasks)
+            except Exception as error:  # the error that ended the sweep is the one to raise
+                self._say(f"points were not stopped on every worker: {_in_words(error)}")
+        for point in self._mine.values():
+            self._folder.release(point)

@@ -1,0 +1,84 @@
+"""A worker of Dask as a process of its own: a child of the sweep, here or at the other end of ``ssh``.
+
+It reads its settings as one line of JSON and prints ``ready`` once it has joined. At the end of its standard input,
+which is the end of the sweep, it stops what it runs and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, quiet, with_keys
+from experiments.sweep.worker_task import stop_tasks
+from railyard.child import read_settings
+from railyard.ownership import temporary_folder
+
+JOIN_S = 20.0
+SSH_VARIABLE = "SSH_CONNECTION"
+"""Environment variable of OpenSSH: address and port of the client, then of this machine."""
+
+
+def main() -> None:
+    """Serve until standard input ends or the scheduler is gone."""
+    settings = read_settings()
+    said = os.dup(1)
+    os.dup2(2, 1)  # standard output is for the one line
+    with temporary_folder() as folder:
+        asyncio.run(_serve(settings, str(folder), said))
+        stop_tasks()
+        sys.stderr.flush()
+    os._exit(0)  # a thread of Dask may wait for a point of root, which ends by itself
+
+
+async def _serve(settings: Mapping[str, Any], folder: str, said: int) -> None:
+    import dask
+    from distributed import Worker
+
+    dask.config.set(CONFIGURATION)
+    here, there = addresses(os.environ.get(SSH_VARIABLE, ""))
+    worker = quiet(Worker)(
+        settings["scheduler"].format(host=there),
+        host=here,
+        name=settings["name"],
+        nthreads=1,
+        memory_limit=0,
+        resources={RESOURCE: 1},
+        security=with_keys(settings["keys"]),
+        protocol="tls://",
+        local_directory=folder,
+        death_timeout=JOIN_S,
+        silence_logs=40,
+    )
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    threading.Thread(target=_at_end, args=(lambda: loop.call_soon_threadsafe(ended.set),), daemon=True).start()
+    async with worker:
+        os.write(said, b"ready\n")
+        await asyncio.wait(
+            [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(worker.finished())],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        await asyncio.to_thread(stop_tasks)
+
+
+def addresses(connection: str) -> tuple[str, str]:
+    """The address to listen on, and that of the scheduler, by which ``ssh`` connected; loopback without ``ssh``."""
+    words = connection.split()
+    if len(words) != 4:
+        return "127.0.0.1", "127.0.0.1"
+    there, _, here, _ = (f"[{word}]" if ":" in word else word for word in words)
+    return here, there
+
+
+def _at_end(act: Any) -> None:
+    """Call ``act`` when standard input ends, or the parent asks this process to stop."""
+    sys.stdin.readline()
+    act()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What a worker of Dask does: it describes its machine, and runs points as subprocesses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from experiments.sweep.archive import MOST_BYTES
+from experiments.sweep.machine_check import inspected
+from experiments.sweep.model import ModelProcess
+from experiments.sweep.point import SweepPoint
+from experiments.sweep.remote_point import NAME, Sent, measured
+from railyard.child import child_environment, python_command
+from railyard.errors import MachineError, shortened
+from railyard.validation import from_plain
+
+_HEAD_BYTES = 4096
+_SUDO_S = 10.0
+_STOP_S = 40.0
+"""Seconds that points have to end when they are stopped: half a minute to take their fabric down, and some more."""
+_running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+_model = ModelProcess()
+
+
+def describe(files: Sequence[str]) -> dict[str, Any]:
+    """This machine, as ``machine_check.MachineReport`` has it; ``files`` are those whose content counts."""
+    return asdict(inspected(files, _becomes_root()))
+
+
+def _becomes_root() -> str:
+    """How this process runs something as root: ``root``, ``sudo``, or empty if it cannot."""
+    if os.geteuid() == 0:
+        return "root"
+    try:
+        done = subprocess.run(
+            [*_railyard_as_root(), "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SUDO_S,
+            check=False,
+            env=child_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "sudo" if done.returncode == 0 else ""
+
+
+def _railyard_as_root() -> list[str]:
+    return ["sudo", "-n", "--", str(Path(sys.prefix) / "bin" / "railyard")]
+
+
+def command(*, root: bool) -> list[str]:
+    """The command line of ``railyard sweep remote-point`` for this process; with sudo if the point needs ``root``."""
+    if root and os.geteuid() != 0:
+        return [*_railyard_as_root(), "sweep", NAME]
+    return python_command("experiments.command.main", "sweep", NAME)
+
+
+def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
+    """Run a point (``SweepPoint`` as plain data); returns the fields of ``remote_point.Sent``, and ``archive``.
+
+    Predictions come from a process that stays for the next one. ``MachineError`` if there is no outcome, with the last
+    line that the command printed.
+    """
+    if point["predict"]:
+        sent, data = measured(from_plain(SweepPoint, dict(point), "a point"), _model)
+        return {**asdict(sent), "archive": data}
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command(root=root),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            cwd="/",
+            env=child_environment(),
+            start_new_session=True,
+        )
+        assert process.stdin and process.stdout
+        with _lock:
+            _running.add(process)
+        try:
+            process.stdin.write(json.dumps(point).encode() + b"\n")
+            process.stdin.flush()  # and left open: its end would stop the point
+            return _outcome(process.stdout, said)
+        except BrokenPipeError:
+            raise _no_outcome(said) from None
+        finally:
+            _ask_to_stop(process)
+            process.stdout.close()
+            process.wait()
+            with _lock:
+                _running.discard(process)
+
+
+def _outcome(source: IO[bytes], said: IO[bytes]) -> dict[str, Any]:
+    line = source.readline(_HEAD_BYTES)
+    if not line.endswith(b"\n"):
+        raise _no_outcome(said)
+    sent = from_plain(Sent, line, "an outcome")
+    data = source.read(sent.size) if sent.size <= MOST_BYTES else b""
+    if len(data) != sent.size:
+        raise _no_outcome(said)
+    return {**asdict(sent), "archive": data}
+
+
+def _no_outcome(said: IO[bytes]) -> MachineError:
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _HEAD_BYTES))
+    lines = said.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return MachineError(f"a point has ended without results: {shortened(last.removeprefix('railyard: '))}")
+
+
+def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
+    """End the standard input of a point, which stops it unless it has ended."""
+    assert process.stdin
+    with suppress(BrokenPipeError, ValueError):
+        process.stdin.close()
+
+
+def stop_tasks() -> None:
+    """Stop all points that this process runs, in order; returns when they have ended, at the latest after 40 s."""
+    with _lock:
+        running = [*_running]
+    for process in running:
+        _ask_to_stop(process)
+    for process in running:
+        with suppress(subprocess.TimeoutExpired):  # that of root ends by itself
+            process.wait(_STOP_S)
+    _model.close()
