@@ -8,6 +8,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from railyard.errors import MachineError, shortened
 from railyard.ownership import make_folder, open_binary
@@ -72,7 +73,7 @@ def unpack(data: bytes, expected: str, folder: Path, machine: str) -> list[str]:
     return names
 
 
-def _members(data: bytes, machine: str) -> Iterator[tuple[str, tarfile.ExFileObject]]:
+def _members(data: bytes, machine: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Each file of an archive with its checked name; ``MachineError`` for what must not be unpacked."""
     size, seen = 0, set[str]()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:

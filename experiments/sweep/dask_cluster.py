@@ -58,7 +58,7 @@ class Workers:
         return {str(worker["name"]): address for address, worker in found.items()}
 
     def submit(self, address: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Let the worker at ``address``, and no other, call ``act`` when it has nothing else to do; returns a future."""
+        """Let the worker at ``address`` and no other call ``act`` once it has nothing else to do; returns a future."""
         return self._client.submit(
             act, *arguments, workers=[address], resources={RESOURCE: 1}, pure=False, retries=0, **named
         )
@@ -107,12 +107,14 @@ def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
     """
     for number, machine in enumerate(machines):
         if not _MACHINE.fullmatch(machine):
-            raise ConfigError(f"{ascii(machine[:100])} is no machine; write [user@]host,...", key="--cluster")
+            raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host,...", key="--cluster")
         if machine in machines[:number]:
             raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
-    with _own_scheduler("") as (client, settings):
-        with _started({name: _SshWorker(name, settings(name)) for name in machines}):
-            yield Workers(client)
+    with (
+        _own_scheduler("") as (client, settings),
+        _started({name: _SshWorker(name, settings(name)) for name in machines}),
+    ):
+        yield Workers(client)
 
 
 @contextmanager

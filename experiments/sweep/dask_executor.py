@@ -1,4 +1,4 @@
-"""Runs the points of a sweep on several workers: whom each goes to, what comes back, and what is done where one is lost.
+"""Runs the points of a sweep on several workers: whom each goes to, what comes back, and what if one is lost.
 
 The folder of the sweep is here alone. A worker gets a point and gives back an archive of its results; so a sweep goes
 on after anything, and with other workers or none.
@@ -245,8 +245,8 @@ class _Run:
         dispatch.lost(worker.name, [task.point for task in (*more, *gone)])
         if worker.name in dispatch.machines:
             raise MachineError(
-                f"the last worker, {worker.name} on {worker.report.host}, is lost, and {dispatch.left} points are left; "
-                f"railyard sweep {self._folder.path} goes on with them"
+                f"the last worker, {worker.name} on {worker.report.host}, is lost, and {dispatch.left} points "
+                f"are left; railyard sweep {self._folder.path} goes on with them"
             )
         self._say(f"worker {worker.name} on {worker.report.host} is lost; its points go to others")
 

@@ -29,10 +29,10 @@ _SETUP_S = 30.0
 class MachineReport:
     """A machine as its worker sees it.
 
-    ``root`` is ``root``, ``sudo`` (without a password) or empty, ``facts`` may explain why its numbers differ from those
-    of others, ``lacking`` are programs and packages of the distribution that a measured point needs. ``calibrated`` is
-    when it was calibrated, empty if it was not. ``files`` has the SHA-256 of each file that was asked for, empty for
-    one that cannot be read.
+    ``root`` is ``root``, ``sudo`` (without a password) or empty, ``facts`` may explain that its numbers differ from
+    those of others, ``lacking`` are programs and packages of the distribution that a measured point needs.
+    ``calibrated`` is when it was calibrated, empty if it was not. ``files`` has the SHA-256 of each file that was asked
+    for, empty for one that cannot be read.
     """
 
     host: str
@@ -134,7 +134,7 @@ def _notes(here: MachineReport, machine: MachineReport, measured: bool) -> Itera
             f"{machine.railyard}, and this one {here.commit[:12] or 'unknown'}"
         )
     if measured and not machine.calibrated:
-        yield f"machine {machine.host} was not calibrated, so what it carries is guessed; railyard calibrate measures it"
+        yield f"{machine.host} was not calibrated: what it carries is a guess, and railyard calibrate measures it"
 
 
 def _minor(version: str) -> str:

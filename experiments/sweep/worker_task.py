@@ -33,7 +33,7 @@ _model = ModelProcess()
 
 
 def describe(files: Sequence[str]) -> dict[str, Any]:
-    """This machine, as ``machine_check.MachineReport`` has it; ``files`` are those whose content counts."""
+    """A ``machine_check.MachineReport`` of this machine as plain data; ``files`` are those whose content counts."""
     return asdict(inspected(files, _becomes_root()))
 
 
