@@ -22,7 +22,7 @@ from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, need_dask, 
 from railyard.checkout import ROOT
 from railyard.child import Child
 from railyard.errors import ConfigError, MachineError, shortened
-from railyard.ownership import invoker
+from railyard.ownership import invoker, temporary_folder
 from railyard.tools import safe_path
 
 MOST_WORKERS = 256
@@ -33,6 +33,11 @@ _PATIENCE_S = 45.0
 """Seconds that a worker has to stop what it runs: a run takes up to half a minute to take its fabric down."""
 _MODULE = "experiments.sweep.worker_process"
 _MACHINE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+_SCRIPT = (
+    "umask 077; cd / && TMPDIR=$(mktemp -d /tmp/railyard-XXXXXXXXXX) && export TMPDIR || exit 74; "
+    'trap : HUP INT TERM; {command}; s=$?; rm -rf -- "$TMPDIR"; exit $s'
+)
+"""What the shell of a machine runs: the command with a folder for temporary files, which goes however that ends."""
 _SSH = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=6", "LogLevel=ERROR")
 
 
@@ -92,9 +97,9 @@ def local_workers(number: int) -> Iterator[Workers]:
     """``number`` workers, each a process of this machine; everything listens on loopback alone."""
     if not 1 <= number <= MOST_WORKERS:
         raise ConfigError(f"must be at least 1 and at most {MOST_WORKERS}, not {number}", key="--workers")
-    with _own_scheduler("127.0.0.1") as (client, settings):
+    with temporary_folder() as folder, _own_scheduler("127.0.0.1") as (client, settings):
         names = [f"worker-{each + 1}" for each in range(number)]
-        made = {name: Child(_MODULE, settings(name), (), name, patience_s=_PATIENCE_S) for name in names}
+        made = [Child(_MODULE, settings(name, str(folder)), (), name, patience_s=_PATIENCE_S) for name in names]
         with _started(made):
             yield Workers(client)
 
@@ -112,7 +117,7 @@ def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
             raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
     with (
         _own_scheduler("") as (client, settings),
-        _started({name: _SshWorker(name, settings(name)) for name in machines}),
+        _started([_SshWorker(name, settings(name)) for name in machines]),
     ):
         yield Workers(client)
 
@@ -144,8 +149,8 @@ class _SettingsOf:
     scheduler: str
     keys: Mapping[str, str]
 
-    def __call__(self, name: str) -> Mapping[str, Any]:
-        return {"scheduler": self.scheduler, "keys": self.keys, "name": name}
+    def __call__(self, name: str, folder: str = "") -> Mapping[str, Any]:
+        return {"scheduler": self.scheduler, "keys": self.keys, "name": name, "folder": folder}
 
 
 @contextmanager
@@ -164,7 +169,7 @@ def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
             workers={},
             scheduler={"cls": quiet(Scheduler), "options": options},
             security=with_keys(keys),
-            silence_logs=40,
+            silence_logs=False,
         ) as cluster,
         Client(cluster, set_as_default=False, name="railyard-sweep") as client,
     ):
@@ -173,13 +178,13 @@ def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
 
 
 @contextmanager
-def _started(made: Mapping[str, Child]) -> Iterator[None]:
+def _started(made: Sequence[Child]) -> Iterator[None]:
     """Start all worker processes at once, and end them all at the end."""
     with ExitStack() as stack:
-        for child in made.values():
+        for child in made:
             child.begin()
             stack.callback(child.close)
-        for child in made.values():
+        for child in made:
             child.ready()
         yield
 
@@ -196,7 +201,7 @@ class _SshWorker(Child):
         config = os.environ.get(SSH_CONFIG_VARIABLE)
         options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
         return subprocess.Popen(
-            ["ssh", *options, "--", self._machine, f"cd / && exec {shlex.join(there)}"],
+            ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(there))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

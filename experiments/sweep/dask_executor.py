@@ -33,6 +33,7 @@ from railyard.validation import from_plain
 
 SCALES = "scales.json"
 _LOOK_S = 1.0
+_FETCH_S = 5.0
 _DESCRIBE_S = 90.0
 _SCALES_S = 900.0
 Told = Callable[[SweepPoint, Outcome], None]
@@ -205,7 +206,11 @@ class _Run:
         self._tasks.remove(task)
         host = task.worker.report.host
         try:
-            found = dict(task.future.result())
+            result = self._fetched(task)
+            if result is None:
+                self._lose(dispatch, task.worker, [task])
+                return
+            found = dict(result)
             data = found.pop("archive")
             sent = from_plain(Sent, found, "an outcome")
             unpack(data, sent.sha256, attempt_folder(self._folder.place(task.point), task.attempt), host)
@@ -215,6 +220,18 @@ class _Run:
                 return
             sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {_in_words(error)}", 0, "none")
         self._record(dispatch, task, sent)
+
+    def _fetched(self, task: _Task) -> Mapping[str, Any] | None:
+        """The result of a task that is done; None if its worker was lost before it was here."""
+        from distributed import TimeoutError as Late
+
+        while True:
+            try:
+                found: Mapping[str, Any] = task.future.result(timeout=_FETCH_S)
+                return found
+            except Late:
+                if task.worker.address not in self._workers.addresses().values():
+                    return None
 
     def _record(self, dispatch: Dispatch, task: _Task, sent: Sent) -> None:
         point, report = task.point, task.worker.report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,13 +31,20 @@ _PARTS = ("ca_file", "client_key", "client_cert", "scheduler_key", "scheduler_ce
 
 
 def need_dask() -> None:
-    """Raise ``MachineError`` where Dask is not installed, with the command that installs it."""
+    """Import Dask, whose log is of errors alone; ``MachineError`` where it is not installed, with what installs it."""
+    given = logging.getLoggerClass()  # Mininet's writes to the terminal beside every handler
+    logging.setLoggerClass(logging.Logger)
     try:
-        import distributed  # noqa: F401
+        import distributed.deploy.spec
+        import distributed.scheduler
+        import distributed.worker  # noqa: F401
     except ImportError as error:
         raise MachineError(
             f"a sweep on several workers needs the extra cluster ({error}); pip install railyard[cluster]"
         ) from None
+    finally:
+        logging.setLoggerClass(given)
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # what becomes of workers is said in sentences of our own
 
 
 def quiet(server: Any) -> Any:

@@ -1,7 +1,8 @@
 """A worker of Dask as a process of its own: a child of the sweep, here or at the other end of ``ssh``.
 
 It reads its settings as one line of JSON and prints ``ready`` once it has joined. At the end of its standard input,
-which is the end of the sweep, it stops what it runs and ends.
+which is the end of the sweep, it stops what it runs and ends. All its files are in a folder for temporary files that
+whoever started it removes: that of its settings, or ``TMPDIR``.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, quiet, with_keys
+from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
 from experiments.sweep.worker_task import stop_tasks
 from railyard.child import read_settings
-from railyard.ownership import temporary_folder
 
 JOIN_S = 20.0
 SSH_VARIABLE = "SSH_CONNECTION"
@@ -28,14 +29,15 @@ def main() -> None:
     settings = read_settings()
     said = os.dup(1)
     os.dup2(2, 1)  # standard output is for the one line
-    with temporary_folder() as folder:
-        asyncio.run(_serve(settings, str(folder), said))
-        stop_tasks()
-        sys.stderr.flush()
+    if settings["folder"]:
+        tempfile.tempdir = settings["folder"]
+    asyncio.run(_serve(settings, tempfile.gettempdir(), said))
+    sys.stderr.flush()
     os._exit(0)  # a thread of Dask may wait for a point of root, which ends by itself
 
 
 async def _serve(settings: Mapping[str, Any], folder: str, said: int) -> None:
+    need_dask()
     import dask
     from distributed import Worker
 
@@ -52,7 +54,6 @@ async def _serve(settings: Mapping[str, Any], folder: str, said: int) -> None:
         protocol="tls://",
         local_directory=folder,
         death_timeout=JOIN_S,
-        silence_logs=40,
     )
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     threading.Thread(target=_at_end, args=(lambda: loop.call_soon_threadsafe(ended.set),), daemon=True).start()
