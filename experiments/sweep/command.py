@@ -18,10 +18,10 @@ from experiments.experiment import Experiment
 from experiments.parser import Parser, folder
 from experiments.registry import find
 from experiments.settings import validated
-from experiments.sweep.dask_cluster import Elsewhere, workers_of_options
 from experiments.sweep.folder import SWEEP, Counts, SweepFolder
 from experiments.sweep.progress import SweepProgress, estimate_s, in_time
 from experiments.sweep.spec import SweepSpec, read_spec
+from experiments.sweep.workers.dask_cluster import Elsewhere, workers_of_options
 from measure.results.folder import is_locked
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, ConfigError
 from railyard.plugin import absolute_name
@@ -160,7 +160,7 @@ def _run(sweep: SweepFolder, limit: int | None, elsewhere: Elsewhere | None) -> 
         if elsewhere is None:
             run_all(sweep, limit, progress.ended)
             return
-        from experiments.sweep.dask_executor import run_all_on
+        from experiments.sweep.workers.dask_executor import run_all_on
 
         with elsewhere() as workers:
             run_all_on(sweep, workers, limit, progress.ended, shown.say)
@@ -213,8 +213,8 @@ def _point(arguments: Sequence[str]) -> int:
 
 
 def _remote_point(arguments: Sequence[str]) -> int:
-    """What a worker on another machine runs for a point (``experiments.sweep.remote_point``)."""
-    from experiments.sweep.remote_point import main
+    """What a worker on another machine runs for a point (``experiments.sweep.workers.remote_point``)."""
+    from experiments.sweep.workers.remote_point import main
 
     Parser(prog=f"railyard sweep {REMOTE_POINT}", description="Started by the workers of a sweep.").read(arguments)
     return main()

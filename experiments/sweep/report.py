@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from experiments.report import (
     FAITHFUL,
     MODEL_ONLY,
     Column,
+    Drawn,
     Table,
     as_rich,
     judged,
@@ -30,6 +32,7 @@ from experiments.settings import validated
 from experiments.sweep.folder import ROWS, SweepFolder
 from experiments.sweep.merge import HOST, Collected, Columns, all_rows, combined, mains, places
 from experiments.sweep.point import RESULTS, attempt_folder, in_words
+from experiments.sweep.workers.outliers import Number, ratios, sentences
 from measure.results.foreign import reading
 from measure.results.partial import PARTIAL
 from measure.results.results import FIGURES, SUMMARY, Results
@@ -91,7 +94,7 @@ class Merged:
         from experiments.sweep.figures import sweep_figures
         from measure.figures.style import png
 
-        for drawn in sweep_figures(self.rows, self.names):
+        for drawn in (*sweep_figures(self.rows, self.names), *self._machines_drawn()):
             scales = {Scale(row["rate_scale"], row["time_scale"]) for row in judged(drawn.rows) if "rate_scale" in row}
             model = self.folder.spec.file.predict
             scale = None if model or not self.kind.packets or not scales else min(scales, key=lambda each: each.rate)
@@ -102,6 +105,24 @@ class Merged:
             if drawn.figure is not None:
                 image = png(drawn.figure, scale, faithful=faithful, note=note, partial=self.partial)
                 yield files.write(f"{FIGURES}/{drawn.name}.png", image)
+
+    @cached_property
+    def _machines(self) -> tuple[Mapping[str, Sequence[float]], str]:
+        """The measured main number of each machine against that of all (``outliers.ratios``), and its name."""
+        main = next(iter(mains(self.rows, self.names)), "")
+        if self.folder.spec.file.predict or not main:
+            return {}, main
+        keys = (*self.names.swept.values(), *places(self.rows, self.names))
+        rows = [row for row in all_rows(self._collected(), self.names) if isinstance(row.get(main), (int, float))]
+        numbers = [Number(repr([row.get(key) for key in keys]), row[HOST], row[main]) for row in rows]
+        return ratios(numbers), main.removesuffix("_s").replace("_", " ")
+
+    def _machines_drawn(self) -> Iterator[Drawn]:
+        from experiments.sweep.workers.outlier_figure import outlier_figure
+
+        found, what = self._machines
+        if len(found) > 1:
+            yield Drawn("machines", outlier_figure(found, what), self.rows, " ".join(sentences(found, what)))
 
     # ---- on the terminal ---------------------------------------------------------------------------------------
 
@@ -122,6 +143,7 @@ class Merged:
             differ = f"Scaled by {len(scales)} different scales (rate_scale and time_scale of table.csv)."
             lines += scales if len(scales) <= _MOST_SCALES else [differ]
             lines += [] if file.predict else [*repeat_lines(judged(self.rows)), *self._verdict()]
+            lines += sentences(*self._machines)
         failed = [(point, ended) for point, ended in self.folder.failed()]
         lines += [
             Text(f"failed: {point.name} ({point.title()}): {ended.said}", "red") for point, ended in failed[:_MOST_SAID]

@@ -16,16 +16,16 @@ from typing import Any
 
 from experiments.registry import find
 from experiments.settings import validated
-from experiments.sweep.archive import unpack
-from experiments.sweep.common_scale import is_automatic, scales_here, shared_scales, with_scale
-from experiments.sweep.dask_cluster import Workers
 from experiments.sweep.execute import Outcome
 from experiments.sweep.folder import SweepFolder
-from experiments.sweep.machine_check import MachineReport, check_machines, inspected
-from experiments.sweep.placement import Dispatch, assign, pieces
 from experiments.sweep.point import SweepPoint, attempt_folder
-from experiments.sweep.remote_point import Sent
-from experiments.sweep.worker_task import describe, run_task, stop_tasks
+from experiments.sweep.workers.archive import unpack
+from experiments.sweep.workers.common_scale import is_automatic, scales_here, shared_scales, with_scale
+from experiments.sweep.workers.dask_cluster import Workers
+from experiments.sweep.workers.machine_check import MachineReport, check_machines, inspected
+from experiments.sweep.workers.placement import Dispatch, assign, pieces
+from experiments.sweep.workers.remote_point import Sent
+from experiments.sweep.workers.worker_task import describe, run_task, stop_tasks
 from measure.results.results import Results
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, shortened
 from railyard.scale import Scale

@@ -15,8 +15,8 @@ from typing import Any
 
 from experiments.registry import find
 from experiments.settings import validated
-from experiments.sweep.placement import Piece
 from experiments.sweep.point import SweepPoint
+from experiments.sweep.workers.placement import Piece
 from railyard.child import child_environment, python_command
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.scale import Scale
@@ -39,7 +39,7 @@ def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     ``MachineError`` with what the subprocess printed if it fails.
     """
     done = subprocess.run(
-        python_command("experiments.sweep.common_scale"),
+        python_command("experiments.sweep.workers.common_scale"),
         input=json.dumps(list(points)),
         capture_output=True,
         text=True,

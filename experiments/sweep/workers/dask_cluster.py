@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, need_dask, own_keys, quiet, with_keys
+from experiments.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, own_keys, quiet, with_keys
 from railyard.checkout import ROOT
 from railyard.child import Child
 from railyard.errors import ConfigError, MachineError, shortened
@@ -31,7 +31,7 @@ SSH_CONFIG_VARIABLE = "RAILYARD_SSH_CONFIG"
 CONNECT_S = 15.0
 _PATIENCE_S = 45.0
 """Seconds that a worker has to stop what it runs: a run takes up to half a minute to take its fabric down."""
-_MODULE = "experiments.sweep.worker_process"
+_MODULE = "experiments.sweep.workers.worker_process"
 _MACHINE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 _SCRIPT = (
     "umask 077; cd / && TMPDIR=$(mktemp -d /tmp/railyard-XXXXXXXXXX) && export TMPDIR || exit 74; "

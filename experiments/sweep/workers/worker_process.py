@@ -15,8 +15,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.sweep.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
-from experiments.sweep.worker_task import stop_tasks
+from experiments.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
+from experiments.sweep.workers.worker_task import stop_tasks
 from railyard.child import read_settings
 
 JOIN_S = 20.0

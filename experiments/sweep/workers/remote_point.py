@@ -14,10 +14,10 @@ import sys
 import threading
 from dataclasses import asdict, dataclass
 
-from experiments.sweep.archive import digest, pack
 from experiments.sweep.execute import run_attempt
 from experiments.sweep.model import ModelProcess
 from experiments.sweep.point import EXPERIMENT_FILE, SweepPoint, attempt_folder
+from experiments.sweep.workers.archive import digest, pack
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder, open_binary, temporary_folder
 from railyard.validation import Name, Seconds, Whole, from_plain

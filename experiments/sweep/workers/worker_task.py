@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from experiments.sweep.archive import MOST_BYTES
-from experiments.sweep.machine_check import inspected
 from experiments.sweep.model import ModelProcess
 from experiments.sweep.point import SweepPoint
-from experiments.sweep.remote_point import NAME, Sent, measured
+from experiments.sweep.workers.archive import MOST_BYTES
+from experiments.sweep.workers.machine_check import inspected
+from experiments.sweep.workers.remote_point import NAME, Sent, measured
 from railyard.child import child_environment, python_command
 from railyard.errors import MachineError, shortened
 from railyard.validation import from_plain

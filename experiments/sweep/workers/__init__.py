@@ -1,0 +1,1 @@
+"""The workers of a sweep on several machines, by Dask: which point goes where, how, and how the results come back."""
