@@ -66,6 +66,7 @@ def _parser() -> Parser:
     add("--workers", type=_count, metavar="N", help="worker processes on this machine (Dask; for the model)")
     add("--cluster", metavar="HOST,...", help="a worker on each of these machines, over ssh (Dask)")
     add("--scheduler", metavar="ADDRESS", help="the workers of a scheduler of Dask that runs already")
+    add("--calibrate", action="store_true", help="workers' machines without a calibration are calibrated first")
     add("--again", action="store_true", help="points that failed are run again")
     add("--no-figures", action="store_true", help="no figures; railyard sweep merge draws them later")
     _add_common(parser)
@@ -100,7 +101,7 @@ def _sweep(arguments: Sequence[str]) -> int:
         sweep.check_inputs()
         if options.again:
             sweep.again()
-        _run(sweep, options.limit, elsewhere)
+        _run(sweep, options.limit, elsewhere, options.calibrate)
         return _merged(sweep, kind, wide=options.wide, figures=not options.no_figures)
 
 
@@ -148,7 +149,7 @@ def _kind(sweep: SweepFolder, named: str | None) -> type[Experiment[Any]]:
     return find(name)
 
 
-def _run(sweep: SweepFolder, limit: int | None, elsewhere: Elsewhere | None) -> None:
+def _run(sweep: SweepFolder, limit: int | None, elsewhere: Elsewhere | None, calibrated: bool) -> None:
     from rich.console import Console
 
     from experiments.progress import RunProgress
@@ -163,7 +164,7 @@ def _run(sweep: SweepFolder, limit: int | None, elsewhere: Elsewhere | None) -> 
         from experiments.sweep.workers.dask_executor import run_all_on
 
         with elsewhere() as workers:
-            run_all_on(sweep, workers, limit, progress.ended, shown.say)
+            run_all_on(sweep, workers, limit, progress.ended, shown.say, calibrated=calibrated)
 
 
 def _need_root(sweep: SweepFolder, kind: type[Experiment[Any]]) -> None:

@@ -85,6 +85,8 @@ def workers_of_options(options: Any) -> Elsewhere | None:
     given = [name for name in ("workers", "cluster", "scheduler") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"is not used with --{given[1]}; give one of them", key=f"--{given[0]}")
+    if options.calibrate and not given:
+        raise ConfigError("is of workers; without them, run: railyard calibrate", key="--calibrate")
     if options.workers is not None:
         return partial(local_workers, options.workers)
     if options.cluster is not None:

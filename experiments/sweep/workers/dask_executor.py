@@ -6,7 +6,6 @@ on after anything, and with other workers or none.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,39 +13,23 @@ from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from experiments.registry import find
-from experiments.settings import validated
 from experiments.sweep.execute import Outcome
 from experiments.sweep.folder import SweepFolder
 from experiments.sweep.point import SweepPoint, attempt_folder
 from experiments.sweep.workers.archive import unpack
-from experiments.sweep.workers.common_scale import is_automatic, scales_here, shared_scales, with_scale
+from experiments.sweep.workers.common_scale import with_scale
 from experiments.sweep.workers.dask_cluster import Workers
-from experiments.sweep.workers.machine_check import MachineReport, check_machines, inspected
-from experiments.sweep.workers.placement import Dispatch, assign, pieces
+from experiments.sweep.workers.placement import Dispatch, assign
 from experiments.sweep.workers.remote_point import Sent
-from experiments.sweep.workers.worker_task import describe, run_task, stop_tasks
-from measure.results.results import Results
-from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, shortened
+from experiments.sweep.workers.usable import Say, Worker, common_scales, in_words, needs_root, usable
+from experiments.sweep.workers.worker_task import run_task, stop_tasks
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, MachineError
 from railyard.scale import Scale
 from railyard.validation import from_plain
 
-SCALES = "scales.json"
 _LOOK_S = 1.0
 _FETCH_S = 5.0
-_DESCRIBE_S = 90.0
-_SCALES_S = 900.0
 Told = Callable[[SweepPoint, Outcome], None]
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A worker that may be given points: its name and address, and the report of its machine."""
-
-    name: str
-    address: str
-    report: MachineReport
 
 
 @dataclass(frozen=True)
@@ -59,90 +42,27 @@ class _Task:
     future: Any
 
 
-def run_all_on(folder: SweepFolder, workers: Workers, limit: int | None, told: Told, say: Say = lambda _: None) -> None:
+def run_all_on(
+    folder: SweepFolder,
+    workers: Workers,
+    limit: int | None,
+    told: Told,
+    say: Say = lambda _: None,
+    *,
+    calibrated: bool = False,
+) -> None:
     """Run the pending points of a sweep on the workers, ``limit`` at most; ``told`` hears of each as it ends.
 
-    ``say`` gets sentences about the machines. ``MachineError`` for one that cannot be used, before the first point, and
-    when all workers are lost.
+    ``say`` gets sentences about the machines. With ``calibrated``, those that were not are calibrated before a
+    point is measured. ``MachineError`` for one that cannot be used, before the first point, and when all are lost.
     """
     points = folder.pending()[:limit]
     if not points:
         return
-    found = _usable(folder, workers, points[0], say)
-    scales = _scales(folder, workers, found)
+    found = usable(folder, workers, points[0], say, calibrated=calibrated)
+    scales = common_scales(folder, workers, found)
     plan = assign(points, [worker.name for worker in found], together=not points[0].predict)
     _Run(folder, workers, found, scales, told, say).points(Dispatch(plan))
-
-
-# ---- before the first point ----------------------------------------------------------------------------------------
-
-
-def _usable(folder: SweepFolder, workers: Workers, point: SweepPoint, say: Say) -> list[Worker]:
-    """The workers that are given points: all for the model, one of each machine for what is measured."""
-    files = [str(each["file"]) for each in folder.inputs]
-    addresses = workers.addresses()
-    if not addresses:
-        raise MachineError("the scheduler has no worker; start one on each machine: dask worker ADDRESS --nthreads 1")
-    asked = {name: workers.submit(address, describe, files) for name, address in addresses.items()}
-    found = []
-    for name, future in asked.items():
-        report = from_plain(MachineReport, _result(future, name, _DESCRIBE_S), "a report about a machine")
-        found.append(Worker(name, addresses[name], report))
-    reports = list({worker.report.host: worker.report for worker in found}.values())
-    for note in check_machines(inspected(files, ""), reports, measured=_needs_root(point)):
-        say(note)
-    if point.predict:
-        return found
-    first = list({worker.report.host: worker for worker in reversed(found)}.values())
-    if len(first) < len(found):
-        say(f"{len(found)} workers are on {len(first)} machines, each of which measures one point at a time")
-    return sorted(first, key=lambda worker: worker.name)
-
-
-def _needs_root(point: SweepPoint) -> bool:
-    kind = find(point.experiment)
-    return not point.predict and kind(validated(kind.Settings, dict(point.values))).needs_root()
-
-
-def _result(future: Any, name: str, longest_s: float) -> Any:
-    """The result of what a worker was asked; ``MachineError`` that names the worker if there is none."""
-    from distributed import TimeoutError
-
-    try:
-        return future.result(timeout=longest_s)
-    except TimeoutError:
-        raise MachineError(f"worker {name} has not answered within {longest_s:g} s; is it busy with another?") from None
-    except Exception as error:
-        raise MachineError(f"worker {name} cannot be used: {_in_words(error)}") from None
-
-
-def _in_words(error: BaseException) -> str:
-    if isinstance(error, ImportError):
-        return f"its Python has another Railyard, or none ({error}); install the version that is here"
-    said = str(error).partition("\n")[0]
-    return shortened(said if isinstance(error, (MachineError, ConfigError)) else f"{type(error).__name__}: {said}")
-
-
-def _scales(folder: SweepFolder, workers: Workers, found: Sequence[Worker]) -> Mapping[str, Scale]:
-    """The scale of each point whose scale is left to the machines, if there are several; kept for a resumed sweep."""
-    kept = folder.path / SCALES
-    if kept.exists():
-        return {name: Scale(**each) for name, each in json.loads(kept.read_text()).items()}
-    machines = {worker.report.host: worker for worker in found}
-    groups = pieces(folder.points)
-    once = {piece.series: piece for piece in reversed(groups)}
-    asked = [point for piece in once.values() for point in piece.points if is_automatic(point)]
-    if len(machines) < 2 or not asked:
-        return {}
-    files = [point.file for point in asked]
-    futures = [(worker, workers.submit(worker.address, scales_here, files)) for worker in machines.values()]
-    by_machine = [
-        {point.name: Scale(**each) for point, each in zip(asked, _result(future, worker.name, _SCALES_S), strict=True)}
-        for worker, future in futures
-    ]
-    scales = shared_scales(groups, by_machine)
-    Results(folder.path).write(SCALES, json.dumps({name: asdict(scale) for name, scale in scales.items()}))
-    return scales
 
 
 # ---- the points ----------------------------------------------------------------------------------------------------
@@ -197,7 +117,7 @@ class _Run:
             self._mine[point.name] = point
             number = self._folder.begin(point)
             sent = asdict(with_scale(point, self._scales.get(point.name)))
-            future = self._workers.submit(worker.address, run_task, sent, root=_needs_root(point))
+            future = self._workers.submit(worker.address, run_task, sent, root=needs_root(point))
             self._tasks.append(_Task(point, number, worker, future))
             future.add_done_callback(self._done.put)
 
@@ -218,7 +138,7 @@ class _Run:
             if task.worker.address not in self._workers.addresses().values():
                 self._lose(dispatch, task.worker, [task])
                 return
-            sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {_in_words(error)}", 0, "none")
+            sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {in_words(error)}", 0, "none")
         self._record(dispatch, task, sent)
 
     def _fetched(self, task: _Task) -> Mapping[str, Any] | None:
@@ -276,6 +196,6 @@ class _Run:
             try:
                 self._workers.call_all(sorted(running), stop_tasks)
             except Exception as error:  # the error that ended the sweep is the one to raise
-                self._say(f"points were not stopped on every worker: {_in_words(error)}")
+                self._say(f"points were not stopped on every worker: {in_words(error)}")
         for point in self._mine.values():
             self._folder.release(point)

@@ -59,11 +59,26 @@ def _railyard_as_root() -> list[str]:
     return ["sudo", "-n", "--", str(Path(sys.prefix) / "bin" / "railyard")]
 
 
-def command(*, root: bool) -> list[str]:
-    """The command line of ``railyard sweep remote-point`` for this process; with sudo if the point needs ``root``."""
+def railyard(*arguments: str, root: bool) -> list[str]:
+    """The command line of ``railyard`` with ``arguments`` for this process; with sudo if it needs ``root``."""
     if root and os.geteuid() != 0:
-        return [*_railyard_as_root(), "sweep", NAME]
-    return python_command("experiments.command.main", "sweep", NAME)
+        return [*_railyard_as_root(), *arguments]
+    return python_command("experiments.command.main", *arguments)
+
+
+def calibrate() -> str:
+    """Calibrate this machine (``railyard calibrate --quick``); returns the last line that it printed if that failed."""
+    with tempfile.TemporaryFile() as said:
+        done = subprocess.run(
+            railyard("calibrate", "--quick", root=True),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=child_environment(),
+            check=False,
+        )
+        return _last_line(said) if done.returncode else ""
 
 
 def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
@@ -77,7 +92,7 @@ def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
         return {**asdict(sent), "archive": data}
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            command(root=root),
+            railyard("sweep", NAME, root=root),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -114,10 +129,14 @@ def _outcome(source: IO[bytes], said: IO[bytes]) -> dict[str, Any]:
 
 
 def _no_outcome(said: IO[bytes]) -> MachineError:
+    return MachineError(f"a point has ended without results: {_last_line(said)}")
+
+
+def _last_line(said: IO[bytes]) -> str:
     said.seek(max(0, said.seek(0, os.SEEK_END) - _HEAD_BYTES))
     lines = said.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return MachineError(f"a point has ended without results: {shortened(last.removeprefix('railyard: '))}")
+    return shortened(last.removeprefix("railyard: "))
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:

@@ -13,11 +13,16 @@ from railyard.errors import ConfigError, MachineError
 
 
 def options(**given: Any) -> SimpleNamespace:
-    return SimpleNamespace(**{"workers": None, "cluster": None, "scheduler": None} | given)
+    return SimpleNamespace(**{"workers": None, "cluster": None, "scheduler": None, "calibrate": False} | given)
 
 
 def test_without_an_option_there_are_no_workers() -> None:
     assert workers_of_options(options()) is None
+
+
+def test_a_calibration_without_workers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--calibrate: is of workers; without them, run: railyard calibrate"):
+        workers_of_options(options(calibrate=True))
 
 
 def test_two_kinds_of_workers_are_refused() -> None:
