@@ -89,12 +89,12 @@ def _count(text: str) -> int:
 
 def _sweep(arguments: Sequence[str]) -> int:
     options = _parser().read(arguments)
+    elsewhere = workers_of_options(options)
     sweep, mine = _opened(options.what, options)
     kind = find(sweep.spec.file.experiment) if mine else _kind(sweep, options.experiment)
     if options.list:
         _print_list(sweep, kind, options)
         return 0
-    elsewhere = workers_of_options(options)
     if elsewhere is None:
         _need_root(sweep, kind)
     with sweep.locked():

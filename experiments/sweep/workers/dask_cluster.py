@@ -38,6 +38,7 @@ _SCRIPT = (
     'trap : HUP INT TERM; {command}; s=$?; rm -rf -- "$TMPDIR"; exit $s'
 )
 """What the shell of a machine runs: the command with a folder for temporary files, which goes however that ends."""
+_ADDRESS = re.compile(r"(?:tcp|tls)://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,64}\]):[0-9]{1,5}")
 _SSH = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=6", "LogLevel=ERROR")
 
 
@@ -80,28 +81,45 @@ Elsewhere = Callable[[], AbstractContextManager[Workers]]
 def workers_of_options(options: Any) -> Elsewhere | None:
     """The workers that the options of the command line name; None: this process runs all points, one after another.
 
-    ``ConfigError`` for two kinds of workers.
+    ``ConfigError`` for two kinds of workers, and for what names none; ``MachineError`` without Dask.
     """
     given = [name for name in ("workers", "cluster", "scheduler") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigError(f"is not used with --{given[1]}; give one of them", key=f"--{given[0]}")
     if options.calibrate and not given:
         raise ConfigError("is of workers; without them, run: railyard calibrate", key="--calibrate")
+    if not given:
+        return None
+    need_dask()
     if options.workers is not None:
+        if options.workers > MOST_WORKERS:
+            raise ConfigError(f"must be at most {MOST_WORKERS}, not {options.workers}", key="--workers")
         return partial(local_workers, options.workers)
     if options.cluster is not None:
-        return partial(workers_over_ssh, options.cluster.split(","))
-    return None if options.scheduler is None else partial(workers_of, options.scheduler)
+        return partial(workers_over_ssh, _machines(options.cluster))
+    if not _ADDRESS.fullmatch(options.scheduler):
+        raise ConfigError(
+            f"must be tcp://HOST:PORT or tls://HOST:PORT, not {shortened(ascii(options.scheduler))}", key="--scheduler"
+        )
+    return partial(workers_of, options.scheduler)
+
+
+def _machines(given: str) -> list[str]:
+    machines = given.split(",")
+    for number, machine in enumerate(machines):
+        if not _MACHINE.fullmatch(machine):
+            raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host,...", key="--cluster")
+        if machine in machines[:number]:
+            raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
+    return machines
 
 
 @contextmanager
 def local_workers(number: int) -> Iterator[Workers]:
     """``number`` workers, each a process of this machine; everything listens on loopback alone."""
-    if not 1 <= number <= MOST_WORKERS:
-        raise ConfigError(f"must be at least 1 and at most {MOST_WORKERS}, not {number}", key="--workers")
     with temporary_folder() as folder, _own_scheduler("127.0.0.1") as (client, settings):
         names = [f"worker-{each + 1}" for each in range(number)]
-        made = [Child(_MODULE, settings(name, str(folder)), (), name, patience_s=_PATIENCE_S) for name in names]
+        made = [Child(_MODULE, settings(name, str(folder / name)), (), name, patience_s=_PATIENCE_S) for name in names]
         with _started(made):
             yield Workers(client)
 
@@ -110,13 +128,8 @@ def local_workers(number: int) -> Iterator[Workers]:
 def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
     """A worker on each of the ``machines`` (``[user@]host``, or an alias of the configuration of ``ssh``).
 
-    Railyard must be in the same place there as here. ``ConfigError`` for a machine given twice.
+    Railyard must be in the same place there as here.
     """
-    for number, machine in enumerate(machines):
-        if not _MACHINE.fullmatch(machine):
-            raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host,...", key="--cluster")
-        if machine in machines[:number]:
-            raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
     with (
         _own_scheduler("") as (client, settings),
         _started([_SshWorker(name, settings(name)) for name in machines]),
@@ -127,7 +140,6 @@ def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
 @contextmanager
 def workers_of(address: str) -> Iterator[Workers]:
     """The workers of a scheduler that runs already; TLS as the configuration of Dask says."""
-    need_dask()
     import dask
     from distributed import Client
 
@@ -137,7 +149,7 @@ def workers_of(address: str) -> Iterator[Workers]:
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             why = shortened(str(error).partition("\n")[0])
             raise ConfigError(
-                f"no scheduler of Dask answers at {shortened(address)} ({why}); give tcp://HOST:PORT or tls://HOST:PORT",
+                f"no scheduler of Dask answers at {shortened(address)} ({why}); start one: dask scheduler",
                 key="--scheduler",
             ) from None
         with client:
@@ -158,7 +170,6 @@ class _SettingsOf:
 @contextmanager
 def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
     """A scheduler in this process that listens on ``host`` (empty: on all addresses), and a client of it."""
-    need_dask()
     import dask
     from distributed import Client, Scheduler
     from distributed.deploy.spec import SpecCluster

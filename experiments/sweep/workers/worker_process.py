@@ -1,18 +1,21 @@
 """A worker of Dask as a process of its own: a child of the sweep, here or at the other end of ``ssh``.
 
 It reads its settings as one line of JSON and prints ``ready`` once it has joined. At the end of its standard input,
-which is the end of the sweep, it stops what it runs and ends. All its files are in a folder for temporary files that
-whoever started it removes: that of its settings, or ``TMPDIR``.
+which is the end of the sweep, it stops what it runs and ends. All its files are in a folder for temporary files: that
+of its settings, which it makes and removes, or that of ``TMPDIR``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from experiments.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
@@ -30,8 +33,13 @@ def main() -> None:
     said = os.dup(1)
     os.dup2(2, 1)  # standard output is for the one line
     if settings["folder"]:
+        os.mkdir(settings["folder"], 0o700)
         tempfile.tempdir = settings["folder"]
     asyncio.run(_serve(settings, tempfile.gettempdir(), said))
+    if settings["folder"]:  # whoever made what it is in may have been killed
+        shutil.rmtree(settings["folder"], ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(Path(settings["folder"]).parent)
     sys.stderr.flush()
     os._exit(0)  # a thread of Dask may wait for a point of root, which ends by itself
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep.workers.dask_cluster import local_workers, workers_of_options, workers_over_ssh
+from experiments.sweep.workers.dask_cluster import workers_of_options
 from experiments.sweep.workers.dask_settings import need_dask
 from railyard.errors import ConfigError, MachineError
 
@@ -31,23 +31,22 @@ def test_two_kinds_of_workers_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machines", "sentence"),
+    ("given", "sentence"),
     [
-        (["a", ""], "'' is no machine"),
-        (["-oProxyCommand=x"], "'-oProxyCommand=x' is no machine"),
-        (["a;b"], "'a;b' is no machine"),
-        (["a b"], "'a b' is no machine"),
-        (["a", "b", "a"], "a stands there twice"),
+        ({"cluster": "a,"}, "--cluster: '' is no machine"),
+        ({"cluster": "-oProxyCommand=x"}, "--cluster: '-oProxyCommand=x' is no machine"),
+        ({"cluster": "a;b"}, "--cluster: 'a;b' is no machine"),
+        ({"cluster": "a b"}, "--cluster: 'a b' is no machine"),
+        ({"cluster": "a,b,a"}, "--cluster: a stands there twice"),
+        ({"workers": 300}, "--workers: must be at most 256, not 300"),
+        ({"scheduler": "head:8786"}, "--scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, not 'head:8786'"),
+        ({"scheduler": "inproc://x:1"}, "--scheduler: must be tcp://HOST:PORT or tls://HOST:PORT"),
     ],
 )
-def test_what_is_no_machine_is_refused_before_anything_starts(machines: list[str], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"--cluster: {sentence}"), workers_over_ssh(machines):
-        pass
-
-
-def test_too_many_workers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--workers: must be at least 1 and at most 256, not 300"), local_workers(300):
-        pass
+def test_what_names_no_workers_is_refused_before_anything_starts(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        workers_of_options(options(**given))
+    assert str(refused.value).startswith(sentence)
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
