@@ -141,9 +141,14 @@ def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
 def workers_of(address: str) -> Iterator[Workers]:
     """The workers of a scheduler that runs already; TLS as the configuration of Dask says."""
     import dask
-    from distributed import Client
+    from distributed import Client, Security
 
     with dask.config.set(CONFIGURATION):
+        if address.startswith("tls:") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ConfigError(
+                "needs keys: distributed.comm.tls of the configuration of Dask names none (docs/cluster.md)",
+                key="--scheduler",
+            )
         try:
             client = Client(address, timeout=CONNECT_S, set_as_default=False, name="railyard-sweep")
         except (OSError, ValueError, TypeError, RuntimeError) as error:
