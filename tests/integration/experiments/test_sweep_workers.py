@@ -33,6 +33,13 @@ def make(folder: Path, more: str = "") -> SweepFolder:
     return SweepFolder.create(folder, read_spec(file))
 
 
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has ended meanwhile
+        return ""
+
+
 def worker_of(workers: Workers) -> psutil.Process:
     (address,) = workers.addresses().values()
     return psutil.Process(workers.submit(address, os.getpid).result(10.0))
@@ -56,7 +63,7 @@ def test_a_point_is_stopped_when_its_worker_is_killed_and_goes_on_with_another(t
         worker = worker_of(workers)
 
         def kill_in_the_middle() -> None:
-            while not any("workloads.agent" in " ".join(each.cmdline()) for each in begun):
+            while not any("workloads.agent" in command_line(each) for each in begun):
                 time.sleep(0.05)
                 begun[:] = worker.children(recursive=True)
             os.kill(worker.pid, signal.SIGKILL)
