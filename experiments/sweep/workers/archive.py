@@ -38,7 +38,7 @@ def pack(folder: Path) -> bytes:
                 if size > MOST_BYTES or number == MOST_FILES:
                     raise MachineError(
                         f"the results of a point are more than {MOST_BYTES >> 20} MiB or {MOST_FILES} files, the most "
-                        f"that is sent between machines; shorten the point (steps, iterations), or run it on one machine"
+                        f"that is sent between machines; shorten it (steps, iterations), or run it on one machine"
                     )
                 archive.addfile(found, content)
     return held.getvalue()

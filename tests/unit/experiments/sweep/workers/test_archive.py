@@ -89,7 +89,11 @@ def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypa
     assert not (tmp_path / "got").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"no archive", gzip.compress(b"no archive"), tar((member("a"), bytes(9)))[:40]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no archive", gzip.compress(b"no archive"), tar((member("a"), bytes(9)))[:40]],
+    ids=["empty", "text", "compressed text", "cut short"],
+)
 def test_what_is_no_archive_is_refused_in_a_sentence(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(MachineError, match="from machine b are no archive"):
         unpack(data, digest(data), tmp_path / "got", "b")
