@@ -146,7 +146,8 @@ class Merged:
             lines += sentences(*self._machines)
         failed = [(point, ended) for point, ended in self.folder.failed()]
         lines += [
-            Text(f"failed: {point.name} ({point.title()}): {ended.said}", "red") for point, ended in failed[:_MOST_SAID]
+            Text(f"failed: {point.name} ({point.title()}): {ended.said}", "bold red")
+            for point, ended in failed[:_MOST_SAID]
         ]
         lines += [Text(self.partial, "bold red")] if self.partial else []
         for line in lines:
