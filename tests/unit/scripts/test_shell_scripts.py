@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
+SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run", ROOT / "vagrant" / "cluster.sh"]
 PYTHON = sorted((ROOT / "scripts").glob("*.py"))
 NOBODY = 65534
 
