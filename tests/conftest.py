@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out, visibly, what needs root when there is none."""
     for item in items:
         needs_root = item.get_closest_marker("root") is not None
-        if needs_root != bool({"integration", "cluster"} & set(item.path.relative_to(item.config.rootpath).parts)):
+        if needs_root != bool({"integration", "cluster"} & set(item.path.relative_to(item.config.rootpath).parts[:2])):
             raise pytest.UsageError(
                 f"{item.nodeid}: what needs root is in tests/integration or tests/cluster, and all of it is marked"
             )
