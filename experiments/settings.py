@@ -22,6 +22,7 @@ from railyard.scale import Scale
 from railyard.size import read_sizes
 from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping
+from topos.switch_groups import check_processes
 
 MOST_SEED = 2**63 - 1
 MOST_POINTS = 1000
@@ -118,6 +119,11 @@ class PacketSettings(Settings):
         description="how circuits and routes are forwarded: in the kernel by eBPF or by tc filters, by Open vSwitch "
         "alone, or auto, the first of these that the kernel has",
     )
+    switch_processes: Annotated[int | Literal["auto"], Option(metavar="N|auto")] = Field(
+        default="auto",
+        description="most processes of Open vSwitch where it forwards by itself in userspace, each for switches that "
+        "share no link with others; auto: one per processor",
+    )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
     )
@@ -133,6 +139,15 @@ class PacketSettings(Settings):
         description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",
     )
     scale: ScaleSection = ScaleSection()
+
+    @field_validator("switch_processes", mode="before")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
+        try:
+            return check_processes(number)
+        except ConfigError as error:
+            raise ValueError(error.message) from None
 
     @field_validator("rest")
     @classmethod

@@ -63,7 +63,7 @@ class ClusterSession(ControlledFabric):
         launcher.machine_of = {rank: self.placed.machine_of[host] for rank, host in enumerate(self.plan.hosts)}
         self.data = data
         self._topo = topo
-        self._forwarding: dict[str, dict[str, str]] = {}
+        self._forwarding: dict[str, dict[str, Any]] = {}
         self._needs = underlay.needs_of(self.cluster, self.placed)
 
     def __enter__(self) -> ClusterSession:
@@ -104,6 +104,7 @@ class ClusterSession(ControlledFabric):
         """Let each machine make its part, with tunnel identifiers that no other run on any of them has."""
         shared: dict[str, Any] = {"topology": topology.to_plain(self._topo), "plan": asdict(self.plan)}
         shared |= {"datapath": self.settings.datapath, "controlled": controlled}
+        shared |= {"switch_processes": self.settings.switch_processes}
         addresses = {name: machine.address for name, machine in self.cluster.machines.items()}
         self._stack.callback(self._take_down)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -147,7 +148,7 @@ class ClusterSession(ControlledFabric):
     def datapath(self) -> str:
         """How packets are forwarded, on all machines."""
         first = self.placed.machine_of[self.plan.switches[0].name]
-        return self._forwarding[first]["datapath"]
+        return str(self._forwarding[first]["datapath"])
 
     @property
     def described(self) -> dict[str, Any]:
