@@ -122,7 +122,7 @@ class PacketSettings(Settings):
     switch_processes: Annotated[int | Literal["auto"], Option(metavar="N|auto")] = Field(
         default="auto",
         description="most processes of Open vSwitch where it forwards by itself in userspace, each for switches that "
-        "share no link with others; auto: one per processor",
+        "share no link with others; auto: one for two processors",
     )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"

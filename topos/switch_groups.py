@@ -8,7 +8,7 @@ from typing import Literal
 from railyard.errors import ConfigError
 
 Processes = Literal["auto"] | int
-"""Most processes to start; ``auto``: as many as there are processors, where packets pass through userspace."""
+"""Most processes to start; ``auto``: one for two processors, where packets pass through userspace."""
 MOST_PROCESSES = 64
 
 
@@ -19,6 +19,15 @@ def check_processes(asked: Processes) -> Processes:
         message = f"must be auto or a whole number from 1 to {MOST_PROCESSES}, not {asked}"
         raise ConfigError(message, key="switch_processes")
     return asked
+
+
+def most_processes(asked: Processes, processors: int) -> int:
+    """The number that is asked for; ``auto`` is one for two processors.
+
+    A process that forwards much fills a processor, and the hosts and the kernel's share of it another: with two
+    processes on two processors they wait for each other (docs/scale.md).
+    """
+    return max(1, processors // 2) if asked == "auto" else asked
 
 
 def switch_groups(ports: Mapping[str, int], links: Iterable[tuple[str, str]], processes: int) -> list[list[str]]:

@@ -14,7 +14,7 @@ from railyard.errors import ConfigError
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import Netlink, rename
 from topos.kernel.ovs import USERSPACE_INTERFACE, Bridge, Datapath, PrivateOvs
-from topos.switch_groups import Processes, check_processes, switch_groups
+from topos.switch_groups import Processes, check_processes, most_processes, switch_groups
 
 _NAMED = 3
 """Switches that a message about a process names."""
@@ -74,7 +74,7 @@ class SwitchProcesses(PrivateOvs):
                 )
             most = 1
         else:
-            most = len(os.sched_getaffinity(0)) if self._processes == "auto" else self._processes
+            most = most_processes(self._processes, len(os.sched_getaffinity(0)))
         groups = switch_groups(ports, links, most)
         for number, group in enumerate(groups, 1):
             ovs: PrivateOvs = self

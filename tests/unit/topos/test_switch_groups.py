@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from railyard.errors import ConfigError
-from topos.switch_groups import check_processes, switch_groups
+from topos.switch_groups import check_processes, most_processes, switch_groups
 
 RAILS = {"rail0": 8, "rail1": 8, "srv0": 2, "srv1": 2, "srv2": 2, "srv3": 2}
 
@@ -29,6 +29,11 @@ def test_a_path_of_links_keeps_switches_together_whatever_its_order() -> None:
 
 def test_switches_without_ports_are_spread_too() -> None:
     assert switch_groups({"a": 0, "b": 0, "c": 0}, [], 3) == [["a"], ["b"], ["c"]]
+
+
+@pytest.mark.parametrize(("processors", "most"), [(1, 1), (2, 1), (3, 1), (4, 2), (16, 8)])
+def test_auto_leaves_half_of_the_processors_to_the_hosts(processors: int, most: int) -> None:
+    assert most_processes("auto", processors) == most and most_processes(5, processors) == 5
 
 
 @pytest.mark.parametrize("asked", ["auto", 1, 64])
