@@ -29,6 +29,10 @@ class CounterReader(Protocol):
     """Reads the counters of a fabric (``measure.live.readings``)."""
 
     @property
+    def tunnels(self) -> bool:
+        """Whether some links are tunnels between machines (``measure.live.delivery.Delivery``)."""
+
+    @property
     def pids(self) -> Collection[int]:
         """Process ids of the network on this machine; ``check`` names one that has ended."""
 

@@ -81,7 +81,8 @@ class Counted:
     @property
     def delivered(self) -> Delivery | None:
         """Delivery of the rails between the first and the last reading; None without two readings."""
-        return delivery(self.ports[0], self.ports[-1]) if len(self.ports) > 1 else None
+        first, last = self.ports[:1], self.ports[1:][-1:]
+        return delivery(*first, *last, tunnels=self.reader.tunnels) if last else None
 
 
 @contextmanager

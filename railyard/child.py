@@ -140,9 +140,7 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the process, with pipes as standard input and output."""
-        return start_python(
-            self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0
-        )
+        return start_python(self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0)
 
     def ready(self: _C) -> _C:
         """Wait until the child is ready. ``MachineError`` if it is not within 30 s; it is ended then."""

@@ -23,6 +23,7 @@ class ClusterReadings:
     """
 
     pids: tuple[int, ...] = ()
+    tunnels = True
 
     def __init__(self, cluster: Cluster, underlay: Callable[[float], list[Event]]) -> None:
         self._cluster = cluster

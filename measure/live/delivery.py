@@ -24,7 +24,8 @@ class Delivery:
 
     A TSO segment counts as one packet. ``misdelivered``: IP packets received by a host whose MAC address they do not
     have and dropped there; None where the kernel does not count them (before 5.19). ``wrong_at``: the ports that
-    received them.
+    received them. ``tunnels``: some links are tunnels between machines, whose packets may be split on the way and count
+    14 bytes less, so that what was sent and what was received cannot be compared.
     """
 
     sent_packets: int
@@ -33,11 +34,12 @@ class Delivery:
     received_bytes: int
     misdelivered: int | None
     wrong_at: tuple[Port, ...] = ()
+    tunnels: bool = False
 
     @property
-    def lost_packets(self) -> int:
-        """Packets sent but not received: dropped at a dark port or a full queue, or still in flight."""
-        return self.sent_packets - self.received_packets
+    def lost_packets(self) -> int | None:
+        """Packets sent but not received: dropped at a dark port or a full queue, or in flight; None if unknown."""
+        return None if self.tunnels else self.sent_packets - self.received_packets
 
     @property
     def lost_bytes(self) -> int:
@@ -71,8 +73,8 @@ def read_port_counters(plan: FabricPlan, netns_fds: Mapping[int, int]) -> PortCo
     return found
 
 
-def delivery(before: PortCounters, after: PortCounters) -> Delivery:
-    """The traffic between two readings of the counters of the same fabric."""
+def delivery(before: PortCounters, after: PortCounters, *, tunnels: bool = False) -> Delivery:
+    """The traffic between two readings of the counters of the same fabric; ``tunnels`` as of ``Delivery``."""
     wrong = {port: _between(before[port].otherhost, after[port].otherhost) for port in after}
     counted = [count for count in wrong.values() if count is not None]
     return Delivery(
@@ -82,6 +84,7 @@ def delivery(before: PortCounters, after: PortCounters) -> Delivery:
         received_bytes=sum(after[p].rx_bytes - before[p].rx_bytes for p in after),
         misdelivered=sum(counted) if len(counted) == len(wrong) else None,
         wrong_at=tuple(port for port, count in wrong.items() if count),
+        tunnels=tunnels,
     )
 
 

@@ -16,6 +16,8 @@ from topos.plan import FabricPlan
 class Readings:
     """Reads the counters of ``net``, which is all of the fabric ``plan`` or a part of it."""
 
+    tunnels = False
+
     def __init__(self, net: Emulation, plan: FabricPlan) -> None:
         self._net = net
         self._plan = plan

@@ -66,7 +66,9 @@ class MeasuredRow(ResultRow):
     misdelivered: Annotated[int | None, "packets that a host received for another host"] = None
     sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None
-    lost_packets: Annotated[int | None, "packets that a rail port sent and none received"] = None
+    lost_packets: Annotated[
+        int | None, "packets that a rail port sent and none received; empty where links are tunnels between machines"
+    ] = None
 
     @property
     def disturbed(self) -> bool:
