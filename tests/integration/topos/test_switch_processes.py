@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from host_traffic import pings
@@ -75,7 +76,7 @@ def test_the_end_of_one_is_said_with_its_switches(net: Emulation, daemon: str) -
 
 
 def test_one_controller_rewires_both() -> None:
-    options = {"datapath": "ovs", "open_vswitch": "netdev", "switch_processes": 2}
+    options: dict[str, Any] = {"datapath": "ovs", "open_vswitch": "netdev", "switch_processes": 2}
     with running(rails(fabric="ocs", ports=2), "os-ken", **options) as fabric, fabric.client() as client:
         assert len(fabric.net.yard.instances) == 2 and fabric.net.waitConnected(5)
         for pairs, far in (((1, 3), 0), ((1, 4), 1)):
