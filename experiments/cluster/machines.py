@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from railyard.errors import MachineError, RailyardError
+from railyard.limits import allow_all_open_files
 from railyard.ownership import hand_over
 from railyard.remote.clock import Offset, between, offset_of, sampled
 from railyard.remote.connection import Connection
@@ -62,6 +63,7 @@ class Cluster:
         self._stack = ExitStack()
 
     def __enter__(self) -> Cluster:
+        allow_all_open_files()  # each agent on another machine has a connection to the controller through this process
         with self._stack:
             self.run = self._stack.enter_context(RegisteredRun.open())
             begun = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.cluster import topology
 from experiments.cluster.parts import first_number, part_from_plain, part_to_plain, parts
+from experiments.cluster.underlay import rounds
 from railyard.errors import MachineError
 from topos.describe import plan
 from topos.placement import placed
@@ -60,3 +62,13 @@ def test_tunnel_numbers_fit_into_24_bits(run: str, attempt: int, count: int) -> 
     first = first_number(run, attempt, count)
     assert first >= 1
     assert first + count < 1 << 24
+
+
+@given(st.integers(2, 9))
+def test_no_machine_is_in_two_pairs_that_are_probed_together(machines: int) -> None:
+    pairs = list(combinations("abcdefghi"[:machines], 2))
+    found = rounds(pairs)
+    assert sorted(pair for each in found for pair in each) == pairs
+    for each in found:
+        names = [name for pair in each for name in pair]
+        assert len(names) == len(set(names))
