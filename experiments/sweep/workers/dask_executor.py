@@ -7,6 +7,7 @@ on after anything, and with other workers or none.
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,7 +24,7 @@ from experiments.sweep.workers.placement import Dispatch, assign
 from experiments.sweep.workers.remote_point import Sent
 from experiments.sweep.workers.usable import Say, Worker, common_scales, in_words, needs_root, usable
 from experiments.sweep.workers.worker_task import run_task, stop_tasks
-from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, MachineError
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError
 from railyard.scale import Scale
 from railyard.validation import from_plain
 
@@ -125,24 +126,23 @@ class _Run:
         """Take the outcome of a task that is done."""
         self._tasks.remove(task)
         host = task.worker.report.host
+        result = self._fetched(task)
+        if result is None:
+            self._lose(dispatch, task.worker, [task])
+            return
         try:
-            result = self._fetched(task)
-            if result is None:
-                self._lose(dispatch, task.worker, [task])
-                return
+            if isinstance(result, BaseException):
+                raise MachineError(in_words(result))
             found = dict(result)
             data = found.pop("archive")
             sent = from_plain(Sent, found, "an outcome")
             unpack(data, sent.sha256, attempt_folder(self._folder.place(task.point), task.attempt), host)
-        except Exception as error:
-            if task.worker.address not in self._workers.addresses().values():
-                self._lose(dispatch, task.worker, [task])
-                return
-            sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {in_words(error)}", 0, "none")
+        except (MachineError, ConfigError) as error:
+            sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {error}", 0, "none")
         self._record(dispatch, task, sent)
 
-    def _fetched(self, task: _Task) -> Mapping[str, Any] | None:
-        """The result of a task that is done; None if its worker was lost before it was here."""
+    def _fetched(self, task: _Task) -> Mapping[str, Any] | BaseException | None:
+        """The result of a task that is done, or the error in its place; None if its worker was lost meanwhile."""
         from distributed import TimeoutError as Late
 
         while True:
@@ -150,8 +150,13 @@ class _Run:
                 found: Mapping[str, Any] = task.future.result(timeout=_FETCH_S)
                 return found
             except Late:
-                if task.worker.address not in self._workers.addresses().values():
+                if not self._is_there(task.worker):
                     return None
+            except (Exception, CancelledError) as error:  # Dask cancels what a scheduler had that is gone
+                return error if self._is_there(task.worker) else None
+
+    def _is_there(self, worker: Worker) -> bool:
+        return worker.address in self._workers.addresses().values()
 
     def _record(self, dispatch: Dispatch, task: _Task, sent: Sent) -> None:
         point, report = task.point, task.worker.report
@@ -171,14 +176,14 @@ class _Run:
         self._looked_at = time.monotonic()
         there = set(self._workers.addresses().values())
         for worker in [self._found[name] for name in dispatch.machines]:
-            if worker.address not in there:
+            if worker.address not in there and worker.name in dispatch.machines:
                 self._lose(dispatch, worker, [])
 
     def _lose(self, dispatch: Dispatch, worker: Worker, more: Sequence[_Task]) -> None:
         gone = [task for task in self._tasks if task.worker == worker]
         for task in gone:
             self._tasks.remove(task)
-            task.future.cancel()
+            _cancel(task)
         dispatch.lost(worker.name, [task.point for task in (*more, *gone)])
         if worker.name in dispatch.machines:
             raise MachineError(
@@ -191,11 +196,18 @@ class _Run:
         """Stop what still runs, and release its points."""
         running = {task.worker.address for task in self._tasks}
         for task in self._tasks:
-            task.future.cancel()
-        if running:
-            try:
+            _cancel(task)
+        try:
+            if running:
                 self._workers.call_all(sorted(running), stop_tasks)
-            except Exception as error:  # the error that ended the sweep is the one to raise
-                self._say(f"points were not stopped on every worker: {in_words(error)}")
-        for point in self._mine.values():
-            self._folder.release(point)
+        except Exception as error:  # the error that ended the sweep is the one to raise
+            self._say(f"points were not stopped on every worker: {in_words(error)}")
+        finally:
+            for point in self._mine.values():
+                self._folder.release(point)
+
+
+def _cancel(task: _Task) -> None:
+    """Tell Dask that a task is not wanted any more; a scheduler that is gone need not be told."""
+    with suppress(Exception):
+        task.future.cancel()

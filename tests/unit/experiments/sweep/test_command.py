@@ -52,7 +52,7 @@ def test_a_limit_and_the_same_file_again_with_its_folder(tmp_path: Path, capsys:
     assert main([*line, "--limit", "1"]) == 9
     assert main(line) == 0
     said = capsys.readouterr()
-    assert "MODEL ONLY" in said.out and "[2/2] delays_ms 50, repeat 1: done (" in said.err
+    assert "MODEL ONLY" in said.out and "[2/2] delays_ms " in said.err and ", repeat 1: done (" in said.err
     file_of(tmp_path, MODEL.replace("50.0", "60.0"))
     assert main(line) == 2
     assert "holds another sweep than" in capsys.readouterr().err
