@@ -67,7 +67,7 @@ class MeasuredRow(ResultRow):
     sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None
     lost_packets: Annotated[
-        int | None, "packets that a rail port sent and none received; empty over several machines"
+        int | None, "packets that a rail port sent and none received; empty on several machines"
     ] = None
 
     @property

@@ -19,7 +19,7 @@ from cluster.underlay import Underlay
 from railyard.errors import ConfigError, MachineError
 from railyard.remote.ssh import CONFIG_VARIABLE
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 RUN = [sys.executable, "-m", "experiments.command.main", "run", "rails", "--workload", "smoke", "--seed", "1"]
 ONCE = ["--repeats", "1", "--attempts", "1", "--rate", "1/250", "--time", "1"]

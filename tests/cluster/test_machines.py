@@ -17,7 +17,7 @@ from cluster.machine_process import BED
 from cluster.machines import CLOCKS_S, SSH, Machines
 from cluster.underlay import Underlay
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 CLOCK = "python3 -c 'import time; print(time.monotonic())'"
 LOOP = "while :; do sleep 0.1; done"

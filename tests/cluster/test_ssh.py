@@ -13,7 +13,7 @@ import pytest
 from checkout import ROOT
 from cluster.machines import CLOCKS_S, SSH_CONFIG, Machine, Machines
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 BEGINNING = """
 import json, os, socket, sys, time
