@@ -46,8 +46,11 @@ class MachineReport:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def inspected(files: Sequence[str], root: str) -> MachineReport:
-    """The report about this machine; ``root`` says how this process runs something as root."""
+def inspected(files: Sequence[str], root: str, *, measured: bool = True) -> MachineReport:
+    """The report about this machine; ``root`` says how this process runs something as root.
+
+    What the machine lacks is looked at if something is to be ``measured`` on it.
+    """
     try:
         calibration = load_calibration()
     except MachineError:  # a file of another version: the machine is as good as not calibrated
@@ -60,7 +63,7 @@ def inspected(files: Sequence[str], root: str) -> MachineReport:
         python=platform.python_version(),
         root=root,
         facts=this_machine_facts(),
-        lacking=tuple(_lacking()),
+        lacking=tuple(_lacking()) if measured else (),
         calibrated=calibration.measured_at if calibration else "",
         files={file: _hash(file) for file in files},
     )

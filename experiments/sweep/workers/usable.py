@@ -49,14 +49,14 @@ def usable(
     measured, addresses = needs_root(point), workers.addresses()
     if not addresses:
         raise MachineError("the scheduler has no worker; start one on each machine: dask worker ADDRESS --nthreads 1")
-    found = _described(workers, addresses, files)
-    here = inspected(files, "")
+    found = _described(workers, addresses, files, measured)
+    here = inspected(files, "", measured=False)
     notes = check_machines(here, [worker.report for worker in found], measured=measured)
     used = found if point.predict else list({worker.report.host: worker for worker in reversed(found)}.values())
     if len(used) < len(found):
         say(f"{len(found)} workers are on {len(used)} machines, each of which measures one point at a time")
     if calibrated and measured and _calibrate(workers, used, say):
-        used = _described(workers, {worker.name: worker.address for worker in used}, files)
+        used = _described(workers, {worker.name: worker.address for worker in used}, files, measured)
         notes = check_machines(here, [worker.report for worker in used], measured=measured)
     for note in dict.fromkeys(notes):
         say(note)
@@ -69,9 +69,9 @@ def needs_root(point: SweepPoint) -> bool:
     return not point.predict and kind(validated(kind.Settings, dict(point.values))).needs_root()
 
 
-def _described(workers: Workers, addresses: Mapping[str, str], files: Sequence[str]) -> list[Worker]:
+def _described(workers: Workers, addresses: Mapping[str, str], files: Sequence[str], measured: bool) -> list[Worker]:
     """The workers with the reports of their machines."""
-    asked = {name: workers.submit(address, describe, files) for name, address in addresses.items()}
+    asked = {name: workers.submit(address, describe, files, measured) for name, address in addresses.items()}
     reports = {
         name: from_plain(MachineReport, _result(future, name, _DESCRIBE_S), "a report about a machine")
         for name, future in asked.items()

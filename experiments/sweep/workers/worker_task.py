@@ -32,9 +32,12 @@ _lock = threading.Lock()
 _model = ModelProcess()
 
 
-def describe(files: Sequence[str]) -> dict[str, Any]:
-    """A ``machine_check.MachineReport`` of this machine as plain data; ``files`` are those whose content counts."""
-    return asdict(inspected(files, _becomes_root()))
+def describe(files: Sequence[str], measured: bool) -> dict[str, Any]:
+    """A ``machine_check.MachineReport`` of this machine as plain data; ``files`` are those whose content counts.
+
+    Root and what the machine lacks are looked at for points that are ``measured`` alone.
+    """
+    return asdict(inspected(files, _becomes_root() if measured else "", measured=measured))
 
 
 def _becomes_root() -> str:
