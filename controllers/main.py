@@ -55,6 +55,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--plan", type=Path, required=True, help="the fabric, as JSON (topos.plan)")
     add("--channel", type=Path, required=True, help="path of the job channel's Unix socket")
     add("--channel-owner", type=int, metavar="UID", help="user id that may open the channel, besides root")
+    add("--open-channel", action="store_true", help="let all who can enter its folder open the channel")
     add("--events", type=Path, required=True, help="file to append the timeline to")
     add("--framework", choices=list(app.PACKAGES), default=app.DEFAULT, help="OpenFlow framework (default: os-ken)")
     add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
@@ -100,7 +101,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     events = NumberedEvents(options.events.parent.resolve() / options.events.name)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest, options.rest_fd)
-    listener = channel.listen(options.channel, options.channel_owner)
+    listener = channel.listen(options.channel, options.channel_owner, anyone=options.open_channel)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
     rest_address = None if server is None else server.address
 

@@ -58,8 +58,8 @@ class ControllerProcess:
     ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
     (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
     ``rest_address`` once the controller is ready. ``ovsdb`` are the sockets of the databases of the switches,
-    if these are to connect again at once after a connection is lost. ``MachineError`` if the OpenFlow ``framework`` is
-    not installed.
+    if these are to connect again at once after a connection is lost. ``open_channel``: all who can enter the folder of
+    the job channel can open it. ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
     def __init__(
@@ -70,6 +70,8 @@ class ControllerProcess:
         rest: RestAccess | None = None,
         exact_barriers: bool = False,
         ovsdb: Sequence[Path] = (),
+        *,
+        open_channel: bool = False,
     ) -> None:
         app.check_installed(framework)
         self.files = files
@@ -81,6 +83,7 @@ class ControllerProcess:
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),
             *(f"--ovsdb={path}" for path in ovsdb),
+            *(["--open-channel"] if open_channel else []),
         ]
         fds = [yard_netns, ready_write]
         shared = []

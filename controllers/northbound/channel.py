@@ -34,8 +34,10 @@ _ACCEPT_AGAIN_S = 0.1
 """Wait after a connection could not be accepted (no file descriptors are left), unless a request comes before."""
 
 
-def listen(path: Path, owner: int | None = None) -> socket.socket:
+def listen(path: Path, owner: int | None = None, *, anyone: bool = False) -> socket.socket:
     """A listening socket at ``path`` that only ``owner`` (a user id; default: this user) can open.
+
+    ``anyone``: everybody who can enter its folder can open it.
 
     A socket file that no process listens on is replaced. ``MachineError`` if a controller listens there already, or if
     the socket cannot be made.
@@ -49,7 +51,7 @@ def listen(path: Path, owner: int | None = None) -> socket.socket:
             else:
                 raise MachineError(f"{path} is the channel of a running controller; choose another --channel")
     listener = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
+    mask = os.umask(0 if anyone else 0o177)
     try:
         listener.bind(str(path))
     except OSError as error:

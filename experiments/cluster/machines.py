@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError, RailyardError
 from railyard.limits import allow_all_open_files
-from railyard.ownership import hand_over
 from railyard.remote.clock import Offset, between, offset_of, sampled
 from railyard.remote.connection import Connection
 from railyard.remote.ssh import HERE, RemoteProcess
 from railyard.timeline import Event, events_in
-from topos.kernel.relay import Relay, private_listener
+from topos.kernel.relay import Relay, open_listener
 from topos.kernel.run_registry import RegisteredRun
 
 _SERVER = "experiments.cluster.server"
@@ -57,8 +57,7 @@ class Cluster:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.machines: dict[str, Machine] = {}
-        self.ways: dict[str, Callable[[], socket.socket]] = {}
-        """What a connection to the socket ``openflow`` or ``channel`` in the folder of a process leads to."""
+        self._openflow: Callable[[], socket.socket] | None = None
         self.run: RegisteredRun
         self._stack = ExitStack()
 
@@ -82,17 +81,31 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _forward(self, machine: Machine) -> None:
-        """Let the machine reach ``ways`` by sockets, through its connection."""
-        for name in ("openflow", "channel"):
-            path = machine.process.folder / f"{name}.head"
-            listener = private_listener(path)
-            hand_over(path)
-            self._stack.enter_context(Relay(listener, partial(self._way, name)))
-            machine.process.forward(machine.process.remote_folder / name, path)
+    @property
+    def channel(self) -> Path:
+        """Where the controller's job channel must be, which agents on all machines open as ``channel``.
 
-    def _way(self, name: str) -> socket.socket:
-        return self.ways[name]()
+        Its folder can be entered by root and the user who runs ``ssh`` only, and is removed with the first machine's
+        process, also if this one is killed.
+        """
+        return self.machines[self.names[0]].process.folder / "channel.head"
+
+    def lead(self, openflow: Callable[[], socket.socket]) -> None:
+        """Lead the switches' connections to the controller to what ``openflow`` makes."""
+        self._openflow = openflow
+
+    def _forward(self, machine: Machine) -> None:
+        """Let the machine reach the controller by two sockets in the folder of its process, through its connection."""
+        path = machine.process.folder / "openflow.head"
+        listener = open_listener(path)
+        self._stack.enter_context(Relay(listener, self._to_controller))
+        machine.process.forward(machine.process.remote_folder / "openflow", path)
+        machine.process.forward(machine.process.remote_folder / "channel", self.channel)
+
+    def _to_controller(self) -> socket.socket:
+        if self._openflow is None:
+            raise ConnectionRefusedError
+        return self._openflow()
 
     def _take_facts(self) -> None:
         for name, facts in self.ask("facts").items():

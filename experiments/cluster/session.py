@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,7 +31,7 @@ from topos.describe import plan as describe
 from topos.kernel import namespaces
 from topos.kernel.emulation import OPENFLOW
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
-from topos.kernel.relay import connected_in, connected_to
+from topos.kernel.relay import connected_in
 from topos.placement import Placed, placed
 from topos.plan import FabricPlan
 
@@ -68,11 +68,11 @@ class ClusterSession(ControlledFabric):
 
     def __enter__(self) -> ClusterSession:
         try:
-            self._probe()
-            underlay.refuse(self._needs, self._underlay)
             controlled = self.plan.controlled
             if controlled.switches:
-                self._start_controller(controlled)
+                self._start_controller(controlled)  # which takes as long as the probe
+            self._probe()
+            underlay.refuse(self._needs, self._underlay)
             self._bring_up(controlled=bool(controlled.switches))
             if self.controller is not None:
                 self.controller.wait_ready(check=self.check_network)
@@ -92,13 +92,16 @@ class ClusterSession(ControlledFabric):
         self._stack.callback(os.close, netns_fd)
         with Netlink(netns_fd) as kernel:
             kernel.run([link_up(LO_INDEX, "lo")])
-        files = ControllerFiles.written(self.cluster.run.path, controlled, self.data)
+        files = replace(
+            ControllerFiles.written(self.cluster.run.path, controlled, self.data), channel=self.cluster.channel
+        )
         exact = this_machine().takes(self.settings.datapath) != "ovs"
-        process = ControllerProcess(files, self.settings.controller, netns_fd, self._rest, exact_barriers=exact)
+        process = ControllerProcess(
+            files, self.settings.controller, netns_fd, self._rest, exact_barriers=exact, open_channel=True
+        )
         self.controller = self._stack.enter_context(process)
         self.cluster.run.add_child(self.controller.pid)
-        self.cluster.ways["openflow"] = lambda: _patiently(lambda: connected_in(netns_fd, OPENFLOW))
-        self.cluster.ways["channel"] = lambda: _patiently(lambda: connected_to(files.channel))
+        self.cluster.lead(lambda: _patiently(lambda: connected_in(netns_fd, OPENFLOW)))
 
     def _bring_up(self, *, controlled: bool) -> None:
         """Let each machine make its part, with tunnel identifiers that no other run on any of them has."""

@@ -113,10 +113,10 @@ def connected_to(path: Path) -> socket.socket:
     return found
 
 
-def private_listener(path: Path) -> socket.socket:
-    """A socket that listens at ``path``, which only its owner can open."""
+def open_listener(path: Path) -> socket.socket:
+    """A socket that listens at ``path``, open to all who can enter its folder, which must be private."""
     listener = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)
+    mask = os.umask(0)
     try:
         listener.bind(str(path))
     finally:

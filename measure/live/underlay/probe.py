@@ -23,7 +23,7 @@ from railyard.child import Child
 from railyard.errors import ConfigError, MachineError
 
 DATAGRAMS = 200
-PACE_S = 0.002
+PACE_S = 0.001
 """Between two datagrams, so that they do not queue behind one another."""
 _SMALL_BYTES = 64
 _LEAST_PACKET_BYTES, _MOST_PACKET_BYTES = 576, 65000
@@ -62,7 +62,7 @@ class Echo(Child):
 
 
 def probe(address: str, port: int, token: bytes, packet_bytes: int) -> Underlay:
-    """What the network between this machine and the echo on ``address`` is like; takes 1.3 s and a few round trips.
+    """What the network between this machine and the echo on ``address`` is like; takes 1.1 s and a few round trips.
 
     ``packet_bytes``: the largest IP packet that is wanted to pass whole. Raises ``MachineError`` if nothing comes back.
     """

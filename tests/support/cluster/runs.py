@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from cluster.machines import Machine, Machines
 
@@ -22,11 +23,12 @@ def remains(machine: Machine) -> list[str]:
 
 def agents(machines: Machines) -> int:
     """The number of agents on all machines."""
-    return sum(
-        path.read_text().startswith("railyard-g")
-        for machine in machines
-        for path in (machine.root / "proc").glob("[0-9]*/comm")
-    )
+    found = 0
+    for machine in machines:
+        for path in (machine.root / "proc").glob("[0-9]*/comm"):
+            with suppress(OSError):  # it has ended meanwhile
+                found += path.read_text().startswith("railyard-g")
+    return found
 
 
 def pids(machine: Machine, word: str) -> list[str]:
