@@ -1,11 +1,10 @@
 """Measures what each GPU, message and port of a large fabric costs the head, the controller and a machine.
 
-    sudo scripts/_venv.py tests/cluster/measure_head.py [controller] [relay] [heartbeats] [events] [memory] [orders]
+    sudo scripts/_venv.py tests/cluster/measure_head.py [controller] [heartbeats] [events] [memory] [orders]
                                                         [tunnels] [--results FOLDER]
 
 Not a test: it takes a minute or two, and needs a machine that does nothing else. ``controller``: its processor time for
-each message of a readiness barrier, and for each port of a rewiring. ``relay``: the time that requests and answers of
-all members of a barrier take through the relay of the head, and its processor time for each. ``heartbeats``: the head's
+each message of a readiness barrier, and for each port of a rewiring. ``heartbeats``: the head's
 processor time for each. ``events``: events of a rank in a step of ``llama3-8b-16``, by a short run or from the results
 ``FOLDER`` of one. ``memory``: what an agent of that run shares with no other process. ``orders``: the longest line that
 brings up a part on one of 16 machines. ``tunnels``: the time to make VXLAN devices.
@@ -44,8 +43,6 @@ from experiments.cluster.parts import UDP_PORT, part_to_plain, parts  # noqa: E4
 from experiments.faults.soak import _own_memory  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
-from railyard.limits import allow_open_files  # noqa: E402
-from railyard.protocol import encode  # noqa: E402
 from railyard.remote.connection import Connection  # noqa: E402
 from railyard.remote.ssh import RemoteProcess  # noqa: E402
 from railyard.signals import stop_on_signals  # noqa: E402
@@ -53,7 +50,6 @@ from railyard.timeline import read_events  # noqa: E402
 from topos.describe import plan  # noqa: E402
 from topos.kernel import namespaces  # noqa: E402
 from topos.kernel.netlink import Netlink, Tunnel, VethEnd, tunnel  # noqa: E402
-from topos.kernel.relay import connected_to, private_listener  # noqa: E402
 from topos.placement import placed  # noqa: E402
 from topos.rails import RailTopo  # noqa: E402
 from workloads.agent.launcher import AgentTeam  # noqa: E402
@@ -61,18 +57,6 @@ from workloads.program import Group  # noqa: E402
 
 JOB = ["run", "rails", "--workload", "llama3-8b-16", "--modes", "on-demand", "--delays", "50", "--steps", "1"]
 RUN = [sys.executable, "-m", "experiments.command.main", *JOB, "--repeats", "1", "--attempts", "1", "--out"]
-RELAY = """
-import sys
-from pathlib import Path
-from railyard.limits import allow_all_open_files
-from topos.kernel.relay import Relay, connected_to, private_listener
-
-allow_all_open_files()
-folder = Path(sys.argv[1])
-with Relay(private_listener(folder / "front"), lambda: connected_to(folder / "back")):
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
 HEARTBEATS = """
 import sys
 from railyard.remote.connection import Connection
@@ -93,7 +77,7 @@ def main() -> None:
     stop_on_signals()
     with tempfile.TemporaryDirectory() as folder:
         known: dict[str, Callable[[], None]]
-        known = {each.__name__: each for each in (controller, relay, heartbeats, orders, tunnels)}
+        known = {each.__name__: each for each in (controller, heartbeats, orders, tunnels)}
         known["events"] = lambda: events(given.results or run_job(Path(folder))[0])
         known["memory"] = lambda: memory(run_job(Path(folder))[1])
         for name in given.part or known:
@@ -131,31 +115,6 @@ def started(stack: ExitStack, code: str, *arguments: object, **options: Any) -> 
     process = stack.enter_context(subprocess.Popen(command, cwd=ROOT, **options))
     stack.callback(process.kill)
     return process
-
-
-def relay() -> None:
-    """The relay's processor time for a request and its answer, where all send at once, as at a barrier."""
-    line, rounds = encode(12, "request", job="barrier", rank=1, group="ring", index=3), 20
-    for count in (64, 256, 1024):
-        allow_open_files(2 * count + 64, "the measurement of the relay")
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            listener = stack.enter_context(private_listener(folder / "back"))
-            process = started(stack, RELAY, folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            assert process.stdout and process.stdout.readline() == b"ready\n", "the relay does not start"
-            agents, peers = list[socket.socket](), list[socket.socket]()
-            for _ in range(count):
-                agents.append(stack.enter_context(connected_to(folder / "front")))
-                peers.append(stack.enter_context(listener.accept()[0]))
-            processor, began = Processor([process.pid]), time.monotonic()
-            for _ in range(rounds):
-                for senders, receivers in ((agents, peers), (peers, agents)):
-                    for sender in senders:
-                        sender.sendall(line)
-                    for receiver in receivers:
-                        assert receiver.recv(1 << 16) == line
-            all_ms, each_us = (time.monotonic() - began) / rounds * 1e3, processor_s(processor) / rounds / count * 1e6
-        print(f"relay, {count} connections: {each_us:.1f} us a request with its answer; {all_ms:.1f} ms until all came")
 
 
 def heartbeats() -> None:
