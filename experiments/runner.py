@@ -206,7 +206,8 @@ class Runner:
         plan = job.predicted_on or session.plan
         at_work = min(job.program.ranks_at_work, session.most_hosts)
         costs = machine_costs(at_work, this_machine(), session.datapath)
-        costs = replace(costs, control_s=costs.control_s + session.control_s)
+        added = {"control_s": costs.control_s + session.control_s, "settle_s": costs.settle_s + session.control_s}
+        costs = replace(costs, **added)
         prediction = job.prediction(job.predicted_on or session.model_plan, self.scale, costs)
         point = job.point(self.next_number(), plan, self.scale, prediction)
         kept = prediction.events if job.each_step else last_step(prediction.events)

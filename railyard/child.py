@@ -272,10 +272,10 @@ def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
                 stream.close()
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends (to be exact, the thread that started it)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != _PARENT:
+def die_with_parent(parent: int = _PARENT, number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its ``parent`` ends (to be exact, the thread that started it)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
         os._exit(1)
 
 

@@ -12,7 +12,9 @@ pytest_plugins = ["synthetic_job"]
 
 # Shared machines are slow for a moment now and then; that is no fault of the code under test. In continuous
 # integration the same examples run every time, so a failure there can be seen again here.
-settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=50)
+THOROUGH = "RAILYARD_THOROUGH"
+"""Environment variable with which tests that are marked ``thorough`` run."""
+settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("railyard")
 
@@ -30,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid}: what needs root is in tests/integration or tests/cluster, and all of it is marked"
             )
+        if item.get_closest_marker("thorough") is not None and THOROUGH not in os.environ:
+            item.add_marker(pytest.mark.skip(reason=f"takes long: {THOROUGH}=1 sudo -E scripts/test.sh"))
         if needs_root and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo scripts/test.sh"))
 

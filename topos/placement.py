@@ -165,7 +165,22 @@ def placed(
                 "switches cannot be cut; put both on one machine, as placement servers does",
                 key=_KEY,
             )
-    return Placed(plan, tuple(machines), first, _cuts(plan, first))
+    cuts = _cuts(plan, first)
+    _check_cuts(name, plan, cuts)
+    return Placed(plan, tuple(machines), first, cuts)
+
+
+def _check_cuts(name: str, plan: FabricPlan, cuts: Sequence[Cut]) -> None:
+    """Refuse to cut a link that delays or loses packets, since a tunnel does not."""
+    ports = {(switch.name, port.number): port for switch in plan.switches for port in switch.ports}
+    for cut in cuts:
+        port = ports[cut.switch, cut.port]
+        if port.delay_s or port.loss_percent:
+            raise ConfigError(
+                f"{name} cuts the link of {cut.host} to {cut.switch}, which delays or loses packets; only links "
+                "without delay and loss can be cut",
+                key=_KEY,
+            )
 
 
 def _checked_pins(pinned: Mapping[str, str], nodes: Sequence[str], machines: Sequence[str]) -> Mapping[str, str]:

@@ -64,6 +64,14 @@ def listen(path: Path, owner: int | None = None, *, anyone: bool = False) -> soc
     return listener
 
 
+def _is_shared(sock: socket.socket) -> bool:
+    """Whether others than its owner can open the listening socket that ``sock`` was accepted from."""
+    place = sock.getsockname()
+    with contextlib.suppress(OSError):
+        return bool(place and os.stat(place).st_mode & 0o077)
+    return True
+
+
 class ChannelConnection:
     """One connection of a client; ``answer`` may be called from any thread."""
 
@@ -73,7 +81,9 @@ class ChannelConnection:
         self._sending = threading.Lock()
         self._rest = bytearray()
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self.trusted = struct.unpack("3i", credentials)[1] == os.geteuid()
+        pid, user, _ = struct.unpack("3i", credentials)
+        self.trusted = user == os.geteuid() and (pid == os.getppid() or not _is_shared(sock))
+        """Whether the client is of this user; on a socket that others can open, only the parent of this process."""
 
     def fileno(self) -> int:
         """File descriptor of the socket, for ``selectors``."""

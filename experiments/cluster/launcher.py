@@ -36,8 +36,14 @@ class ClusterLauncher(Launcher):
 
     def send(self, message: dict[str, Any]) -> None:
         """Send an order about a team to all machines."""
+        errors = []
         for machine in self.cluster.machines.values():
-            machine.connection.tell("order", message=message)
+            try:
+                machine.connection.tell("order", message=message)
+            except MachineError as error:
+                errors.append(error)  # the other machines get it all the same
+        if errors:
+            raise errors[0]
 
     def listen(self, timeout: float) -> bool:
         """Pass messages of the machines to their teams; as ``Launcher.listen``."""

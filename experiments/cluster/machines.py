@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from railyard.errors import MachineError, RailyardError
+from measure.metrics.underlay import ip_version
+from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.remote.clock import Offset, between, offset_of, sampled
 from railyard.remote.connection import Connection
@@ -110,12 +111,28 @@ class Cluster:
     def _take_facts(self) -> None:
         for name, facts in self.ask("facts").items():
             self.machines[name].facts = facts
-        heads = [facts.facts["head"] for facts in self.machines.values() if facts.facts["head"]]
+        others = [machine for name, machine in self.machines.items() if name not in HERE]
+        heads = [machine.facts["head"] for machine in others if machine.facts["head"]]
         for name, machine in self.machines.items():
-            address = heads[0] if name in HERE and heads else machine.facts["address"]
+            address = next(iter(heads), None) if name in HERE else machine.facts["address"]
             if address is None and len(self.names) > 1:
                 raise MachineError(f"machine {name} does not say by which address the others reach it; name it by ssh")
             machine.address = address or "127.0.0.1"
+        self._check_addresses()
+
+    def _check_addresses(self) -> None:
+        """Refuse one machine under two names, and addresses that tunnels cannot have between them."""
+        seen: dict[str, str] = {}
+        for name, machine in self.machines.items():
+            other = seen.setdefault(str(machine.facts["identity"]), name)
+            if other != name:
+                raise ConfigError(f"{other} and {name} are one machine; name it once", key="cluster")
+        addresses = [machine.address for machine in self.machines.values()]
+        if len({ip_version(address) for address in addresses}) > 1 or any("%" in each for each in addresses):
+            raise MachineError(
+                f"ssh reaches the machines at {', '.join(addresses)}; tunnels between them need addresses of one "
+                "version of IP without an interface: name the machines by such"
+            )
 
     def _set_clocks(self) -> None:
         """Let the processes of every machine see the clock of this one."""

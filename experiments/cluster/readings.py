@@ -23,11 +23,11 @@ class ClusterReadings:
     """
 
     pids: tuple[int, ...] = ()
-    tunnels = True
 
-    def __init__(self, cluster: Cluster, underlay: Callable[[float], list[Event]]) -> None:
+    def __init__(self, cluster: Cluster, underlay: Callable[[float], list[Event]], *, tunnels: bool) -> None:
         self._cluster = cluster
         self._underlay = underlay
+        self.tunnels = tunnels
         self._oldest_s = _PROBED_S
         cluster.ask("begin_readings")
 

@@ -8,6 +8,7 @@ it started, with that connection.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from measure.live.underlay.probe import Echo, probe
 from measure.metrics.underlay import Underlay
+from railyard.child import die_with_parent
 from railyard.errors import RailyardError
 from railyard.remote.connection import FOLDER_VARIABLE, Connection, Service
 from railyard.remote.time_namespace import enter_time_offset
@@ -64,6 +66,8 @@ class MachineServer:
         self._watched: dict[int, int] = {}
         """Processes that must not end: process id -> descriptor, readable once it has ended."""
         self._echo: Echo | None = None
+        self._given: dict[str, int] = {}
+        """How many bytes of each file of events were given to the head."""
 
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
@@ -105,7 +109,10 @@ class MachineServer:
         """Tell the address by which the head reached this machine and that of the head (None without ssh), and more."""
         words = os.environ.get("SSH_CONNECTION", "").split()
         head, here = (words[0], words[2]) if len(words) == 4 else (None, None)
-        return {"address": here, "head": head, "kernel": os.uname().release, "cores": os.cpu_count()}
+        network = os.stat("/proc/self/ns/net").st_ino
+        identity = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {network}"
+        found = {"address": here, "head": head, "identity": identity}
+        return {**found, "kernel": os.uname().release, "cores": os.cpu_count()}
 
     def clock(self) -> list[float]:
         """The monotonic time at receipt and at the answer."""
@@ -114,10 +121,12 @@ class MachineServer:
     def set_clock(self, ahead_s: float) -> None:
         """Set the monotonic clock of this process, and of those that it starts, ahead by ``ahead_s`` seconds."""
         enter_time_offset(ahead_s)
-        child = os.fork()
+        parent, child = os.getpid(), os.fork()
         if child:
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             _, status = os.waitpid(child, 0)
-            os._exit(os.waitstatus_to_exitcode(status))
+            os._exit(abs(os.waitstatus_to_exitcode(status)))
+        die_with_parent(parent, signal.SIGTERM)
 
     # ---- the network between machines --------------------------------------------------------------------------------
 
@@ -239,15 +248,16 @@ class MachineServer:
         Each is given once: its file is removed.
         """
         for path in sorted(self._folder.glob("*.jsonl")):
-            with path.open("rb") as file:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                file.seek(self._given.get(path.name, 0))
                 text = file.read(_CHUNK_BYTES)
                 text += file.readline()
-                rest = file.read()
-            if rest:
-                path.write_bytes(rest)
-            else:
+                self._given[path.name] = file.tell()
+            if not text:
                 path.unlink()
-            return [path.name, text.decode(errors="replace")]
+                self._given.pop(path.name)
+            else:
+                return [path.name, text.decode(errors="replace")]
         return None
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +24,7 @@ from experiments.settings import SpreadSettings
 from measure.live.this_machine import this_machine
 from measure.metrics.machines import with_machine
 from railyard.errors import MachineError
+from railyard.ownership import remove_file
 from railyard.timeline import Event, write_events
 from topos.describe import pinned
 from topos.describe import plan as describe
@@ -64,6 +64,7 @@ class ClusterSession(ControlledFabric):
         self.data = data
         self._topo = topo
         self._forwarding: dict[str, dict[str, Any]] = {}
+        self._exact = False
         self._needs = underlay.needs_of(self.cluster, self.placed)
 
     def __enter__(self) -> ClusterSession:
@@ -71,8 +72,7 @@ class ClusterSession(ControlledFabric):
             controlled = self.plan.controlled
             if controlled.switches:
                 self._start_controller(controlled)  # which takes as long as the probe
-            self._probe()
-            underlay.refuse(self._needs, self._underlay)
+            self._check_underlay()
             self._bring_up(controlled=bool(controlled.switches))
             if self.controller is not None:
                 self.controller.wait_ready(check=self.check_network)
@@ -83,6 +83,18 @@ class ClusterSession(ControlledFabric):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
+
+    def _check_underlay(self) -> None:
+        """Probe the network between the machines; ``MachineError`` if it does not do, and nothing is recorded then."""
+        try:
+            self._probe()
+            underlay.refuse(self._needs, self._underlay)
+        except MachineError:
+            self._stack.close()
+            if self.controller is not None:
+                remove_file(self.controller.files.events)
+                remove_file(self.controller.files.log)
+            raise
 
     # ---- the fabric --------------------------------------------------------------------------------------------------
 
@@ -95,7 +107,7 @@ class ClusterSession(ControlledFabric):
         files = replace(
             ControllerFiles.written(self.cluster.run.path, controlled, self.data), channel=self.cluster.channel
         )
-        exact = this_machine().takes(self.settings.datapath) != "ovs"
+        exact = self._exact = this_machine().takes(self.settings.datapath) != "ovs"
         process = ControllerProcess(
             files, self.settings.controller, netns_fd, self._rest, exact_barriers=exact, open_channel=True
         )
@@ -125,10 +137,18 @@ class ClusterSession(ControlledFabric):
         if len(set(ways.values())) > 1:
             said = ", ".join(f"{name} by {way}" for name, way in ways.items())
             raise MachineError(f"the machines forward packets in different ways ({said}); choose one with --datapath")
+        if controlled and self._exact != (self.datapath != "ovs"):
+            raise MachineError(
+                f"the machines forward packets by {self.datapath}, which this machine would not choose; add --datapath "
+                f"{self.datapath}"
+            )
 
     def _take_down(self) -> None:
-        with suppress(MachineError):  # of a machine that is gone
+        try:
             self.cluster.ask("down")
+        except MachineError:
+            if not any(machine.connection.ended for machine in self.cluster.machines.values()):
+                raise
 
     # ---- what a point needs ------------------------------------------------------------------------------------------
 
@@ -189,7 +209,7 @@ class ClusterSession(ControlledFabric):
 
     def counters(self) -> ClusterReadings:
         """A reader of the counters of all machines."""
-        return ClusterReadings(self.cluster, self._probed)
+        return ClusterReadings(self.cluster, self._probed, tunnels=bool(self.placed.cuts))
 
     def _probed(self, oldest_s: float) -> list[Event]:
         """Events about the network between the machines, which is probed again if the last probe is older."""

@@ -34,13 +34,13 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
 _HELP_COLUMNS = 78
-_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s")
+_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster")
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
 _NOT_PREDICTED = (
     *(*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "switch_processes"),
-    *("repeats", "attempts", "cluster"),
+    *("repeats", "attempts"),
 )
 """Options that a prediction does not use: with them its numbers would be the same."""
 

@@ -160,15 +160,22 @@ def underlay_checks(events: Iterable[Event], limits: Limits) -> Iterator[Check]:
 
 
 def clock_checks(events: Iterable[Event], delay_s: float, limits: Limits) -> Iterator[Check]:
-    """The check of how exactly the clocks of machines are known, of the worst; none without ``link clock`` events.
+    """The check of how far the clocks of machines may be off during a point, of the worst; none without events of them.
 
-    ``delay_s`` is the shortest reconfiguration delay above 0, in wall-clock seconds, or 0 if there is none.
+    That is what they have drifted since they were set (times of events are corrected for it, what agents do is not) and
+    how exactly that is known. ``delay_s`` is the shortest reconfiguration delay above 0, in wall-clock seconds, or 0 if
+    there is none.
     """
     clocks = [e for e in events if e.source == "link" and e.kind == "clock"]
     if not clocks:
         return
     limit = max(limits.clock_floor_s, limits.clock_delay_share * delay_s)
-    worst = max(clocks, key=lambda e: float(e["uncertainty_s"]))
-    value = float(worst["uncertainty_s"])
-    says = f"the clock of {worst['machine']} is known to {value * 1e3:.3g} ms (limit {limit * 1e3:.3g} ms)"
+    worst = max(clocks, key=_off_s)
+    value = _off_s(worst)
+    says = f"the clock of {worst['machine']} may be off by {value * 1e3:.3g} ms (limit {limit * 1e3:.3g} ms)"
     yield Check(CLOCK, value, limit, "s", value <= limit, says)
+
+
+def _off_s(clock: Event) -> float:
+    """How far a clock may be off, in seconds."""
+    return abs(float(clock["offset_s"])) + float(clock["uncertainty_s"])

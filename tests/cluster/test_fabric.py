@@ -43,7 +43,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(("count", "delay_ms"), [(2, 0.5), (3, 0.0)])
+@pytest.mark.parametrize(("count", "delay_ms"), [(2, 0.5), pytest.param(3, 0.0, marks=pytest.mark.thorough)])
 def test_a_job_runs_over_machines(folder: Path, count: int, delay_ms: float) -> None:
     with Machines(count, Underlay(delay_ms=delay_ms), shared=[folder]) as machines:
         done = run(machines, folder, "--modes", "on-demand", "--delays", "50", "--verify")
@@ -101,6 +101,7 @@ def test_a_machine_that_dies_ends_the_run_with_its_name(
     assert json.loads((folder / "out/manifest.json").read_text())["ended"].startswith("stopped")
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_cut_off_ends_its_part_by_itself(
     started: tuple[Machines, subprocess.Popen[str]],
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_machine_that_is_cut_off_ends_its_part_by_itself(
     clean_within(machines, 10.0)
 
 
+@pytest.mark.thorough
 def test_everything_is_gone_on_the_other_machines_when_the_power_of_the_head_fails(
     started: tuple[Machines, subprocess.Popen[str]],
 ) -> None:
@@ -120,6 +122,7 @@ def test_everything_is_gone_on_the_other_machines_when_the_power_of_the_head_fai
     clean_within(machines, 20.0, but="head")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("machine", "process_of", "name"),
     [("b", "measure.live.sampler", "the sampler of link counters"), ("a", "fastpath.process", "the fast path")],

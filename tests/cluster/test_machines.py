@@ -81,6 +81,7 @@ def test_run_folders_and_processes_are_its_own_and_results_are_shared(machines: 
     assert b.run(["ls", "/sys/class/net"]).stdout.split() == ["eth0", "lo"]
 
 
+@pytest.mark.thorough
 def test_nobody_else_is_let_in(machines: Machines) -> None:
     known = ["-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={BED}/known_hosts"]
     refused = machines.head.run(["ssh", *known, "-o", "IdentityFile=/dev/null", machines["a"].ip, "true"])
@@ -108,6 +109,7 @@ def test_a_machine_that_dies_is_gone_at_once_and_leaves_nothing() -> None:
     assert left_behind() == before
 
 
+@pytest.mark.thorough
 def test_all_machines_end_with_the_test_that_holds_them() -> None:
     code = "import time; from cluster.machines import Machines\nwith Machines(2) as machines:\n"
     code += "    machines['b'].start(['sleep', '60'])\n    print(*[m.pid for m in machines], flush=True)\n"
@@ -123,6 +125,7 @@ def test_all_machines_end_with_the_test_that_holds_them() -> None:
     assert soon(lambda: gone(pids))
 
 
+@pytest.mark.thorough
 def test_the_underlay_delays_loses_and_limits() -> None:
     with Machines(2, Underlay(mtu=9100, delay_ms=5.0, loss_percent=10.0, rate_mbps=50.0)) as machines:
         pinged = machines["a"].run(["ping", "-q", "-i", "0.005", "-c", "300", "-M", "do", "-s", "9072", "b"]).stdout

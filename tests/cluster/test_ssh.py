@@ -146,6 +146,7 @@ with start("b") as b, socket.socket(socket.AF_UNIX) as listener:
     nothing_left(*machines, machines.head, longest_s=0.5)
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_when_the_head_is_killed(machines: Machines) -> None:
     process = begun(machines.head, "kept = start('a'), start('b'), start('local')\nsay(1)\ntime.sleep(60)\n")
     assert all(services(machine) for machine in (machines["a"], machines["b"], machines.head))
@@ -153,6 +154,7 @@ def test_nothing_is_left_when_the_head_is_killed(machines: Machines) -> None:
     nothing_left(*machines, machines.head, longest_s=2.0)
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_is_reported_and_leaves_nothing(machines: Machines) -> None:
     code = """
 with start("b") as b:
@@ -166,6 +168,7 @@ with start("b") as b:
     nothing_left(*machines, machines.head, longest_s=0.5)
 
 
+@pytest.mark.thorough
 def test_both_sides_notice_when_the_other_is_gone_without_a_word(machines: Machines) -> None:
     code = """
 with start("b") as b:
@@ -208,6 +211,7 @@ except RailyardError as error:
     nothing_left(*machines, machines.head, longest_s=0.5)
 
 
+@pytest.mark.thorough
 def test_under_sudo_ssh_runs_as_the_caller(machines: Machines) -> None:
     """The caller is an account of every Debian; he has a copy of the key."""
     code = """

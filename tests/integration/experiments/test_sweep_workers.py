@@ -45,6 +45,7 @@ def worker_of(workers: Workers) -> psutil.Process:
     return psutil.Process(workers.submit(address, os.getpid).result(10.0))
 
 
+@pytest.mark.thorough
 def test_the_results_of_a_measured_point_come_back_whole(tmp_path: Path) -> None:
     sweep, ended = make(tmp_path / "sweep"), list[Outcome]()
     with local_workers(1) as workers:

@@ -99,6 +99,7 @@ def test_the_largest_packet_that_passes(
     assert 0 < result.round_trip_ms <= result.round_trip_p99_ms and result.jitter_ms > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wanted", [1400, 9050])
 def test_a_router_on_the_way_that_tells_its_mtu(network: Network, wanted: int) -> None:
     """The kernel believes the router and remembers; each packet is nevertheless tried."""
@@ -118,6 +119,7 @@ def test_a_router_on_the_way_that_tells_its_mtu(network: Network, wanted: int) -
     assert (found.packet_bytes, found.loss_share) == (1400, 0.0) and found.tcp_mbps > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", ["here", "there"])
 def test_the_rate_is_that_of_the_slower_direction(network: Network, side: str) -> None:
     fd = getattr(network, side)
@@ -176,6 +178,7 @@ def test_the_echo_ends_by_itself(network: Network) -> None:
             probe(THERE_IP, echo.port, TOKEN, 1500)
 
 
+@pytest.mark.thorough
 def test_an_address_of_another_machine(network: Network) -> None:
     said = f"no echo can listen on {HERE_IP}: Cannot assign requested address"
     with inside(network.there), pytest.raises(MachineError, match=said):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def test_both_processes_forward_are_sampled_and_end_with_the_run(net: Emulation,
     with Readings(net, net.plan).sampler(tmp_path / "log") as sampler:
         for rank in (0, 1):  # by rail0 and rail1
             assert pings(net, f"g{rank}", net.plan.rail_of(rank).port(rank + 2, 0).ip)
+        time.sleep(0.3)  # some samples
         loads = [event for event in sampler.stop() if event.kind == "cpu"]
     assert loads and all(load["switch_busy"] is not None for load in loads)
     folder = net.run.path
@@ -55,6 +57,7 @@ def test_tools_find_each_switch_where_it_is(net: Emulation) -> None:
         assert (net.run.path / f"{switch.name}.mgmt").is_socket()
 
 
+@pytest.mark.thorough
 def test_a_host_is_cut_and_mended_on_both(net: Emulation) -> None:
     targets = [("g0", net.plan.rail_of(0).port(2, 0).ip), ("g2", net.plan.rail_of(0).port(0, 0).ip)]
     net.cut("g0")
@@ -75,6 +78,7 @@ def test_the_end_of_one_is_said_with_its_switches(net: Emulation, daemon: str) -
         net.check()
 
 
+@pytest.mark.thorough
 def test_one_controller_rewires_both() -> None:
     options: dict[str, Any] = {"datapath": "ovs", "open_vswitch": "netdev", "switch_processes": 2}
     with running(rails(fabric="ocs", ports=2), "os-ken", **options) as fabric, fabric.client() as client:

@@ -195,3 +195,11 @@ def test_a_name_that_no_placement_has(own: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(own.parent)
     with pytest.raises(ConfigError, match="there is no installed module own"):
         placed(fabric(), ["a", "b"], "own:Turned")
+
+
+def test_links_that_delay_or_lose_packets_are_not_cut() -> None:
+    for options in ({"delay_ms": 5}, {"loss": 1}):
+        fabric = plan(RailTopo(servers=2, gpus=2, **options))
+        assert not placed(fabric, ("a", "b"), "single").cuts
+        with pytest.raises(ConfigError, match=r"placement: rails cuts the link of g[12] to rail"):
+            placed(fabric, ("a", "b"), "rails")

@@ -172,9 +172,9 @@ def test_the_clock_of_each_machine_is_known_well_enough(
     make_point: Any, make_job: Any, delay_s: float, uncertainty_s: float, ok: bool
 ) -> None:
     job = make_job(make_point("on-demand", delay_s))
-    job.add(job.start, "link", "clock", machine="m1", offset_s=1e-3, uncertainty_s=uncertainty_s)
+    job.add(job.start, "link", "clock", machine="m1", offset_s=-uncertainty_s / 4, uncertainty_s=uncertainty_s * 3 / 4)
     job.add(job.end, "link", "clock", machine="m2", offset_s=0.0, uncertainty_s=1e-5)
     check = next(check for check in _verdict(job).checks if check.name == "clock uncertainty")
-    assert check.ok is ok and check.value == uncertainty_s and check.cause
+    assert check.ok is ok and check.value == pytest.approx(uncertainty_s) and check.cause
     assert check.limit == max(Limits().clock_floor_s, delay_s / 10)
-    assert check.says.startswith(f"the clock of m1 is known to {uncertainty_s * 1e3:.3g} ms (limit ")
+    assert check.says.startswith(f"the clock of m1 may be off by {uncertainty_s * 1e3:.3g} ms (limit ")
