@@ -1,13 +1,14 @@
 """Claims of points: files that one process makes and others see, and that count for nothing once their maker is dead.
 
-A claim names host, boot, process id and start time, with the namespace that the id is of. One of this host whose
-process is dead, or of an earlier boot, is removed by the next who wants the point; one of another host or namespace,
-such as a container, stays until that one or a person removes it.
+A claim names host, machine, boot, process id and start time, with the namespace that the id is of. One of this host
+whose process is dead, or of an earlier boot, is removed by the next who wants the point; one of another host, machine
+or namespace, such as a container, stays until that one or a person removes it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -27,6 +28,7 @@ from topos.kernel.run_watcher import Process
 CLAIMED = "claimed"
 _MOST_BYTES = 4096
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE = Path("/etc/machine-id")
 
 
 @cache
@@ -42,6 +44,16 @@ def boot_id() -> str:
 
 
 @cache
+def machine_id() -> str:
+    """A hash of the id that this machine was installed with, which is not to be told; empty if it has none."""
+    try:
+        found = _MACHINE.read_bytes().strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(b"railyard " + found).hexdigest()[:16] if found else ""
+
+
+@cache
 def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
@@ -50,7 +62,8 @@ def _namespace() -> int:
 class Claim:
     """Who has a point: a process of a host, by its start time (clock ticks since boot) and boot; ``who`` for people.
 
-    ``namespace`` is the number of the namespace that its process id is of.
+    ``namespace`` is the number of the namespace that its process id is of, ``machine`` tells machines with one host
+    name apart (``machine_id``).
     """
 
     host: Name
@@ -59,21 +72,23 @@ class Claim:
     boot: Name
     namespace: Whole
     who: Name
+    machine: str = ""
 
     @staticmethod
     def mine(who: str = "") -> Claim:
         """The claim of this process."""
         me = Process.of(os.getpid())
         assert me is not None
-        return Claim(host_name(), me.pid, me.started, boot_id(), _namespace(), who or f"process {me.pid}")
+        name = who or f"process {me.pid}"
+        return Claim(host_name(), me.pid, me.started, boot_id(), _namespace(), name, machine_id())
 
     @property
     def holds(self) -> bool:
         """Whether its process may still run: one that cannot be seen from here does."""
         if self.host != host_name():
             return True
-        if self.boot != boot_id():
-            return False
+        if self.boot != boot_id():  # of this machine before it was started again, or of another one
+            return "" != self.machine != machine_id() != ""
         return self.namespace != _namespace() or Process(self.pid, self.started).alive
 
 
@@ -104,6 +119,8 @@ def take(folder: Path, who: str, guard: Path) -> bool:
             os.unlink(draft, dir_fd=place)
         with open(open_new(draft, place), "wb") as file:
             file.write(mine)
+            file.flush()
+            os.fsync(file.fileno())
         try:
             return _linked(draft, place) or (_freed(folder, place, guard) and _linked(draft, place))
         finally:

@@ -52,9 +52,9 @@ def digest(data: bytes) -> str:
 def unpack(data: bytes, expected: str, folder: Path, machine: str) -> list[str]:
     """Write the files of an archive that came from ``machine`` below ``folder``; returns their names.
 
-    Files belong to the caller of sudo. ``MachineError``, with nothing written, unless the content has the SHA-256
-    ``expected`` and holds regular files alone, each once, by a relative path that stays in the folder, within the
-    bounds of ``pack``.
+    Files belong to the caller of sudo, and are on the disk when this returns. ``MachineError``, with nothing written,
+    unless the content has the SHA-256 ``expected`` and holds regular files alone, each once, by a relative path that
+    stays in the folder, within the bounds of ``pack``.
     """
     if digest(data) != expected:
         raise MachineError(f"the results from machine {machine} did not arrive as they were sent; run the point again")
@@ -70,6 +70,8 @@ def unpack(data: bytes, expected: str, folder: Path, machine: str) -> list[str]:
         with open_binary(target, "wb") as out:
             while piece := member.read(_PIECE_BYTES):
                 out.write(piece)
+            out.flush()
+            os.fsync(out.fileno())
     return names
 
 

@@ -43,6 +43,13 @@ def test_what_was_packed_is_unpacked_as_it_was(tmp_path: Path) -> None:
     assert files_in(got) == {name: found for name, found in files_in(sent).items() if name != "link"}
 
 
+def test_what_was_unpacked_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, written = tar((member("a"), bytes(9)), (member("b"), bytes(5000))), []
+    monkeypatch.setattr(os, "fsync", lambda fd: written.append(os.fstat(fd).st_size))
+    unpack(data, digest(data), tmp_path / "got", "b")
+    assert written == [9, 5000]
+
+
 def test_an_archive_that_changed_on_the_way_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     data = tar((member("log.txt"), b"said"))
     with pytest.raises(MachineError, match="from machine b did not arrive as they were sent"):
