@@ -21,6 +21,7 @@ from experiments.sweep.claim import host_name
 from experiments.sweep.folder import LOG, ROWS, SweepFolder
 from experiments.sweep.model import ModelProcess
 from experiments.sweep.point import RESULTS, SweepPoint, attempt_folder
+from experiments.sweep.scales import SweepScales
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
 from railyard.child import start_python
@@ -60,14 +61,18 @@ class Outcome:
         return f"FAILED with status {self.status} ({took}): {self.said}"
 
 
-def run_point(folder: SweepFolder, point: SweepPoint, model: ModelProcess | None = None) -> Outcome:
+def run_point(
+    folder: SweepFolder, point: SweepPoint, model: ModelProcess | None = None, scales: SweepScales | None = None
+) -> Outcome:
     """Run a point that this process has claimed until it has ended, and record it; returns how.
 
     An attempt that is not faithful (status 8) is followed by another, up to the sweep's ``tries``. Any other error ends
-    the point as failed. If this process is stopped, so is the run, and the point is released as it was.
+    the point as failed. If this process is stopped, so is the run, and the point is released as it was. ``scales`` are
+    those of the folder, if they were read already.
     """
     began, host, machine = time.monotonic(), host_name(), this_machine_facts()
     try:
+        point = (scales or SweepScales(folder)).as_run(point)
         while True:
             number = folder.begin(point)
             attempt = run_attempt(point, folder.place(point), number, model)
@@ -186,7 +191,8 @@ def run_all(
     model: ModelProcess | None = None,
 ) -> None:
     """Run the pending points of a sweep, ``limit`` at most, one after another; ``told`` hears of each as it ends."""
+    scales = SweepScales(folder)
     with _one(model) as process:
         for point in folder.pending()[:limit]:
             if folder.claim(point):
-                told(point, run_point(folder, point, process))
+                told(point, run_point(folder, point, process, scales))

@@ -43,7 +43,7 @@ SWEEP, POINTS, DONE, FAILED, ENDED, LOG, ROWS = (
 )
 FORMAT = 1
 _MARK = "railyard_sweep"
-_MOST_BYTES = 512 << 20
+_MOST_BYTES = 64 << 20
 _MOST_RECORD_BYTES = 1 << 20
 _ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 State = Literal["pending", "claimed", "done", "failed"]
@@ -85,8 +85,12 @@ class Counts:
 class SweepFolder:
     """A folder of a sweep that exists: ``create`` makes one, ``open`` reads one. ``ConfigError`` for another folder."""
 
-    def __init__(self, path: Path, spec: SweepSpec, inputs: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, path: Path, spec: SweepSpec, inputs: Sequence[Mapping[str, Any]] = (), version: str = __version__
+    ) -> None:
         self.path = path
+        self._points = path.resolve() / POINTS  # without symbolic links: none that is put below later is followed
+        self._version = version
         self.spec = spec
         self._inputs = inputs
         self._by_name = {point.name: point for point in spec.points}
@@ -94,7 +98,6 @@ class SweepFolder:
     @staticmethod
     def create(path: Path, spec: SweepSpec) -> SweepFolder:
         """Make the folder of a sweep, in a new or an empty folder."""
-        lock = FolderLock.claim(path)
         values = {"values": [point.values for point in spec.points if point.repeat == 0]}
         inputs = origin("sweep", (), values, [spec.file.experiment])["inputs"]
         head = {
@@ -104,7 +107,10 @@ class SweepFolder:
             "file": spec.file.model_dump(mode="json"),
             "inputs": inputs,
         }
-        lines = (json.dumps(asdict(point)).encode() for point in spec.points)
+        lines = [json.dumps(asdict(point)).encode() for point in spec.points]
+        if sum(len(line) + 2 for line in lines) + len(json.dumps(head)) + 100 > _MOST_BYTES:
+            raise ConfigError(f"takes more than {_MOST_BYTES >> 20} MiB; make several sweeps of it", key="sweep")
+        lock = FolderLock.claim(path)
         try:
             Results(path).write(SWEEP, _with_points(json.dumps(head), lines))
         finally:
@@ -136,7 +142,7 @@ class SweepFolder:
         )
         if {(point.experiment, point.predict) for point in spec.points} - {(spec.file.experiment, spec.file.predict)}:
             raise ConfigError("has points of another experiment than its own", key="points", source=str(source))
-        return SweepFolder(path, spec, inputs)
+        return SweepFolder(path, spec, inputs, str(data.get("version", "unknown")))
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
@@ -147,8 +153,19 @@ class SweepFolder:
         finally:
             lock.free()
 
-    def check_inputs(self) -> None:
-        """Raise ``ConfigError`` if a file that the points name is another one than when the sweep began."""
+    def check_inputs(self, *, again: bool = False) -> None:
+        """Raise ``ConfigError`` if points would be run otherwise than when the sweep began.
+
+        That is by another version of Railyard, where points are left (with ``again`` also those that failed), or with
+        another content of a file that the points name.
+        """
+        left = ("pending", "failed") if again else ("pending",)
+        if self._version != __version__ and any(self.state(point) in left for point in self.points):
+            raise ConfigError(
+                f"{self.path} was begun by Railyard {self._version[:40]!a} and this is {__version__}; go on with that "
+                f"version, or begin a new sweep",
+                key="sweep",
+            )
         for each in self._inputs:
             path = Path(each["file"])
             with suppress(OSError):
@@ -177,7 +194,7 @@ class SweepFolder:
 
     def place(self, point: SweepPoint) -> Path:
         """The folder of a point."""
-        return self.path / POINTS / point.name
+        return self._points / point.name
 
     def state(self, point: SweepPoint) -> State:
         """The state of a point; a claim whose process is dead counts for nothing."""
@@ -219,6 +236,11 @@ class SweepFolder:
         """The points that failed, each with its last attempt."""
         return self._ended(FAILED)
 
+    def failure(self, point: SweepPoint) -> Ended | None:
+        """The last attempt of a point that failed; None for any other point."""
+        path = self.place(point) / FAILED
+        return _record(path) if path.exists() else None
+
     def _ended(self, name: str) -> Iterator[tuple[SweepPoint, Ended]]:
         for point in self.points:
             path = self.place(point) / name
@@ -229,7 +251,7 @@ class SweepFolder:
 
     def claim(self, point: SweepPoint, who: str = "") -> bool:
         """Take a pending point for this process; False if another one has it or it has ended. ``who`` is for people."""
-        if not claim.take(self.place(point), who, self.path / POINTS):
+        if not claim.take(self.place(point), who, self._points):
             return False
         if any((self.place(point) / name).exists() for name in (DONE, FAILED)):
             self.release(point)
@@ -253,8 +275,7 @@ class SweepFolder:
                 _set_aside(place, number)
         number = max((each.attempt for each in ended), default=0) + 1
         files = Results(place)
-        if not (place / EXPERIMENT_FILE).exists():
-            files.write(EXPERIMENT_FILE, written_mapping(point.file))
+        files.write(EXPERIMENT_FILE, written_mapping(point.file))
         make_folder(attempt_folder(place, number).absolute())
         return number
 

@@ -10,31 +10,23 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from experiments.registry import find
 from experiments.settings import validated
-from experiments.sweep.point import SweepPoint
 from experiments.sweep.workers.placement import Piece
 from railyard.child import child_environment, python_command
-from railyard.errors import ConfigError, MachineError, shortened
+from railyard.errors import MachineError, RailyardError, shortened
 from railyard.scale import Scale
 
 _LONGEST_S = 600.0
 
 
-def is_automatic(point: SweepPoint) -> bool:
-    """Whether the machine that runs a point chooses its scale."""
-    if point.predict:
-        return False
-    settings = validated(find(point.experiment).Settings, dict(point.values), point.name)
-    section = getattr(settings, "scale", None)
-    return getattr(section, "rate", None) == "auto"
-
-
-def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float] | None]:
     """The scale of each experiment file, chosen in a subprocess by the calibration of this machine.
+
+    None for one that this machine refuses: the run of that point says why.
 
     ``MachineError`` with what the subprocess printed if it fails.
     """
@@ -51,7 +43,7 @@ def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     if done.returncode != 0:
         said = done.stderr.strip().rpartition("\n")[2]
         raise MachineError(f"the scale of a point was not found: {shortened(said)}")
-    found: list[dict[str, float]] = json.loads(done.stdout)
+    found: list[dict[str, float] | None] = json.loads(done.stdout)
     return found
 
 
@@ -75,23 +67,15 @@ def shared_scales(pieces: Sequence[Piece], by_machine: Sequence[Mapping[str, Sca
     }
 
 
-def with_scale(point: SweepPoint, scale: Scale | None) -> SweepPoint:
-    """The point with a scale in place of ``auto``, under the name that it has; as it is with None."""
-    if scale is None:
-        return point
-    section = {**dict(point.values.get("scale") or {}), **asdict(scale)}
-    return replace(point, values={**point.values, "scale": section})
-
-
 def main() -> None:
-    """Print the scales of the experiment files on standard input, as JSON; an error is one line."""
-    found = []
-    for number, file in enumerate(json.load(sys.stdin)):
+    """Print the scales of the experiment files on standard input, as JSON, with null for one that is refused."""
+    found: list[dict[str, float] | None] = []
+    for file in json.load(sys.stdin):
         kind = find(file.pop("experiment"))
         try:
-            found.append(asdict(kind(validated(kind.Settings, file, f"point {number + 1}")).scale))
-        except ConfigError as error:
-            raise SystemExit(str(error)) from None
+            found.append(asdict(kind(validated(kind.Settings, file)).scale))
+        except RailyardError:
+            found.append(None)
     print(json.dumps(found))
 
 

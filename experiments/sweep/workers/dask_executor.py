@@ -17,15 +17,14 @@ from typing import Any
 from experiments.sweep.execute import Outcome
 from experiments.sweep.folder import SweepFolder
 from experiments.sweep.point import SweepPoint, attempt_folder
+from experiments.sweep.scales import SweepScales
 from experiments.sweep.workers.archive import unpack
-from experiments.sweep.workers.common_scale import with_scale
 from experiments.sweep.workers.dask_cluster import Workers
 from experiments.sweep.workers.placement import Dispatch, assign
 from experiments.sweep.workers.remote_point import Sent
 from experiments.sweep.workers.usable import Say, Worker, common_scales, in_words, needs_root, usable
 from experiments.sweep.workers.worker_task import run_task, stop_tasks
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError
-from railyard.scale import Scale
 from railyard.validation import from_plain
 
 _LOOK_S = 1.0
@@ -61,7 +60,8 @@ def run_all_on(
     if not points:
         return
     found = usable(folder, workers, points[0], say, calibrated=calibrated)
-    scales = common_scales(folder, workers, found)
+    scales = SweepScales(folder)
+    common_scales(scales, folder.points, workers, found)
     plan = assign(points, [worker.name for worker in found], together=not points[0].predict)
     _Run(folder, workers, found, scales, told, say).points(Dispatch(plan))
 
@@ -77,7 +77,7 @@ class _Run:
         folder: SweepFolder,
         workers: Workers,
         found: Sequence[Worker],
-        scales: Mapping[str, Scale],
+        scales: SweepScales,
         told: Told,
         say: Say,
     ) -> None:
@@ -116,9 +116,9 @@ class _Run:
             if point.name not in self._mine and not self._folder.claim(point, f"worker {worker.name}"):
                 continue
             self._mine[point.name] = point
-            number = self._folder.begin(point)
-            sent = asdict(with_scale(point, self._scales.get(point.name)))
-            future = self._workers.submit(worker.address, run_task, sent, root=needs_root(point))
+            scaled = self._scales.as_run(point)
+            number = self._folder.begin(scaled)
+            future = self._workers.submit(worker.address, run_task, asdict(scaled), root=needs_root(point))
             self._tasks.append(_Task(point, number, worker, future))
             future.add_done_callback(self._done.put)
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.registry import find
 from experiments.settings import validated
 from experiments.sweep.folder import SweepFolder
 from experiments.sweep.point import SweepPoint
-from experiments.sweep.workers.common_scale import is_automatic, scales_here, shared_scales
+from experiments.sweep.scales import SweepScales, is_automatic
+from experiments.sweep.workers.common_scale import scales_here, shared_scales, slowest
 from experiments.sweep.workers.dask_cluster import Workers
 from experiments.sweep.workers.machine_check import MachineReport, check_machines, inspected
 from experiments.sweep.workers.placement import pieces
 from experiments.sweep.workers.worker_task import calibrate, describe
-from measure.results.results import Results
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.scale import Scale
 from railyard.validation import from_plain
 
-SCALES = "scales.json"
 _DESCRIBE_S = 90.0
 _SCALES_S = 900.0
 _CALIBRATE_S = 1800.0
@@ -113,23 +111,30 @@ def in_words(error: BaseException) -> str:
     return shortened(said if isinstance(error, (MachineError, ConfigError)) else f"{type(error).__name__}: {said}")
 
 
-def common_scales(folder: SweepFolder, workers: Workers, found: Sequence[Worker]) -> Mapping[str, Scale]:
-    """The scale of each point whose scale is left to the machines, if there are several; kept for a resumed sweep."""
-    kept = folder.path / SCALES
-    if kept.exists():
-        return {name: Scale(**each) for name, each in json.loads(kept.read_text()).items()}
+def common_scales(scales: SweepScales, points: Sequence[SweepPoint], workers: Workers, found: Sequence[Worker]) -> None:
+    """Keep one scale for each of all ``points`` of a sweep whose scale is left to the machines, if there are several.
+
+    It is that of the slowest machine; where points are done already, theirs. Nothing changes where scales are kept.
+    """
     machines = {worker.report.host: worker for worker in found}
-    groups = pieces(folder.points)
+    automatic = {point.name for point in points if is_automatic(point)}
+    if scales.kept or len(machines) < 2 or not automatic:
+        return
+    groups = pieces(points)
     once = {piece.series: piece for piece in reversed(groups)}
-    asked = [point for piece in once.values() for point in piece.points if is_automatic(point)]
-    if len(machines) < 2 or not asked:
-        return {}
+    asked = [point for piece in once.values() for point in piece.points if point.name in automatic]
     files = [point.file for point in asked]
     futures = [(worker, workers.submit(worker.address, scales_here, files)) for worker in machines.values()]
+    answers = [_result(future, worker.name, _SCALES_S) for worker, future in futures]
     by_machine = [
-        {point.name: Scale(**each) for point, each in zip(asked, _result(future, worker.name, _SCALES_S), strict=True)}
-        for worker, future in futures
+        {point.name: Scale(**each) for point, each in zip(asked, answer, strict=True) if each} for answer in answers
     ]
-    scales = shared_scales(groups, by_machine)
-    Results(folder.path).write(SCALES, json.dumps({name: asdict(scale) for name, scale in scales.items()}))
-    return scales
+    chosen = shared_scales(groups, by_machine)
+    kept = {point.name: _kept(scales, point, chosen.get(point.name)) for point in points if point.name in automatic}
+    scales.keep({name: scale for name, scale in kept.items() if scale is not None})
+
+
+def _kept(scales: SweepScales, point: SweepPoint, chosen: Scale | None) -> Scale | None:
+    """The scale of a point: of its repeats that are done, else of its comparison if every machine carries it."""
+    repeated, compared = scales.earlier(point), scales.earlier(point, compared=True)
+    return repeated or (compared if compared and chosen and slowest((compared, chosen)) == compared else chosen)

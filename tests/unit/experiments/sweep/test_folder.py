@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep import claim
+from experiments.sweep import claim, folder
 from experiments.sweep.folder import Counts, SweepFolder
 from experiments.sweep.spec import read_spec
+from railyard import __version__
 from railyard.errors import ConfigError, RailyardError
 from railyard.yaml_file import read_mapping
 
@@ -116,18 +117,59 @@ def test_a_process_that_was_killed_between_an_attempt_and_the_end_of_the_point(
         ({"started": 1}, False),
         ({"pid": 2**22 + 1}, False),
         ({"boot": "another"}, False),
+        ({"boot": "another", "machine": "another"}, True),
+        ({"boot": "another", "machine": ""}, False),
         ({"host": "another"}, True),
         ({"namespace": 1, "pid": 2**22 + 1}, True),
         ({"namespace": 1, "boot": "another"}, False),
         ({"host": "another", "boot": "another", "pid": 1}, True),
     ],
 )
-def test_whose_claims_hold(change: dict[str, object], holds: bool, sweep: SweepFolder) -> None:
+def test_whose_claims_hold(
+    change: dict[str, object], holds: bool, sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     point = sweep.points[0]
     sweep.begin(point)
+    monkeypatch.setattr(claim, "machine_id", lambda: "this one")
     mine = claim.Claim.mine("me")
     (sweep.place(point) / "claimed").write_text(json.dumps({**mine.__dict__, **change}))
     assert (sweep.state(point) == "claimed") == holds and sweep.claim(point) != holds
+
+
+def test_a_claim_is_on_the_disk_before_it_counts(sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    monkeypatch.setattr(os, "fsync", lambda fd: written.append(os.fstat(fd).st_size))
+    assert sweep.claim(sweep.points[0])
+    assert written == [(sweep.place(sweep.points[0]) / "claimed").stat().st_size]
+
+
+def test_a_sweep_of_another_version_is_run_no_further(sweep: SweepFolder) -> None:
+    path = sweep.path / "sweep.json"
+    path.write_text(path.read_text().replace(f'"version": "{__version__}"', '"version": "0.0.1"'))
+    with pytest.raises(ConfigError, match=r"was begun by Railyard '0\.0\.1' and this is .*; go on with that version"):
+        SweepFolder.open(sweep.path).check_inputs()
+    for number, point in enumerate(sweep.points):
+        assert sweep.claim(point) and sweep.begin(point) == 1
+        sweep.fail(point, 1, 3, "here", 1.0, "no") if number == 0 else sweep.finish(point, 1, 0, "here", 1.0)
+    SweepFolder.open(sweep.path).check_inputs()
+    with pytest.raises(ConfigError, match="was begun by Railyard"):
+        SweepFolder.open(sweep.path).check_inputs(again=True)
+
+
+def test_a_folder_below_a_link_is_used_as_any_other(sweep: SweepFolder, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(sweep.path.parent)
+    found = SweepFolder.open(tmp_path / "link" / sweep.path.name)
+    point = found.points[0]
+    assert found.claim(point) and found.begin(point) == 1 and found.finish(point, 1, 0, "here", 1.0)
+    assert sweep.states() == Counts(2, 0, 1, 0, 0)
+
+
+def test_a_sweep_that_could_not_be_read_again_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT)
+    monkeypatch.setattr(folder, "_MOST_BYTES", 1000)
+    with pytest.raises(ConfigError, match="make several sweeps of it"):
+        SweepFolder.create(tmp_path / "folder", read_spec(tmp_path / "sweep.yaml"))
+    assert not (tmp_path / "folder").exists()
 
 
 def test_a_folder_in_use_is_refused(sweep: SweepFolder) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from experiments.sweep.point import SweepPoint
-from experiments.sweep.workers.common_scale import is_automatic, shared_scales, slowest, with_scale
+from experiments.sweep.workers.common_scale import scales_here, shared_scales, slowest
 from experiments.sweep.workers.placement import pieces
 from railyard.scale import Scale
 
@@ -9,14 +9,6 @@ from railyard.scale import Scale
 def point(mode: str, repeat: int = 0, **values: object) -> SweepPoint:
     swept = {"modes": mode}
     return SweepPoint(f"{mode}-{repeat}", "rails", {"modes": [mode], **values}, repeat, f"c-{repeat}", swept)
-
-
-def test_only_a_measured_point_whose_rate_is_left_open_has_an_automatic_scale() -> None:
-    assert is_automatic(point("electrical"))
-    assert is_automatic(point("electrical", scale={"time": 2}))
-    assert not is_automatic(point("electrical", scale={"rate": 0.001}))
-    assert not is_automatic(SweepPoint("x", "rails", {}, 0, "c", {}, predict=True))
-    assert not is_automatic(SweepPoint("x", "mesh", {}, 0, "c", {}))
 
 
 def test_the_slowest_scale_has_the_lowest_rate_and_the_longest_time() -> None:
@@ -38,13 +30,7 @@ def test_other_comparisons_keep_their_own() -> None:
     assert found == {"electrical-0": Scale(1 / 4000)}
 
 
-def test_a_point_with_a_scale_keeps_its_name_and_its_other_values() -> None:
-    before = point("electrical", scale={"rate": "auto"}, seed=3)
-    after = with_scale(before, Scale(1 / 4000, 1.2))
-    assert (after.name, after.values["seed"], after.values["scale"]) == (
-        before.name,
-        3,
-        {"rate": 1 / 4000, "time": 1.2},
-    )
-    assert before.values["scale"] == {"rate": "auto"}
-    assert with_scale(before, None) == before
+def test_a_point_that_this_machine_refuses_leaves_the_scales_of_the_others() -> None:
+    good = {"experiment": "rails", "workload": "smoke", "modes": ["on-demand"], "scale": {"rate": 0.004}}
+    refused = {**good, "delays_ms": [-1.0]}
+    assert scales_here([refused, good]) == [None, {"rate": 0.004, "time": 1.0}]
