@@ -93,12 +93,17 @@ def _sweep(arguments: Sequence[str]) -> int:
     sweep, mine = _opened(options.what, options)
     kind = find(sweep.spec.file.experiment) if mine else _kind(sweep, options.experiment)
     if options.list:
+        if options.again:
+            with sweep.locked():
+                sweep.again()
         _print_list(sweep, kind, options)
         return 0
     if elsewhere is None:
         _need_root(sweep, kind)
+    elif options.workers is None and os.geteuid() == 0:
+        _say("this command is root, and every machine of the sweep can run programs here as root (docs/cluster.md)")
     with sweep.locked():
-        sweep.check_inputs()
+        sweep.check_inputs(again=options.again)
         if options.again:
             sweep.again()
         _run(sweep, options.limit, elsewhere, options.calibrate)
@@ -132,9 +137,16 @@ def _opened(what: Path, options: Any) -> tuple[SweepFolder, bool]:
 
 
 def _same(sweep: SweepFolder, spec: SweepSpec, what: Path) -> SweepFolder:
-    if [point.name for point in sweep.points] != [point.name for point in spec.points]:
+    if sweep.spec.file.predict != spec.file.predict:
+        of = "the model" if sweep.spec.file.predict else "measurements"
+        raise ConfigError(f"{sweep.path} is a sweep of {of}; name a new folder", key="--out")
+    if _plain(sweep.spec) != _plain(spec):
         raise ConfigError(f"{sweep.path} holds another sweep than {what} describes; name a new folder", key="--out")
     return sweep
+
+
+def _plain(spec: SweepSpec) -> str:
+    return json.dumps([spec.file.model_dump(mode="json"), [asdict(each) for each in spec.points]], sort_keys=True)
 
 
 def _kind(sweep: SweepFolder, named: str | None) -> type[Experiment[Any]]:
@@ -192,7 +204,10 @@ def _print_list(sweep: SweepFolder, kind: type[Experiment[Any]], options: Any) -
 
 
 def _point(arguments: Sequence[str]) -> int:
-    """Run one point, which no other process has; 0 also for one that is done or that another process has."""
+    """Run one point, which no other process has; 0 also for one that is done or that another process has.
+
+    One that has failed is not run again, and its status is returned.
+    """
     from experiments.sweep.execute import run_point
 
     parser = Parser(prog="railyard sweep point", description="Run one point of a sweep; several may run at a time.")
@@ -206,6 +221,10 @@ def _point(arguments: Sequence[str]) -> int:
     with sweep.locked(shared=True):
         sweep.check_inputs()
         if not sweep.claim(point):
+            failed = sweep.failure(point)
+            if failed is not None:
+                _say(f"{point.name} has failed: {failed.said}; it is run again after: railyard sweep FOLDER --again")
+                return failed.status
             _say(f"{point.name} is {sweep.state(point)}: nothing to do")
             return 0
         outcome = run_point(sweep, point)

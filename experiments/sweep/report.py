@@ -62,7 +62,7 @@ class Merged:
     def _collected(self) -> Iterator[Collected]:
         for point, ended in self.folder.done():
             at = attempt_folder(self.folder.place(point), ended.attempt)
-            rows = _rows(at / ROWS if point.predict else at / RESULTS / SUMMARY)
+            rows = _rows(at / ROWS if point.predict else at / RESULTS / SUMMARY, at.parent)
             yield Collected(point, completed(rows, self.kind.rows)[0], ended.host, ended.attempts)
 
     def _same(self) -> Callable[[Any], Hashable]:
@@ -113,7 +113,8 @@ class Merged:
         if self.folder.spec.file.predict or not main:
             return {}, main
         keys = (*self.names.swept.values(), *places(self.rows, self.names))
-        rows = [row for row in all_rows(self._collected(), self.names) if isinstance(row.get(main), (int, float))]
+        measured = judged(list(all_rows(self._collected(), self.names)))
+        rows = [row for row in measured if isinstance(row.get(main), (int, float))]
         numbers = [Number(repr([row.get(key) for key in keys]), row[HOST], row[main]) for row in rows]
         return ratios(numbers), main.removesuffix("_s").replace("_", " ")
 
@@ -194,14 +195,14 @@ def _header(name: str) -> str:
     return name.replace("_", "\n") if len(name) > 12 else name
 
 
-def _rows(path: Path) -> Sequence[Row]:
-    """The rows that a point left; ``ConfigError`` for a file that was changed."""
+def _rows(path: Path, place: Path) -> Sequence[Row]:
+    """The rows that a point left, whose folder is ``place``; ``ConfigError`` for a file that was changed."""
     try:
         found = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise ConfigError(
-            "is no list of rows; remove done.json of its point and resume the sweep", source=str(path)
+            f"is no list of rows; remove the folder of its point, {place}, and resume the sweep", source=str(path)
         ) from None
     return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from experiments.command.completion import words
 from experiments.command.main import main
+from experiments.sweep.folder import SweepFolder
 from experiments.sweep.progress import estimate_s, in_time
+from experiments.sweep.spec import read_spec
 
 TEXT = "sweep: mine\nexperiment: fabric-cost\ngrid: {gpus: [[1024], [2048]]}\n"
 MODEL = "experiment: rails\nbase: {workload: smoke, modes: [on-demand]}\ngrid: {delays_ms: [[0.0], [50.0]]}\n"
@@ -56,6 +59,55 @@ def test_a_limit_and_the_same_file_again_with_its_folder(tmp_path: Path, capsys:
     file_of(tmp_path, MODEL.replace("50.0", "60.0"))
     assert main(line) == 2
     assert "holds another sweep than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        (["--predict"], [], "{folder} is a sweep of the model; name a new folder"),
+        ([], ["--predict"], "{folder} is a sweep of measurements; name a new folder"),
+        ([], ["changed"], "{folder} holds another sweep than"),
+    ],
+)
+def test_a_folder_of_another_sweep_is_not_gone_on_with(
+    first: list[str], second: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    line = ["sweep", str(file_of(tmp_path, MODEL)), "--out", str(folder), "--list"]
+    assert main([*line, *first]) == main([*line, *first]) == 0
+    if second == ["changed"]:
+        file_of(tmp_path, f"{MODEL}tries: 2\n")
+        second = []
+    assert main([*line, *second]) == 2
+    assert sentence.format(folder=folder) in capsys.readouterr().err
+
+
+def test_a_point_that_has_failed_says_so_until_it_is_asked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = SweepFolder.create(tmp_path / "folder", read_spec(file_of(tmp_path, TEXT)))
+    point = sweep.points[0]
+    sweep.begin(point)
+    sweep.fail(point, 1, 5, "here", 1.0, "no room")
+    assert main(["sweep", "point", str(sweep.path), point.name]) == 5
+    assert f"{point.name} has failed: no room; it is run again after" in capsys.readouterr().err
+    assert main(["sweep", str(sweep.path), "--list"]) == 0
+    assert point.name not in capsys.readouterr().out
+    assert main(["sweep", str(sweep.path), "--list", "--again"]) == 0
+    assert point.name in capsys.readouterr().out
+    assert main(["sweep", "point", str(sweep.path), point.name]) == 0
+
+
+def test_what_is_said_of_rows_that_cannot_be_read_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = SweepFolder.create(tmp_path / "folder", read_spec(file_of(tmp_path, TEXT)))
+    assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
+    place = sweep.place(sweep.points[0])
+    (place / "attempt-1" / "results" / "summary.json").write_text("{")
+    capsys.readouterr()
+    assert main(["sweep", "merge", str(sweep.path), "--no-figures"]) == 2
+    assert f"remove the folder of its point, {place}, and resume the sweep" in capsys.readouterr().err
+    shutil.rmtree(place)
+    assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
 
 
 @pytest.mark.parametrize(
