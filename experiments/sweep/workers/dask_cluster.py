@@ -51,7 +51,8 @@ class Workers:
     def addresses(self) -> Mapping[str, str]:
         """The address of each worker that is connected now, by its name. ``MachineError`` if the scheduler is gone."""
         try:
-            found = self._client.scheduler_info()["workers"] if self._client.status == "running" else None
+            running = self._client.status == "running"
+            found = self._client.scheduler_info(n_workers=-1)["workers"] if running else None  # -1: of all
         except Exception:  # of many kinds, by what Dask was doing
             found = None
         if found is None:

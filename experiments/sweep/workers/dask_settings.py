@@ -58,7 +58,7 @@ def quiet(server: Any) -> Any:
 
 
 def own_keys() -> Mapping[str, str]:
-    """New keys and certificates for one cluster, held in memory: only who has them can connect to its parts."""
+    """New keys and certificates for one cluster: only who has them can connect to its parts."""
     from distributed import Security
 
     made = Security.temporary()

@@ -7,13 +7,28 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep.workers.dask_cluster import workers_of_options
+from experiments.sweep.workers.dask_cluster import Workers, workers_of_options
 from experiments.sweep.workers.dask_settings import need_dask
 from railyard.errors import ConfigError, MachineError
 
 
 def options(**given: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"workers": None, "cluster": None, "scheduler": None, "calibrate": False} | given)
+
+
+class ManyWorkers:
+    """A client of Dask with nine workers, of which some versions name five unless asked for all (``-1``)."""
+
+    status = "running"
+
+    def scheduler_info(self, n_workers: int = 5) -> dict[str, Any]:
+        """The workers, as Dask tells of them."""
+        shown = range(9)[: None if n_workers == -1 else n_workers]
+        return {"workers": {f"tls://h:{each}": {"name": each, "resources": {"machine": 1}} for each in shown}}
+
+
+def test_all_workers_are_seen() -> None:
+    assert len(Workers(ManyWorkers()).addresses()) == 9
 
 
 def test_without_an_option_there_are_no_workers() -> None:
