@@ -3,6 +3,8 @@
 The point comes as a line of JSON on standard input. The results go to standard output: a line of JSON (``Sent``), then
 the archive of the attempt's folder. The end of standard input is the end of whoever asked, and the point is stopped
 then. So nothing goes on after a worker that was killed, also where the point runs as root and the worker does not.
+
+The line ``calibrate`` in place of a point lets the machine be calibrated in the same way, without results.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 import threading
 from dataclasses import asdict, dataclass
 
-from experiments.sweep.execute import run_attempt
+from experiments.sweep.execute import last_line, run_attempt, run_command
+from experiments.sweep.folder import LOG
 from experiments.sweep.model import ModelProcess
 from experiments.sweep.point import EXPERIMENT_FILE, SweepPoint, attempt_folder
 from experiments.sweep.workers.archive import digest, pack
@@ -24,6 +27,8 @@ from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping
 
 NAME = "remote-point"
+CALIBRATE = b"calibrate\n"
+"""What stands on standard input in place of a point if the machine is to be calibrated."""
 MOST_POINT_BYTES = 4 << 20
 """The longest line with a point, in bytes."""
 _CHUNK_BYTES = 1 << 16
@@ -52,13 +57,24 @@ def measured(point: SweepPoint, model: ModelProcess | None = None) -> tuple[Sent
 
 
 def main() -> int:
-    """Run the point of standard input; returns the exit status of this command, which is not that of the point."""
+    """Run the point of standard input, or calibrate; returns the status of this command, which is not the point's."""
     line = _line(sys.stdin.fileno())
     threading.Thread(target=_stop_at_end, args=(sys.stdin.fileno(),), daemon=True).start()
+    if line == CALIBRATE:
+        return _calibrate()
     sent, data = measured(from_plain(SweepPoint, line, "a point"))
     sys.stdout.buffer.write(json.dumps(asdict(sent)).encode() + b"\n" + data)
     sys.stdout.buffer.flush()
     return 0
+
+
+def _calibrate() -> int:
+    """Calibrate this machine; returns the exit status of that, and its last line on standard error if it failed."""
+    with temporary_folder() as folder:
+        status = run_command(["railyard", "calibrate", "--quick"], folder / LOG)
+        if status:
+            print(last_line(folder / LOG), file=sys.stderr)
+    return status
 
 
 def _line(source: int) -> bytes:

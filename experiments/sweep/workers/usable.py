@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from experiments.sweep.workers.common_scale import scales_here, shared_scales, s
 from experiments.sweep.workers.dask_cluster import Workers
 from experiments.sweep.workers.machine_check import MachineReport, check_machines, inspected
 from experiments.sweep.workers.placement import pieces
-from experiments.sweep.workers.worker_task import calibrate, describe
+from experiments.sweep.workers.worker_task import calibrate, describe, stop_tasks
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.scale import Scale
 from railyard.validation import from_plain
@@ -78,16 +79,22 @@ def _described(workers: Workers, addresses: Mapping[str, str], files: Sequence[s
 
 
 def _calibrate(workers: Workers, used: Sequence[Worker], say: Say) -> bool:
-    """Calibrate the machines that were not, all at once; whether there was one."""
+    """Calibrate the machines that were not, all at once; whether there was one. All are stopped if one fails."""
     asked = []
     for worker in used:
         if not worker.report.calibrated:
             say(f"calibrating {worker.report.host}, which takes a minute")
             asked.append((worker, workers.submit(worker.address, calibrate)))
-    for worker, future in asked:
-        said = _result(future, worker.name, _CALIBRATE_S)
-        if said:
-            raise MachineError(f"machine {worker.report.host} was not calibrated: {said}")
+    try:
+        for worker, future in asked:
+            said = _result(future, worker.name, _CALIBRATE_S)
+            if said:
+                raise MachineError(f"machine {worker.report.host} was not calibrated: {said}")
+    except BaseException:
+        with suppress(Exception):  # the error that ended the sweep is the one to raise
+            there = set(workers.addresses().values())
+            workers.call_all([worker.address for worker, _ in asked if worker.address in there], stop_tasks)
+        raise
     return bool(asked)
 
 

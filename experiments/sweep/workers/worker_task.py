@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,7 @@ from experiments.sweep.model import ModelProcess
 from experiments.sweep.point import SweepPoint
 from experiments.sweep.workers.archive import MOST_BYTES
 from experiments.sweep.workers.machine_check import inspected
-from experiments.sweep.workers.remote_point import NAME, Sent, measured
+from experiments.sweep.workers.remote_point import CALIBRATE, NAME, Sent, measured
 from railyard.child import child_environment, python_command
 from railyard.errors import MachineError, shortened
 from railyard.validation import from_plain
@@ -71,17 +71,8 @@ def railyard(*arguments: str, root: bool) -> list[str]:
 
 def calibrate() -> str:
     """Calibrate this machine (``railyard calibrate --quick``); returns the last line that it printed if that failed."""
-    with tempfile.TemporaryFile() as said:
-        done = subprocess.run(
-            railyard("calibrate", "--quick", root=True),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            env=child_environment(),
-            check=False,
-        )
-        return _last_line(said) if done.returncode else ""
+    with _asked(CALIBRATE, root=True) as (process, said):
+        return _last_line(said) if process.wait() else ""
 
 
 def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
@@ -93,6 +84,14 @@ def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
     if point["predict"]:
         sent, data = measured(from_plain(SweepPoint, dict(point), "a point"), _model)
         return {**asdict(sent), "archive": data}
+    with _asked(json.dumps(point).encode() + b"\n", root=root) as (process, said):
+        assert process.stdout
+        return _outcome(process.stdout, said)
+
+
+@contextmanager
+def _asked(line: bytes, *, root: bool) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """``remote_point`` as a subprocess that got ``line``, and what it prints on standard error; stopped at the end."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             railyard("sweep", NAME, root=root),
@@ -107,11 +106,10 @@ def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
         with _lock:
             _running.add(process)
         try:
-            process.stdin.write(json.dumps(point).encode() + b"\n")
-            process.stdin.flush()  # and left open: its end would stop the point
-            return _outcome(process.stdout, said)
-        except BrokenPipeError:
-            raise _no_outcome(said) from None
+            with suppress(BrokenPipeError):  # it has ended: what it printed says why
+                process.stdin.write(line)
+                process.stdin.flush()  # and left open: its end would stop the point
+            yield process, said
         finally:
             _ask_to_stop(process)
             process.stdout.close()
@@ -150,7 +148,7 @@ def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def stop_tasks() -> None:
-    """Stop all points that this process runs, in order; returns when they have ended, at the latest after 40 s."""
+    """Stop all that this process runs, in order; returns when they have ended, at the latest after 40 s."""
     with _lock:
         running = [*_running]
     for process in running:
