@@ -14,7 +14,7 @@ pytest_plugins = ["synthetic_job"]
 # integration the same examples run every time, so a failure there can be seen again here.
 THOROUGH = "RAILYARD_THOROUGH"
 """Environment variable with which tests that are marked ``thorough`` run."""
-settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=30)
+settings.register_profile("railyard", deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("railyard")
 

@@ -77,7 +77,7 @@ def network() -> Iterator[Network]:
         yield Network(here, there)
 
 
-@pytest.mark.parametrize("address", [THERE_IP, THERE_IP6])
+@pytest.mark.parametrize("address", [THERE_IP, pytest.param(THERE_IP6, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("here", "there", "wanted", "found"),
     [

@@ -66,7 +66,14 @@ def test_a_host_is_cut_and_mended_on_both(net: Emulation) -> None:
     assert all(pings(net, *target) for target in targets)
 
 
-@pytest.mark.parametrize("daemon", ["ovs-vswitchd-2", "ovsdb-server-2", "ovs-vswitchd"])
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "ovs-vswitchd-2",
+        pytest.param("ovsdb-server-2", marks=pytest.mark.thorough),
+        pytest.param("ovs-vswitchd", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_end_of_one_is_said_with_its_switches(net: Emulation, daemon: str) -> None:
     net.check()
     os.kill(net.yard.pids[daemon], signal.SIGKILL)

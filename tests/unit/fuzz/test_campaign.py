@@ -17,7 +17,7 @@ from railyard.checkout import ROOT
 
 
 @pytest.mark.parametrize(
-    ("rooms", "count"), [("formats fabrics", 2000), ("settings", 600), ("control served wires kernel results", 15_000)]
+    ("rooms", "count"), [("formats fabrics", 1000), ("settings", 300), ("control served wires kernel results", 8_000)]
 )
 def test_readers_raise_only_the_errors_that_they_document_within_their_limits(
     rooms: str, count: int, tmp_path: Path

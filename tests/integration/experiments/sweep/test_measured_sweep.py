@@ -46,7 +46,9 @@ def wait_for_a_point(folder: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGTERM, 130, marks=pytest.mark.thorough), (signal.SIGKILL, -9)]
+)
 def test_a_sweep_that_is_ended_in_a_run_goes_on_and_leaves_nothing(number: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT)
     folder = tmp_path / "folder"
