@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from types import TracebackType
 from typing import Any
 
 from controllers.engine.jobs import Job
@@ -31,6 +32,9 @@ class ControlledFabric:
         self._stack = ExitStack()
         self._events_read = self._next_event = 0
         self.controller: ControllerProcess | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
 
     @property
     def channel_path(self) -> str | None:

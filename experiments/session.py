@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mininet.topo import Topo
@@ -60,9 +59,6 @@ class Session(ControlledFabric):
             self._stack.close()
             raise
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stack.close()
 
     def check_network(self) -> None:
         """Raise ``MachineError`` if a process of the network has ended."""

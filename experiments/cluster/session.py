@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mininet.topo import Topo
@@ -80,9 +79,6 @@ class ClusterSession(ControlledFabric):
             self._stack.close()
             raise
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stack.close()
 
     def _check_underlay(self) -> None:
         """Probe the network between the machines; ``MachineError`` if it does not do, and nothing is recorded then."""

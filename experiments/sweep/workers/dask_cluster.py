@@ -23,11 +23,10 @@ from railyard.checkout import ROOT
 from railyard.child import Child
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.ownership import invoker, temporary_folder
+from railyard.remote.ssh import CONFIG_VARIABLE
 from railyard.tools import safe_path
 
 MOST_WORKERS = 256
-SSH_CONFIG_VARIABLE = "RAILYARD_SSH_CONFIG"
-"""Environment variable that names a configuration file for ``ssh`` in place of the user's and the system's."""
 CONNECT_S = 15.0
 _PATIENCE_S = 45.0
 """Seconds that a worker has to stop what it runs: a run takes up to half a minute to take its fabric down."""
@@ -219,7 +218,7 @@ class _SshWorker(Child):
 
     def _start(self) -> subprocess.Popen[bytes]:
         there = ["env", f"PYTHONPATH={ROOT}", "PYTHONSAFEPATH=1", sys.executable, "-m", _MODULE]
-        config = os.environ.get(SSH_CONFIG_VARIABLE)
+        config = os.environ.get(CONFIG_VARIABLE)
         options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
         return subprocess.Popen(
             ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(there))],
