@@ -1,4 +1,4 @@
-"""Sixty faults of a campaign, in parts that may run beside each other."""
+"""Sixty faults of a campaign, in parts that may run beside each other: twenty always, all of them in thorough runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from topos.kernel.run_watcher import Process
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-SEED, COUNT, PARTS = 1, 60, 15
+SEED, COUNT, PARTS, ALWAYS = 1, 60, 15, 5
+PART = [number if number < ALWAYS else pytest.param(number, marks=pytest.mark.thorough) for number in range(PARTS)]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", PART)
 def test_runs_end_as_documented_after_a_fault(part: int, tmp_path: Path) -> None:
     faults = chosen(SEED, COUNT)[part::PARTS]
     with Bystander() as bystander:

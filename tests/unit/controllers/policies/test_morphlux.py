@@ -230,7 +230,7 @@ CROWDED = [
 ] + [rack(torus="4x4x4", server="2x2x1", tenants=tenants_of(extents)) for extents in ((2, 2, 2), (4, 2, 1))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_no_tenants_and_no_deaths_take_more_fibres_than_there_are(data: st.DataObject) -> None:
     plan = data.draw(st.sampled_from(CROWDED))

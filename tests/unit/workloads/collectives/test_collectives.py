@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +40,10 @@ some_schedule = st.builds(
 
 @pytest.mark.parametrize(("kind", "algorithm"), every)
 def test_proved_for_all_sizes(kind: CollectiveKind, algorithm: str) -> None:
+    thorough = "RAILYARD_THOROUGH" in os.environ
     for n in sizes(kind, algorithm):
+        if not (thorough or n < 34 or n in (47, 48, 63, 64)):
+            continue
         made = schedule(kind, n, algorithm)
         assert (made.kind, made.n, made.algorithm) == (kind, n, algorithm)
 

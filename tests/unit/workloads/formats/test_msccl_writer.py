@@ -46,7 +46,7 @@ def offsets(made: Schedule) -> list[int] | None:
     return [order.index(c) for c in range(made.chunks)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(which=st.sampled_from(EVERY), n=st.integers(2, 16))
 @example(which=("all_reduce", "stragglar"), n=8)
 @example(which=("all_reduce", "direct"), n=5)
