@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
-    from controllers.northbound import channel, rest, rest_server
+    from controllers.northbound import channel, http_server, rest
     from controllers.numbered_events import NumberedEvents
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     plan = _read_plan(options.plan)
     events = NumberedEvents(options.events.parent.resolve() / options.events.name)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
-    server, hosts = (None, None) if options.rest == "none" else rest_server.listen(options.rest, options.rest_fd)
+    server, hosts = (None, None) if options.rest == "none" else http_server.listen(options.rest, options.rest_fd)
     listener = channel.listen(options.channel, options.channel_owner, anyone=options.open_channel)
     signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel))
     rest_address = None if server is None else server.address

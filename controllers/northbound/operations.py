@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.engine.actions import Action
+from controllers.engine.actions import Action, Note, RewireRefused
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import PipSwitch
 from controllers.northbound import messages
@@ -59,7 +59,8 @@ class Operations:
 
     def execute(self, request: messages.AnyRequest, requester: Requester, now: float) -> Iterable[Action]:
         """Execute one request; its answer is then ready in ``pending_replies``, or follows from later actions."""
-        return self._operations[type(request)](request, (requester, request.id), now)
+        actions = self._operations[type(request)](request, (requester, request.id), now)
+        return actions if requester.trusted else _noted(request, actions, now)
 
     def take_heartbeat(self, request: messages.AnyRequest, requester: Requester, now: float) -> bool:
         """Take a heartbeat of a rank that is already watched, without the lock; False if it is none of those."""
@@ -181,3 +182,24 @@ class Operations:
         actions = change(request.switch, request.port, now)
         self.pending_replies.reply(reply_to)
         return actions
+
+
+def _noted(request: messages.AnyRequest, actions: Iterable[Action], now: float) -> Iterable[Action]:
+    """``actions``, after an event ``manual`` if a change was asked for that was not refused at once."""
+    fields: dict[str, Any]
+    match request:
+        case messages.Rewire():
+            fields = {"what": "rewire", "rail": request.switch, "circuits": request.circuits, "update": request.update}
+        case messages.Gates():
+            fields = {"what": "gates", "rail": request.switch}
+        case messages.Fault():
+            what = "fail" if request.state == "failed" else "restore"
+            fields = {"what": what, "rail": request.switch, "ports": [request.port]}
+        case messages.Failed():
+            fields = {"what": "fail-chip", "rank": request.rank, "cause": request.cause}
+        case _:
+            return actions
+    actions = list(actions)
+    if any(isinstance(action, RewireRefused) for action in actions):
+        return actions
+    return [Note("manual", now, fields=fields), *actions]

@@ -40,8 +40,8 @@ from typing import Any
 import bottle
 
 from controllers.northbound import bodies
+from controllers.northbound.http_server import REFUSED
 from controllers.northbound.messages import LONGEST_REWIRING_S, AnyRequest, Circuits, Fault, Jobs, Rewire
-from controllers.northbound.rest_server import REFUSED
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.recovery import PATIENCE_S
 from railyard.errors import ConfigError

@@ -115,6 +115,11 @@ def test_rest_shows_what_the_channel_did(fabric: Fabric) -> None:
     forget_caches(fabric.net)
     assert fabric.rest("/circuits/rail0") == {"switch": "rail0", "circuits": [[1, 8]]}
     assert fabric.reaches(0, 0) == [(3, 1)]
+    assert not [e for e in fabric.events() if e.kind == "manual"], "the run asked for all of this itself"
+    assert fabric.rest("/circuits/rail0", "PUT", {"circuits": [[2, 3]]})["circuits"] == [[1, 8], [2, 3]]
+    manual, reconfigured = fabric.events()[-2:]
+    assert (manual.kind, manual["what"], manual["circuits"]) == ("manual", "rewire", [[2, 3]])
+    assert (reconfigured.kind, reconfigured["n"]) == ("reconfigure", manual["n"] + 1)
 
 
 @pytest.mark.timed(late_ms=20)  # a change within 500 ms

@@ -2,56 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import socket
-import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from core_world import World
 from fabric_plans import pip_plan, rail_plan
-from fake_clock import RunningClock
+from openflow.rest_world import Rest
 
-from controllers.northbound import rest, rest_server
-from topos.plan import FabricPlan
-
-GATES, TOKEN = "/ocs/rail0/gates", "s3cret"
-
-
-class Rest:
-    """A controller with a switch in memory, over REST."""
-
-    def __init__(self, plan: FabricPlan) -> None:
-        self.clock = RunningClock()
-        world = World(plan, self.clock)
-        world.join()
-        assert world.ready.wait(5)
-        self.server, hosts = rest_server.listen("127.0.0.1:0")
-        self.server.set_app(rest.make_app(world.core, TOKEN, hosts))
-        threading.Thread(target=self.server.serve, daemon=True).start()
-
-    def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:
-        host, port = self.server.server_address[:2]
-        connection = http.client.HTTPConnection(str(host), int(port), timeout=20)
-        sent = {"Authorization": f"Bearer {TOKEN}"}
-        sent |= {} if body is None else {"Content-Type": "application/json"}
-        connection.request(verb, path, None if body is None else json.dumps(body), sent)
-        response = connection.getresponse()
-        found = response.status, json.loads(response.read())
-        connection.close()
-        return found
-
-    def get(self, path: str) -> Any:
-        status, body = self.ask("GET", path)
-        assert status == 200, body
-        return body
-
-    def close(self) -> None:
-        self.server.socket.shutdown(socket.SHUT_RDWR)
-        self.server.server_close()
-        self.clock.stop()
+GATES = "/ocs/rail0/gates"
 
 
 @pytest.fixture

@@ -600,3 +600,49 @@ def test_gates_is_answered_when_the_mesh_is_tuned() -> None:
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
     desk.tune()
     assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]
+
+
+# ---- what people asked for -------------------------------------------------------------------------------------------
+
+
+def test_what_a_stranger_asks_for_is_noted_before_what_follows_from_it(job: Desk) -> None:
+    rest = Caller(trusted=False)
+    job.notes.clear()
+    job.ask("rewire", rest, switch="rail0", circuits=[[1, 3]], update="overwrite")
+    job.ask("fault", rest, switch="rail0", port=5, state="failed")
+    job.ask("fault", rest, switch="rail0", port=5, state="restored")
+    job.ask("failed", rest, rank=1, cause="overheated")
+    noted = [(note.kind, note.fields) for note in job.notes]
+    manual = [fields for kind, fields in noted if kind == "manual"]
+    assert [each.pop("what") for each in manual] == ["rewire", "fail", "restore", "fail-chip"]
+    assert manual == [
+        {"rail": "rail0", "circuits": ((1, 3),), "update": "overwrite"},
+        {"rail": "rail0", "ports": [5]},
+        {"rail": "rail0", "ports": [5]},
+        {"rank": 1, "cause": "overheated"},
+    ]
+    kinds = [kind for kind, _ in noted]
+    assert kinds.index("port") == 2, "the port of the second request"
+    assert json.loads(job.notes[0].event().to_line())["circuits"] == [[1, 3]]
+
+
+def test_questions_refusals_and_the_run_s_own_requests_are_not_noted(job: Desk) -> None:
+    agents, rest = Caller(), Caller(trusted=False)
+    granted(job, agents, agents)
+    job.notes.clear()
+    for op in ("circuits", "jobs"):
+        job.ask(op, rest)
+    job.ask("rewire", switch="rail0", circuits=[], update="overwrite")
+    (answer,) = job.ask("rewire", rest, switch="rail0", circuits=[], update="overwrite")
+    assert not answer["ok"] and "has traffic on the ports of rail0" in answer["error"]
+    with pytest.raises(CircuitError):
+        job.ask("fault", rest, switch="rail0", port=99, state="failed")
+    job.ask("fault", switch="rail0", port=7, state="failed")
+    assert "manual" not in [note.kind for note in job.notes]
+
+
+def test_gates_of_a_mesh_are_noted_too() -> None:
+    desk, rest = Desk(pip_plan(4)), Caller(trusted=False)
+    mesh = desk.ask("circuits")[0]["switches"][0]["mesh"]
+    desk.ask("gates", rest, switch="rail0", gates=mesh["gates"], blocked=mesh["blocked"])
+    assert [note.fields for note in desk.notes] == [{"what": "gates", "rail": "rail0"}]

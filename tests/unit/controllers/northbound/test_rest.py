@@ -17,7 +17,7 @@ from core_world import World
 from fabric_plans import rail_plan
 from fake_clock import RunningClock
 
-from controllers.northbound import rest, rest_server
+from controllers.northbound import http_server, rest
 from controllers.northbound.messages import LONGEST_REWIRING_S
 from controllers.openflow.recovery import PATIENCE_S
 from railyard.errors import ConfigError, MachineError
@@ -35,7 +35,7 @@ def serving(token: str | None) -> Iterator[Ask]:
     world = World(rail_plan(4), clock)
     world.join()
     assert world.ready.wait(5)
-    server, hosts = rest_server.listen("127.0.0.1:0")
+    server, hosts = http_server.listen("127.0.0.1:0")
     server.set_app(rest.make_app(world.core, TOKEN, hosts))
     threading.Thread(target=server.serve, daemon=True).start()
     address = server.server_address
@@ -177,7 +177,7 @@ def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"must be IP:PORT .*, not 'here'"):
-        rest_server.listen("here")
+        http_server.listen("here")
 
 
 def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
@@ -195,7 +195,7 @@ def test_a_call_waits_for_the_longest_change_that_it_may_ask_for() -> None:
 
 def test_the_interface_is_served_on_an_ipv6_address_under_its_name_alone() -> None:
     try:
-        server, hosts = rest_server.listen("[::1]:0")
+        server, hosts = http_server.listen("[::1]:0")
     except MachineError:
         pytest.skip("this machine has no IPv6")
     assert hosts == {"[::1]", "localhost"}

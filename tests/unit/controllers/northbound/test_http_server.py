@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 from fabric_plans import rail_plan
 
-from controllers.northbound import rest, rest_server
+from controllers.northbound import http_server, rest
 from controllers.northbound.messages import AnyRequest
 from controllers.northbound.pending_replies import Requester, success
 from controllers.openflow.core import ControllerCore
@@ -52,7 +52,7 @@ def core() -> Core:
 @pytest.fixture
 def call(core: Core) -> Iterator[Callable[[bytes], socket.socket]]:
     """A function that connects to a server and sends some bytes."""
-    server, hosts = rest_server.listen("127.0.0.1:0")
+    server, hosts = http_server.listen("127.0.0.1:0")
     server.set_app(rest.make_app(cast("ControllerCore", core), "s3cret", hosts))
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
@@ -128,7 +128,7 @@ def test_what_is_no_http_is_refused(call: Call, core: Core, sent: bytes) -> None
 def test_a_client_that_sends_a_byte_a_moment_is_cut(
     call: Call, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], begun: bytes
 ) -> None:
-    monkeypatch.setattr(rest_server, "READ_S", 0.3)
+    monkeypatch.setattr(http_server, "READ_S", 0.3)
     began, client = time.monotonic(), call(begun)
     client.settimeout(0.05)
     with client:
@@ -147,7 +147,7 @@ def test_a_client_that_sends_a_byte_a_moment_is_cut(
 def test_a_client_that_does_not_read_is_cut(
     call: Call, core: Core, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rest_server, "WRITE_S", 0.2)
+    monkeypatch.setattr(http_server, "WRITE_S", 0.2)
     large = success(jobs=["x" * (16 << 20)])
     monkeypatch.setattr(core, "execute", lambda request, requester: requester.answer(None, large))
     before = threading.active_count()
@@ -165,7 +165,7 @@ def test_a_client_that_does_not_read_is_cut(
 def test_of_too_many_connections_that_send_nothing_the_oldest_is_cut(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest_server, "MOST_UNREAD", 4)
+    monkeypatch.setattr(http_server, "MOST_UNREAD", 4)
     with ExitStack() as stack:
         silent = [stack.enter_context(call()) for _ in range(4)]
         assert answer(call(JOBS)) == (200, "")
@@ -179,9 +179,10 @@ def test_slow_and_greedy_clients_end_under_green_threads_too() -> None:
     """The tests of this file, in a process whose standard library ryu has patched."""
     script = (
         "from controllers.openflow import app; app.prepare('ryu'); import os, pytest, sys;"
-        "os._exit(pytest.main(['-q', '-p', 'no:cacheprovider', '--noconftest', *sys.argv[1:]]))"
+        "os._exit(pytest.main(['-q', '--noconftest', *sys.argv[1:]]))"
     )
-    command = [sys.executable, "-W", "ignore", "-c", script, "-k", "cut or served_at_once", __file__]
+    plugins = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")  # it imports what green threads cannot patch
+    command = [sys.executable, "-W", "ignore", "-c", script, *plugins, "-k", "cut or served_at_once", __file__]
     found = subprocess.run(command, env=child_environment(), capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stdout + found.stderr
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the REST interface: bounded connections, each read whole within a bounded time."""
+"""The HTTP server of Railyard's interfaces: bounded connections, each read whole within a bounded time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from socketserver import ThreadingMixIn
@@ -20,6 +21,8 @@ from controllers.northbound.rest_address import cannot_listen, listening, read_a
 from railyard.accepting import accepted
 from railyard.errors import ConfigError, MachineError
 
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+"""A WSGI application: called with the environment of a call and a function that takes status and headers."""
 READ_S = 10.0
 """How long a client may take to send its call."""
 WRITE_S = 10.0
@@ -64,7 +67,7 @@ class _Answer(ServerHandler):
 class _CallHandler(WSGIRequestHandler):
     """Reads one call and answers it."""
 
-    server: RestServer
+    server: HttpServer
 
     def setup(self) -> None:
         """Bound the time in which the call must have come."""
@@ -110,13 +113,17 @@ class _CallHandler(WSGIRequestHandler):
         """Write no access log: the timeline records what happened."""
 
 
-class RestServer(ThreadingMixIn, WSGIServer):
-    """An HTTP server on a socket that listens already, and is then its own; each call has its own thread."""
+class HttpServer(ThreadingMixIn, WSGIServer):
+    """An HTTP server on a socket that listens already, and is then its own; each call has its own thread.
+
+    ``what`` names it in what it prints.
+    """
 
     daemon_threads = True
-    application: bottle.Bottle
+    application: Application
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, what: str = "controller: the REST server") -> None:
+        self._what = what
         self._unread: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
         super().__init__(listening.getsockname(), _CallHandler, bind_and_activate=False)
@@ -133,7 +140,7 @@ class RestServer(ThreadingMixIn, WSGIServer):
 
     def serve(self) -> None:
         """Serve calls until the socket is shut down, without poll, which green threads do not have."""
-        for call, address in accepted(self.get_request, "controller: the REST server"):
+        for call, address in accepted(self.get_request, self._what):
             self._add_unread(call)
             try:
                 self.process_request(call, address)
@@ -165,8 +172,8 @@ class RestServer(ThreadingMixIn, WSGIServer):
             super().handle_error(request, client_address)
 
 
-def listen(address: str, fd: int | None = None) -> tuple[RestServer, frozenset[str] | None]:
-    """The server on ``IP:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
+def listen(address: str, fd: int | None = None) -> tuple[HttpServer, frozenset[str] | None]:
+    """The REST server on ``IP:PORT`` (port 0: any free one), and the Host headers to serve (None: all).
 
     The socket ``fd``, if given, listens there already. ``ConfigError`` for a wrong address, ``MachineError`` if it is
     taken.
@@ -175,7 +182,7 @@ def listen(address: str, fd: int | None = None) -> tuple[RestServer, frozenset[s
     try:
         taken = listening(host, port) if fd is None else socket.socket(fileno=fd)
         taken.setblocking(True)  # a server before this one may have changed that
-        server = RestServer(taken)
+        server = HttpServer(taken)
     except OSError as error:
         raise MachineError(f"the address of the REST server {cannot_listen(host, port, error)}") from error
     header = written(host, port).rpartition(":")[0]
