@@ -42,11 +42,14 @@ class ControlledFabric:
         return None if self.controller is None else str(self.controller.files.channel)
 
     @property
+    def rest_address(self) -> str | None:
+        """The address of the REST interface; None without one."""
+        return None if self.controller is None else self.controller.rest_address
+
+    @property
     def rest_line(self) -> str | None:
         """How to call the REST interface, for a person; None without one."""
-        if self._rest is None or self.controller is None or self.controller.rest_address is None:
-            return None
-        return self._rest.line(self.controller.rest_address)
+        return None if self._rest is None or self.rest_address is None else self._rest.line(self.rest_address)
 
     def check_network(self) -> None:
         """Raise ``MachineError`` if a process of the network has ended."""

@@ -18,9 +18,10 @@ from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
 from measure.metrics.point import Point
+from measure.results.results import POINT
 from railyard.errors import ControlError, RailyardError
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events
+from railyard.timeline import Event, read_events, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import Launcher
 from workloads.program import Program
@@ -105,6 +106,26 @@ def counted(session: FabricSession, log: Path, into: Counted | None = None) -> I
     found.read()
 
 
+def note_circuits(session: FabricSession, folder: Path) -> None:
+    """Note in the ``folder`` of a point the circuits and failed ports of every optical switch, as the controller says.
+
+    One request; none where the fabric has no such switch, and nothing is noted without a controller of ours.
+    """
+    if all(switch.kind != "ocs" for switch in session.plan.switches):
+        return
+    switches, now = session.call("circuits").get("switches", []), time.monotonic()
+    noted = [
+        {
+            "rail": switch["name"],
+            "circuits": switch["circuits"],
+            "failed": [int(port) for port, state in switch["ports"].items() if state == "failed"],
+        }
+        for switch in switches
+        if switch["kind"] == "ocs"
+    ]
+    write_events(folder / POINT, [Event(now, "controller", "circuits", None, fields) for fields in noted])
+
+
 class PointRun:
     """One point on a fabric that is up; ``job`` is what its agents run, which write their events to ``folder``."""
 
@@ -133,7 +154,7 @@ class PointRun:
         self.began = self.ended = time.monotonic()
 
     def register(self) -> None:
-        """Register the job with the controller and wait until its starting circuits are up."""
+        """Register the job with the controller, wait until its starting circuits are up, and note all circuits."""
         scale, point = self._point.scale, self._point
         self._session.register(
             Job(
@@ -146,6 +167,7 @@ class PointRun:
             ),
             self._job.policy,
         )
+        note_circuits(self._session, self._folder)
 
     def play(self, timeout_s: float, on_step: Callable[[int], None]) -> None:
         """Run all agents to the end of their programs, within ``timeout_s``.
@@ -161,6 +183,8 @@ class PointRun:
             with counters, self._launcher.watching(self._watched(), self._check):
                 self.began = time.monotonic()
                 team.go(self.began + _START_AFTER_S)
+                started = Event(self.began, "run", "started", None, {"point": self._point.number})
+                write_events(self._folder / POINT, [started])
                 team.wait_done(timeout_s, lambda rank, done: on_step(min(team.steps.values())))
                 self.ended = time.monotonic()
         except RailyardError as error:

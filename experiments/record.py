@@ -15,15 +15,15 @@ from measure.live.calibration import load_calibration
 from measure.live.machine_facts import StealMeter, machine_facts
 from measure.metrics.point import Point
 from measure.results.folder import MANIFEST, check_folder
-from measure.results.manifest import TIME, build_manifest
+from measure.results.manifest import REST, TIME, build_manifest
 from measure.results.partial import COMPLETE, STOPPED, measured_in
-from measure.results.results import PREDICTED, RUNNING, Results
+from measure.results.results import POINT, PREDICTED, RUNNING, Results
 from measure.results.row import ResultRow, Row, columns
 from measure.results.summary import Summary
 from railyard.errors import from_os_error
 from railyard.ownership import make_folder
 from railyard.scale import Scale
-from railyard.timeline import Event
+from railyard.timeline import Event, write_events
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -159,10 +159,26 @@ class Record:
         """Add to the manifest, in memory, what was measured as one unit, once; ``replace`` writes it."""
         self._manifest.setdefault("attempts", []).append(attempt)
 
-    def point_folder(self, number: int) -> Path:
-        """A new folder in ``running`` for the files of a point; its events are to be given to ``add_events``."""
+    def point_folder(
+        self,
+        number: int,
+        *,
+        mode: str,
+        plan: str,
+        title: str,
+        delay_s: float = 0.0,
+        steps: int | None = None,
+        expected_s: float | None = None,
+    ) -> Path:
+        """A new folder in ``running`` for the files of a point; its events are to be given to ``add_events``.
+
+        The first of them is ``run begun`` with these fields (``railyard.timeline``).
+        """
         folder = self.running / f"point{number}"
         make_folder(folder)
+        fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
+        begun = Event(time.monotonic(), "run", "begun", None, {**fields, "steps": steps, "expected_s": expected_s})
+        write_events(folder / POINT, [begun])
         self._unsaved.add(folder)
         return folder
 
@@ -221,6 +237,7 @@ class Record:
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
         self._manifest["ended_at"] = time.strftime(TIME)
         self._manifest["machine"]["steal"] = self._steal.share()
+        self._manifest.pop(REST, None)
         if error is None and self._manifest["planned"] is None:
             self._manifest["planned"] = sum(map(measured_in, self._rows))
         try:

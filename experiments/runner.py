@@ -38,6 +38,7 @@ from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction
+from measure.results.manifest import REST
 from measure.results.results import CAPTURES
 from measure.results.row import ResultRow, Row
 from railyard.ownership import make_folder
@@ -167,7 +168,8 @@ class Runner:
         session.__enter__()
         self._session, self._fabric = session, fabric
         self.record.describe(**self.extra)
-        self.record.add_plan(fabric.name, session.plan, session.described)
+        rest = {} if session.rest_address is None else {REST: session.rest_address}
+        self.record.add_plan(fabric.name, session.plan, session.described | rest)
         self.progress.fabric(fabric.name, session.datapath)
         if session.rest_line not in (None, self._rest_line):
             self._rest_line = session.rest_line
@@ -181,6 +183,12 @@ class Runner:
             return ClusterSession(agents, settings, topo, running, self._rest, self.progress.say)
         _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
         return Session(settings, fabric.topology(), running, self._rest, self.progress.say)
+
+    @property
+    def fabric_name(self) -> str:
+        """The name of the fabric that is up, which is the key of its plan in the manifest."""
+        assert self._fabric is not None
+        return self._fabric.name
 
     def take_down(self) -> None:
         """Take the current fabric down, if one is up."""
@@ -215,7 +223,15 @@ class Runner:
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
-        folder = self.record.point_folder(point.number)
+        folder = self.record.point_folder(
+            point.number,
+            mode=point.mode,
+            plan=job.fabric.name,
+            title=title,
+            delay_s=self.scale.emulated_s(point.reconfiguration_delay_s),
+            steps=job.steps,
+            expected_s=expected_s,
+        )
         launcher = self._cluster if isinstance(session, ClusterSession) else self.launcher
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
         point_run, stopped = PointRun(session, launcher, job, point, settings, folder), True

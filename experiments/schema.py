@@ -14,8 +14,9 @@ _HEAD = """# Results
 
 A run writes a results folder: `manifest.json` (experiment, scale, versions, plans), `events.jsonl` (everything that
 happened, in wall-clock seconds), `summary.json` and `summary.csv` (one row for each measured point), `trace.json` (for
-Perfetto) and `figures/`; [run.md](run.md) says more about it. This page lists the fields of a row, by experiment. It is
-made from the types of the rows by `python -m experiments.schema > docs/results.md`.
+Perfetto), `figures/` and `report.html` (all of it in one page for a browser); [run.md](run.md) says more about it. This
+page lists the fields of a row, by experiment. It is made from the types of the rows by
+`python -m experiments.schema > docs/results.md`.
 
 A row combines the repeats of a point: its numbers are medians of the repeats that are faithful (of all if none is), and
 `samples` has the value in each repeat, in the same order in all rows, so that differences can be taken within a repeat.

@@ -54,6 +54,8 @@ _PARENT, MARK = _given_by_parent() or (os.getppid(), os.urandom(16).hex())
 """Id of the process that started this one, given by it: what getppid() says may be a later parent already. Then the
 value of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
 _C = TypeVar("_C", bound="Child")
+_told = bytearray()
+"""What a child has read of its standard input beyond the lines that it took."""
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -285,11 +287,32 @@ def read_settings() -> dict[str, Any]:
     From now on it prints no traceback of an error that the end of its parent causes, such as a broken pipe.
     """
     sys.excepthook = _print_unless_abandoned
-    line = sys.stdin.readline()
-    if not line.endswith("\n"):
+    line = read_line()
+    if not line:
         os._exit(1)  # the parent has ended, and nobody is told
     settings: dict[str, Any] = json.loads(line)
     return settings
+
+
+def read_line() -> str:
+    """In a child: the next line that its parent tells it, with its end; empty if the parent has ended.
+
+    Read without ``sys.stdin``, whose buffer would hide a further line from ``stop_requested``.
+    """
+    while (end := _told.find(b"\n") + 1) == 0:
+        data = os.read(0, _CHUNK_BYTES)
+        if not data:
+            return ""
+        _told.extend(data)
+    line = _told[:end].decode()
+    del _told[:end]
+    return line
+
+
+def waiting_for(longest_s: float, *others: Any) -> list[Any]:
+    """In a child: which of ``others`` can be read, within ``longest_s`` seconds, and 0 if the parent asked to stop."""
+    found = select.select([0, *others], [], [], 0.0 if _told else longest_s)[0]
+    return [0, *found] if _told and 0 not in found else found
 
 
 def _print_unless_abandoned(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -311,4 +334,4 @@ def writing(path: str) -> Iterator[None]:
 
 def stop_requested(longest_s: float) -> bool:
     """In a child: wait up to ``longest_s`` seconds; whether the parent has asked this process to stop, or has ended."""
-    return bool(select.select([sys.stdin], [], [], longest_s)[0]) or os.getppid() != _PARENT
+    return bool(waiting_for(longest_s)) or os.getppid() != _PARENT

@@ -6,6 +6,7 @@ And the files of a folder that changes meanwhile.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +22,16 @@ def open_at_once(path: str, flags: int) -> int:
     return fd
 
 
-def read_bytes(path: Path, most: int, what: str) -> bytes:
-    """The content of a file of at most ``most`` bytes; raises ``ConfigError`` that tells the user to name ``what``."""
+def read_bytes(path: Path, most: int, what: str, *, pipes: bool = True) -> bytes:
+    """The content of a file of at most ``most`` bytes; raises ``ConfigError`` that tells the user to name ``what``.
+
+    Without ``pipes``, what is no regular file is refused too, so that nothing is waited for.
+    """
     data = bytearray()
     try:
         with open(path, "rb", opener=open_at_once) as file:
+            if not pipes and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"is no regular file; {what} is one", source=str(path))
             while len(data) <= most and (piece := file.read(min(_PIECE_BYTES, most + 1 - len(data)))):
                 data += piece
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have

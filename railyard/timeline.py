@@ -30,6 +30,9 @@ class Event:
     ======== =========== =====================================================================
     run      point       point (number of the measured point), mode, delay_s, ..., stopped (true if an error or a signal
                          ended it; it has no row then) (interval)
+    run      begun       point, mode, plan (its key in the manifest), title, delay_s, steps and expected_s (None: not
+                         known) (before all other events of the point)
+    run      started     point (the interval of ``run point`` begins, if the point has a preparation before that)
     run      predicted   point, same_as (the first point with this prediction), plan (its key in the manifest), title,
                          warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
@@ -56,6 +59,11 @@ class Event:
                          a point)
     agent    sent_in_slot rank, group, slot, late_s (how late the agent learned of the slot), bytes (sent in this
                          slot of a rotation) (interval: from the start of the slot until the agent learned of it)
+    controller circuits  rail (an optical switch), circuits (pairs of ports), failed (ports) (those that stand before
+                         the first step of a point; noted by the run, so without a number)
+    controller manual    what (rewire, gates, fail, restore or fail-chip: somebody asked for it over REST, and was
+                         not refused at once), and as they apply: rail, circuits and update (as asked for), ports,
+                         rank, cause
     controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: circuits up)
     controller reconfigure rail, ports, circuits, asked (time of the last member's request),
                          group (interval: dark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from measure.metrics.estimate import estimate
 from measure.results.row import ResultRow
@@ -16,6 +16,10 @@ SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 @dataclass(kw_only=True)
 class AllocationRow(ResultRow):
     """One result of one study; fields of other studies are empty. Columns ``paper_..`` are MORPHLUX's."""
+
+    given: ClassVar[frozenset[str]] = frozenset(
+        {"freed", "racks", "chips", "fibres_counted", "failures", "groups", "p_fail_low", "p_fail_high", "slo"}
+    )
 
     study: Annotated[str, "study of the row"] = ""
     seed: Annotated[int, "seed of all draws"] = 1

@@ -35,8 +35,7 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
     """Check-ins in closed loops of more and more clients, for 1, 2 and 4 client managers."""
     for managers in MANAGERS:
         session, run = _started(runner, settings, managers)
-        runner.progress.begin(f"check-ins, {managers} client managers")
-        with recorded(runner, session) as (folder, events):
+        with recorded(runner, session, f"check-ins, {managers} client managers") as (folder, events):
             loads = control_load(replace(run, folder=folder), settings.at_once, settings.load_s, GENERATORS)
         for found in loads:
             row = _row(settings, "control", managers)
@@ -50,8 +49,7 @@ def measure_control(runner: Runner, settings: PropiusSettings) -> Iterator[Propi
 def measure_accept(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
     """Many accepts at the same moment: no job gets more clients than it asked for."""
     session, run = _started(runner, settings, settings.managers)
-    runner.progress.begin(f"{settings.accepts} accepts at the same moment")
-    with recorded(runner, session) as (folder, events):
+    with recorded(runner, session, f"{settings.accepts} accepts at the same moment") as (folder, events):
         found = accept_rush(replace(run, folder=folder), settings.accepts)
     row = _row(settings, "accept", settings.managers)
     row.demand, row.accepted, row.refused = sum(found.demands.values()), sum(found.bound.values()), found.refused

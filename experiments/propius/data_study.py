@@ -56,13 +56,12 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
     scale = settings.scale.scale()
     for topology, mode in tree_points(settings):
         session = runner.session(edge_fabric(settings, settings.clients))
-        runner.progress.begin(f"{topology}, {mode}, {settings.clients} clients")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
         given = RoundSettings(
             mode, topology == "tree", emulated_size(settings), scale.emulated_s(IDLE_S), settings.scale.time
         )
-        with recorded(runner, session) as (folder, events):
+        with recorded(runner, session, f"{topology}, {mode}, {settings.clients} clients") as (folder, events):
             found = one_round(hosts, given, folder)
             events += found.events
         row = tree_row(settings, topology, mode)
@@ -123,10 +122,9 @@ def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
     """Time each kind of request of one client, at each delay, at real size and in real time."""
     for delay_ms in settings.micro_delays_ms:
         session = runner.session(micro_fabric(settings, delay_ms))
-        runner.progress.begin(f"GET and PUSH over {delay_ms:g} ms")
         assert session.plan.edge is not None
         hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        with recorded(runner, session) as (folder, events):
+        with recorded(runner, session, f"GET and PUSH over {delay_ms:g} ms") as (folder, events):
             times = request_times(hosts, folder, size=settings.micro_bytes, repetitions=settings.repetitions)
         moved = len(times) * settings.micro_bytes
         for (place, kind), row in micro_rows(settings, delay_ms).items():

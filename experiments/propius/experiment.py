@@ -168,6 +168,7 @@ class Propius(Experiment[PropiusSettings]):
 
         settings = self.settings
         for row in measure_policies(runner, settings, self._points()):
+            row.point = runner.number - 1
             runner.add(*self._of_studies(row))
         measure = {
             "tree": measure_tree,
@@ -179,6 +180,7 @@ class Propius(Experiment[PropiusSettings]):
         }
         for study, rows in measure.items():
             for row in rows(runner, settings) if study in settings.studies else ():
+                row.point = runner.number - 1
                 runner.add(row)
         runner.progress.begin("computing in virtual time")
         for row in self._authors_runs():

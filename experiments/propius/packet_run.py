@@ -11,7 +11,7 @@ from pathlib import Path
 from controllers.edge.processes import EdgeProcesses
 from controllers.edge.run import EdgeRun
 from experiments.job_point import Fabric
-from experiments.point_run import Counted, counted
+from experiments.point_run import Counted, counted, note_circuits
 from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
@@ -73,9 +73,9 @@ def play(
     """Bring the fabric up if it is not, and run all processes until the jobs have finished or the time is over."""
     session = runner.session(point.fabric)
     number = runner.next_number()
-    folder = runner.record.point_folder(number)
-    run = edge_run(settings, session, point, folder)
     rounds = sum(job.rounds for job in point.jobs)
+    folder = runner.record.point_folder(number, mode=title, plan=point.fabric.name, title=title, steps=rounds)
+    run = edge_run(settings, session, point, folder)
     runner.progress.begin(title, None, rounds)
     counters = Counted(session)
     done = 0
@@ -87,6 +87,7 @@ def play(
 
     scale, processes, began = settings.scale.scale(), EdgeProcesses(run), time.monotonic()
     try:
+        note_circuits(session, folder)
         with processes, counted(session, folder / "sampler.jsonl", counters):
             before = read_root(run.netns_fds[ROOT])
             with beside(session, processes):
@@ -96,8 +97,7 @@ def play(
             root = read_root(run.netns_fds[ROOT]).since(before)
     finally:
         events = events_of(folder, counters)
-        fields = {"point": number, "mode": title, "fabric": session.plan.fabric}
-        runner.record.add_events([Event(began, "run", "point", time.monotonic(), fields), *events], folder)
+        runner.record.add_events([_interval(number, title, session, began), *events], folder)
         runner.progress.done()
     runner.record.remove(folder)
     return PacketResult(
@@ -121,21 +121,30 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
     return sorted([*noted, *counters.events], key=lambda event: event.t)
 
 
+def _interval(number: int, title: str, session: Session, began: float) -> Event:
+    """The event ``run point`` of a point that ends now."""
+    fields = {"point": number, "mode": title, "fabric": session.plan.fabric}
+    return Event(began, "run", "point", time.monotonic(), fields)
+
+
 @contextmanager
-def recorded(runner: Runner, session: Session) -> Iterator[tuple[Path, list[Event]]]:
+def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Path, list[Event]]]:
     """Count and sample while the block runs: (the folder of a new point for its processes, a list of events).
 
-    Afterwards the list has all events: those that the block put into it, and those of processes, sampler and counters.
-    They are saved whatever happens.
+    ``title`` names the point. Afterwards the list has all events: those that the block put into it, and those of
+    processes, sampler and counters. They are saved whatever happens.
     """
-    folder = runner.record.point_folder(runner.next_number())
-    counters, events = Counted(session), list[Event]()
+    number = runner.next_number()
+    runner.progress.begin(title)
+    folder = runner.record.point_folder(number, mode=title, plan=runner.fabric_name, title=title)
+    counters, events, began = Counted(session), list[Event](), time.monotonic()
     try:
+        note_circuits(session, folder)
         with counted(session, folder / "sampler.jsonl", counters):
             yield folder, events
     finally:
         events += events_of(folder, counters)
-        runner.record.add_events(events, folder)
+        runner.record.add_events([_interval(number, title, session, began), *events], folder)
     runner.record.remove(folder)
 
 

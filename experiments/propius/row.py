@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from measure.results.row import MeasuredRow, Row
 
@@ -16,6 +16,10 @@ class PropiusRow(MeasuredRow):
     ``layer`` says how the row came about: ``packets`` (emulated) or ``virtual`` (the same policies, managers and
     clients in virtual time, no packets, no verdict).
     """
+
+    given: ClassVar[frozenset[str]] = MeasuredRow.given | {
+        *("clients", "regions", "managers", "jobs", "rounds", "delay_ms", "loss_percent", "concurrency", "demand"),
+    }
 
     study: Annotated[str, "study of the row"] = ""
     layer: Annotated[str, "packets or virtual"] = "packets"

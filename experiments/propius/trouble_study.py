@@ -65,14 +65,13 @@ def _row(settings: PropiusSettings, case: str, mode: Mode, loss: float = 0.0) ->
 def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) -> PropiusRow:
     """One kill of a random leaf server in each of many rounds of one job, each sum checked bit by bit."""
     session = runner.session(edge_fabric(settings, settings.clients))
-    runner.progress.begin(f"{settings.kills} leaf servers killed, {mode}")
     size, scale = min(emulated_size(settings), round(_LONGEST_MB * 1e6) // 4 * 4), settings.scale.scale()
     idle_s = scale.emulated_s(IDLE_S)
     longest_s = max(_LEAST_LONGEST_S, 2 * idle_s)
     spread_s = scale.emulated_s(_SPREAD_REAL_S)
     given = KillSettings(mode, settings.kills, size, settings.seed, spread_s, idle_s, longest_s, scale.time)
     assert session.plan.edge is not None
-    with recorded(runner, session) as (folder, events):
+    with recorded(runner, session, f"{settings.kills} leaf servers killed, {mode}") as (folder, events):
         found = kill_leaves(DataHosts.of(session.plan.edge, session.netns_fds()), given, folder)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None

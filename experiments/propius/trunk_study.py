@@ -117,7 +117,6 @@ def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
     """One round for each policy and delay, all clients starting together."""
     for policy, delay_ms in trunk_points(settings):
         session = runner.session(trunk_fabric(settings, policy))
-        runner.progress.begin(f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms"))
         yield _measure(runner, settings, session, policy, delay_ms)
 
 
@@ -137,7 +136,8 @@ def _measure(
         arbiters=[(region.control_ip, TRUNK_PORT) for region in plan.regions] if optical else (),
         together=False,
     )
-    with recorded(runner, session) as (folder, events):
+    title = f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms")
+    with recorded(runner, session, title) as (folder, events):
         arbiter: AbstractContextManager[object] = nullcontext()
         if delay_ms is not None:
             arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")

@@ -65,6 +65,7 @@ class JobGroup:
                 stack.callback(job.end, "done")
             for job in self._jobs:
                 job.register()
+            self._context.note_circuits()
             for job in self._jobs:
                 job.begin()
             while not self._finished():

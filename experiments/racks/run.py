@@ -121,7 +121,15 @@ def play(
     session = runner.session(setting.fabric, new=True)
     runner.progress.say(f"{setting.name} is {setting.system}, {session.plan.ranks} chips")
     number = runner.next_number()
-    folder = runner.record.point_folder(number)
+    folder = runner.record.point_folder(
+        number,
+        mode=setting.name,
+        plan=setting.fabric.name,
+        title=setting.name,
+        delay_s=scale.emulated_s(setting.delay_s),
+        steps=specs[0].steps,
+        expected_s=specs[0].steps * specs[0].predicted_step_s,
+    )
     context = RunContext(session, runner.launcher, folder, scale)
     jobs = tuple(JobSupervisor(context, spec) for spec in specs)
     job_group = JobGroup(context, jobs, kills, lambda text: runner.progress.say(f"  {text}"), controller_dies_after_s)

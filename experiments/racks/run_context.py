@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.point_run import note_circuits
 from experiments.session import Session
 from railyard.ownership import make_folder
 from railyard.scale import Scale
@@ -40,6 +41,10 @@ class RunContext:
         """Add an event of the run to the timeline, now or at ``t``."""
         self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
         write_events(self.folder / "run.jsonl", self.notes[-1:])
+
+    def note_circuits(self) -> None:
+        """Note the circuits that stand now, and failed ports."""
+        note_circuits(self.session, self.folder)
 
     def disk(self, rank: int) -> str:
         """The folder that represents the disk of a host."""

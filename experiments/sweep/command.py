@@ -18,11 +18,12 @@ from experiments.experiment import Experiment
 from experiments.parser import Parser, folder
 from experiments.registry import find
 from experiments.settings import validated
-from experiments.sweep.folder import SWEEP, Counts, SweepFolder
+from experiments.sweep.folder import Counts, SweepFolder
 from experiments.sweep.progress import SweepProgress, estimate_s, in_time
 from experiments.sweep.spec import SweepSpec, read_spec
 from experiments.sweep.workers.dask_cluster import Elsewhere, workers_of_options
 from measure.results.folder import is_locked
+from measure.results.results import SWEEP
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, ConfigError
 from railyard.plugin import absolute_name
 

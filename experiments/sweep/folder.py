@@ -24,7 +24,7 @@ from experiments.sweep import claim
 from experiments.sweep.point import EXPERIMENT_FILE, SweepPoint, attempt_folder, in_order
 from experiments.sweep.spec import MOST_SWEPT, SweepFile, SweepSpec
 from measure.results.folder import FolderLock
-from measure.results.results import Results
+from measure.results.results import POINTS, SWEEP, Results
 from railyard import __version__
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.ownership import make_folder, reached
@@ -32,9 +32,7 @@ from railyard.reading import read_bytes
 from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping
 
-SWEEP, POINTS, DONE, FAILED, ENDED, LOG, ROWS = (
-    "sweep.json",
-    "points",
+DONE, FAILED, ENDED, LOG, ROWS = (
     "done.json",
     "failed.json",
     "ended.json",

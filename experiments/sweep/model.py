@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from experiments.registry import find
 from experiments.settings import validated
 from measure.results.plain import plain
 from measure.results.row import Row
-from railyard.child import Child, die_with_parent, read_settings
+from railyard.child import Child, die_with_parent, read_line, read_settings
 from railyard.errors import MachineError, RailyardError
 
 _LOOK_EVERY_S = 60.0
@@ -97,7 +96,7 @@ def _serve() -> None:
     os.dup2(2, 1)  # what an experiment prints is no answer
     out.write("ready\n")
     out.flush()
-    for line in sys.stdin:
+    for line in iter(read_line, ""):
         if line == "stop\n":
             return
         found = predicted(*json.loads(line))

@@ -35,6 +35,7 @@ _TYPES = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
     ".xml": "application/xml",
+    ".html": "text/html",
     ".py": "text/x-python",
 }
 _ABOUT = {
@@ -44,6 +45,7 @@ _ABOUT = {
     "summary.json": "one row per measured point, in units of the real system",
     "summary.csv": "the numbers and texts of the rows",
     "trace.json": "the timeline in Chrome's trace format",
+    "report.html": "tables, figures, verdict and time lines in one page that needs no network",
 }
 Entity = dict[str, Any]
 

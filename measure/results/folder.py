@@ -15,16 +15,19 @@ from typing import Any
 from measure.results.manifest import MARK
 from railyard.errors import ConfigError
 from railyard.ownership import invoker, make_folder, make_new_folder, naming, reached
+from railyard.reading import read_bytes
 
 MANIFEST = "manifest.json"
+MOST_BYTES = 256 << 20
+"""The largest manifest or summary that is read."""
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
     """The manifest of a Railyard results folder; None for any other folder."""
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(read_bytes(folder / MANIFEST, MOST_BYTES, "the manifest of a run", pipes=False))
+    except (ConfigError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and MARK in found else None
 

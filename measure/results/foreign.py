@@ -15,7 +15,7 @@ def reading(folder: Path) -> Iterator[None]:
     """Within it an error of values that this version does not write becomes a ``ConfigError`` about ``folder``."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(
             f"{folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); "
             "use the version that wrote it, or run it again",

@@ -14,6 +14,7 @@ from typing import Any
 
 from railyard import __version__
 from railyard.checkout import ROOT
+from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import from_plain
 from topos.plan import FabricPlan
@@ -22,6 +23,8 @@ from workloads.program import Group
 FORMAT = 1
 MARK = "railyard_results"
 """Manifest key with the format of the folder, by which Railyard recognizes its own folders."""
+REST = "rest"
+"""Manifest key with the address of the REST interface (``IP:PORT``) from the first fabric to the end of the run."""
 TIME = "%Y-%m-%dT%H:%M:%S%z"
 """Form of the moments in a manifest: ``written``, when the run began, and ``ended_at``."""
 _PACKAGES = (
@@ -118,20 +121,35 @@ def left_out(manifest: Mapping[str, Any]) -> set[int]:
 
     This is the rule of ``measure.results.combine``, read from ``attempts``; folders without them have no such points.
     """
+    attempts: Sequence[Mapping[str, Any]] = manifest.get("attempts", ())
+    counting = {point for points in counting_points(manifest) for point in points}
+    return {point for one in attempts for point in one["points"]} - counting
+
+
+def counting_points(manifest: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The points that rows count, those together that are one point in several repeats; empty without ``attempts``.
+
+    Where the repeats of a piece differ in their number of points, all of the piece stand together.
+    """
     last: dict[Any, dict[int, Mapping[str, Any]]] = {}
     attempts: Sequence[Mapping[str, Any]] = manifest.get("attempts", ())
     for one in attempts:
         last.setdefault(one.get("place", one["piece"]), {})[one["repeat"]] = one
-    counting: set[int] = set()
+    found: list[tuple[int, ...]] = []
     for repeats in last.values():
         good = [one for one in repeats.values() if not one.get("disturbed", not one["faithful"])]
-        counting.update(point for one in good or repeats.values() for point in one["points"])
-    return {point for one in attempts for point in one["points"]} - counting
+        counting = [one["points"] for one in good or repeats.values()]
+        alike = len({len(points) for points in counting}) == 1
+        found += zip(*counting, strict=True) if alike else [tuple(point for points in counting for point in points)]
+    return found
 
 
 def scale_of(manifest: Mapping[str, Any]) -> Scale:
-    """The scale of the run, from its manifest."""
-    return Scale(**manifest["scale"])
+    """The scale of the run, from its manifest; ``ConfigError`` for one by which times or rates are endless."""
+    scale = Scale(**manifest["scale"])
+    if not all(1e-9 < each < 1e9 for each in (scale.rate, scale.time)):
+        raise ConfigError("is none that a run can have; run it again", key="scale")
+    return scale
 
 
 def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:

@@ -2,9 +2,10 @@
 
 It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
 point), ``predicted.jsonl`` (the timeline that the model predicted for it, appended before it), ``summary.json`` and
-``summary.csv`` (replaced atomically after each point), ``trace.json`` and ``figures/``.
+``summary.csv`` (replaced atomically after each point), ``trace.json``, ``figures/`` and ``report.html``.
 While the run goes on, ``running/`` has what its processes write: a folder for the point under way, and the
-controller's events and log. A run that was killed leaves it, and its events are read from there.
+controller's events and log; ``point.jsonl`` in that folder is what the run itself notes of the point. A run that was
+killed leaves it, and its events are read from there.
 """
 
 from __future__ import annotations
@@ -16,28 +17,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from measure.results.folder import MANIFEST, FolderLock, manifest_of, not_writable
+from measure.results.folder import MANIFEST, MOST_BYTES, FolderLock, manifest_of, not_writable
 from measure.results.manifest import FORMAT, MARK
 from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder, naming, open_binary, open_new, reached
-from railyard.reading import files_below
+from railyard.reading import files_below, read_bytes
 from railyard.timeline import Event, events_in
 
-EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING = (
+EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING, POINT = (
     "events.jsonl",
     "predicted.jsonl",
     "summary.json",
     "summary.csv",
     "trace.json",
+    "report.html",
     "controller.log",
     "figures",
     "captures",
     "checkpoints",
     "running",
+    "point.jsonl",
 )
+SWEEP, POINTS = "sweep.json", "points"
+"""What the folder of a sweep (``experiments.sweep``) holds: its record, and the results of its points."""
 
 
 class Results:
@@ -73,6 +78,8 @@ class Results:
         found = manifest_of(folder)
         if found is None:
             missing = f"it has no {MANIFEST} by Railyard" if folder.exists() else "it does not exist"
+            if (folder / SWEEP).is_file():
+                missing = f"it is that of a sweep, whose results are in the folders below {folder / POINTS}"
             raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
         if found[MARK] != FORMAT:
             raise ConfigError(
@@ -197,7 +204,8 @@ class Results:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
         path = self.folder / SUMMARY
         try:
-            rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+            data = read_bytes(path, MOST_BYTES, "the summary of a run", pipes=False) if path.exists() else b"[]"
+            rows: list[Row] = json.loads(data)
         except (OSError, ValueError, RecursionError):
             raise ConfigError("cannot be read; run the experiment again", source=str(path)) from None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

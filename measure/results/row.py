@@ -136,14 +136,19 @@ def _type_name(hint: Any) -> str:
     return names.get(kind, {list: "list", tuple: "list", dict: "table", Mapping: "table"}.get(kind, "record"))
 
 
+def kind_of(row: Row, kinds: Sequence[type[ResultRow]]) -> type[ResultRow] | None:
+    """The type of a row as read from ``summary.json``: the one whose fields are most like its own; None of none."""
+    return min(kinds, key=lambda kind: len({each.name for each in fields(kind)} ^ row.keys()), default=None)
+
+
 def completed(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> tuple[list[Row], list[str]]:
     """Rows of another version with the fields that they lack, and the names of those: each has its default or is empty.
 
-    The type of a row is that of ``kinds`` with the most of its fields.
+    The type of a row is one of ``kinds`` (``kind_of``).
     """
     found, lacking = list[Row](), dict[str, None]()
     for row in rows:
-        kind = max(kinds, key=lambda each: len({field.name for field in fields(each)} & row.keys()), default=None)
+        kind = kind_of(row, kinds)
         known = () if kind is None else fields(kind)
         alike = any(each.name in row for each in known)
         absent = {} if kind is None or not alike else {n: v for n, v in defaults_of(kind).items() if n not in row}

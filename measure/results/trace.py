@@ -28,12 +28,14 @@ _THREADS = {
 _THREAD_NAMES = {1: "steps", 2: "phases", 3: "compute", 4: "communication", 5: "waiting for circuits", 6: "notes"}
 _SLOTS = 100
 """Number of thread ids reserved for each thread, for intervals that overlap in it."""
-_SKIPPED = {("link", "bytes"), ("link", "qdisc"), ("link", "sampled"), ("run", "cut"), ("run", "lost")}
+_BEFORE = {("run", "begun"), ("run", "started"), ("controller", "circuits"), ("run", "cut")}
+"""Not shown, and of a time at which the trace does not begin."""
+_SKIPPED = {("link", "bytes"), ("link", "qdisc"), ("link", "sampled"), ("run", "lost"), *_BEFORE}
 
 
 def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:
     """The trace as plain data for ``json.dump``."""
-    start = min((e.t for e in events if e.kind != "cut"), default=0.0)
+    start = min((e.t for e in events if (e.source, e.kind) not in _BEFORE), default=0.0)
     found = _side_by_side([t for e in events if (t := _trace_event(e, start, scale)) is not None])
     return {
         "traceEvents": [*_names(found), *found],
@@ -102,6 +104,8 @@ def _name(e: Event) -> str:
         return f"{e['dimension']} phase {e['phase']}"
     if e.kind == "reconfigure":
         return f"dark: {e.get('group') or 'rewire'}"
+    if e.kind == "manual":
+        return f"{e['what']} by hand"
     if e.kind in ("wait", "ack", "refused"):
         return f"{e.kind} {e.get('group', '')}"
     return str(e.get("name") or e.kind)

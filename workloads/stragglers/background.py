@@ -10,14 +10,13 @@ import json
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from railyard.child import Child, read_settings
+from railyard.child import Child, read_settings, waiting_for
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.kernel.namespaces import HostEnd, connect
@@ -149,8 +148,8 @@ def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, 
     drip = Drip(settings["bytes_per_s"], start, max(_MEMORY_S, 2 * frame / settings["bytes_per_s"]))
     while now < start + settings["most_s"] and os.getppid() == parent:
         pause = max(_TICK_S, drip.wait_s(now, frame))
-        ready, _, _ = select.select([sys.stdin, receiver], [], [], pause)
-        if sys.stdin in ready:
+        ready = waiting_for(pause, receiver)
+        if 0 in ready:
             break
         received += _receive(receiver, into) or 0 if receiver in ready else 0
         now = time.monotonic()

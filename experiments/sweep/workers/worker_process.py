@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
 from experiments.sweep.workers.worker_task import stop_tasks
-from railyard.child import read_settings
+from railyard.child import read_line, read_settings
 
 JOIN_S = 20.0
 SSH_VARIABLE = "SSH_CONNECTION"
@@ -85,7 +85,7 @@ def addresses(connection: str) -> tuple[str, str]:
 
 def _at_end(act: Any) -> None:
     """Call ``act`` when standard input ends, or the parent asks this process to stop."""
-    sys.stdin.readline()
+    read_line()
     act()
 
 

@@ -36,6 +36,19 @@ def test_settings_go_in_and_the_child_ends_when_told(module: Path) -> None:
         child.answer(10)
 
 
+def test_a_child_that_is_told_to_stop_at_once_stops_at_once(module: Path) -> None:
+    module.write_text(ECHO)
+    child = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(b'{"rate": 5}\nstop\n')  # in one piece, before the child reads
+    child.stdin.flush()
+    try:
+        assert child.wait(5) == 0, "and not after the 10 s for which it waits"
+        assert child.stdout.read().count(b"\n") == 2
+    finally:
+        end_child(child)
+
+
 def test_descriptors_stay_open_under_their_numbers(module: Path) -> None:
     module.write_text(
         "import os, json, sys\nos.write(json.loads(sys.stdin.readline())['fd'], b'here')\nprint('ready')\n"
