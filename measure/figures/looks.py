@@ -14,6 +14,8 @@ _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _YELLOW, _BLUE, _VERMILION, _PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 BLACK, WHITE, TEXT, FAINT, GREY, LIGHT = _BLACK, "#FFFFFF", "#333333", "#666666", "#BFBFBF", "#E8E8E8"
 """Neutral shades: of marks, backgrounds, text, footers, frames and fills."""
+DARK = "#14171C"
+"""The ground of a page in the dark."""
 WARNING = _VERMILION
 """Of stamps: a run that is not faithful, or not complete."""
 HEAT = "Blues"
@@ -132,6 +134,7 @@ ACTIVITIES: Looks = {
     "dark": Look("port dark", _BLACK),
     "rewired": Look("other circuits", GREY),
     "start": Look("starting circuits", "#F7F7F7"),
+    "failed": Look("failed", _BLACK, hatch="xxxx"),
 }
 COSTS: Looks = {
     "compute": Look("computing", GREY, hatch="\\\\\\\\"),
@@ -157,6 +160,21 @@ PARTS: Looks = {
     "first step": Look("first step", _GREEN, dashes=(0, (6, 2, 1, 2))),
 }
 """Parts of a recovery; the line is that of a mark where the part ends."""
+MARKS: Looks = {
+    "fault": Look("made to fail", _BLACK, "x"),
+    "failed": ACTIVITIES["failed"],
+    "replaced": Look("replaced", _BLUE, "o"),
+    "stranded": Look("cannot go on", _VERMILION, "X", (0, (6, 1))),
+    "port": Look("port failed or repaired", _ORANGE, "v", (0, (3, 1, 1, 1))),
+    "manual": Look("done by a person", _PURPLE, "*", (0, (1, 1))),
+    "launch": Look("job started", GREY, ">", (0, (4, 2))),
+    "refused": Look("refused", _ORANGE, "s", (0, (5, 2))),
+    "left": Look("connection lost", _SKY, "D", (0, (2, 1))),
+    "recovered": Look("recovered", _GREEN, "^", (0, (6, 2, 1, 2))),
+    "lost": Look("lost", _VERMILION, "d", DOTTED),
+    "wrong": Look("wrong result", _VERMILION, "P", (0, (1, 2))),
+}
+"""Moments on a time line: failures, what was done about them, and what somebody asked for."""
 TENANTS: Looks = {"job": Look("job", _BLUE, "o"), "neighbour": Look("second tenant", _ORANGE, "D", hatch="////")}
 THROUGHPUT = Look("all ports", _BLUE)
 
@@ -194,6 +212,13 @@ AGGREGATION: Looks = {
     "authors": Look("authors", _ORANGE, hatch="...."),
     "fixed": Look("fixed", _BLUE),
 }
+MODELS: Looks = {
+    "get": Look("gets the model", _SKY),
+    "train": Look("trains", LIGHT),
+    "push": Look("sends its update", _BLUE),
+    "trunk": Look("has the trunk", _GREEN, hatch="////"),
+}
+"""What a client does with the model of a round, and a region with the trunk."""
 UPDATES: Looks = {
     "updates_lost": Look("lost", _VERMILION),
     "updates_twice": Look("twice", _PURPLE, hatch="////"),

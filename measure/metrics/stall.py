@@ -103,13 +103,13 @@ def stalls(
     point: Point, events: Sequence[Event], darks: Sequence[Dark], steps: Steps, measured: Sequence[int]
 ) -> Stalls:
     """The stalls of the measured steps."""
-    waits = [_Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
+    waits = [Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
     waits += _between_slots(point, events, darks)
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
     near = _ByTime(darks)
     for wait in waits:
         touching = [d for d in near.overlapping(wait.t, wait.end) if d.connects(wait.members)]
-        for name, intervals in zip(_PARTS, _split(wait, touching), strict=True):
+        for name, intervals in zip(_PARTS, split_wait(wait, touching), strict=True):
             parts[name][wait.step][wait.rank] += intervals
     exposed = parts["exposed"]
     return Stalls(
@@ -127,7 +127,7 @@ _PerStep = dict[int, dict[int, list[Interval]]]
 
 
 @dataclass(frozen=True)
-class _Wait:
+class Wait:
     """A wait of ``rank`` for the acknowledgement of a group with ``members``."""
 
     t: float
@@ -138,20 +138,21 @@ class _Wait:
     members: frozenset[int]
 
     @staticmethod
-    def of(point: Point, e: Event) -> _Wait:
+    def of(point: Point, e: Event) -> Wait:
+        """The wait of an event ``agent wait``, or of another one with a group; an unknown group is the rank alone."""
         group = point.groups.get(e["group"])
         members = frozenset(group.members) if group else frozenset({e["rank"]})
-        return _Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
+        return Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
 
 
-def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[_Wait]:
+def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[Wait]:
     """The waits of ranks for their next slot in a rotation, which take no further request."""
     rotating = {e["group"] for e in events if e.source == "controller" and e.kind == "slot"}
     near = _ByTime([dark for dark in darks if dark.group in rotating])
     found = []
     for e in events:
         if e.source == "agent" and e.kind == "communicate" and e.end is not None and e["group"] in rotating:
-            whole, began = _Wait.of(point, e), e.get("posted", e.t)
+            whole, began = Wait.of(point, e), e.get("posted", e.t)
             found += [
                 replace(whole, t=max(began, dark.t), end=min(whole.end, dark.end))
                 for dark in near.overlapping(began, whole.end)
@@ -160,7 +161,7 @@ def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark])
     return found
 
 
-_T = TypeVar("_T", Dark, _Wait)
+_T = TypeVar("_T", Dark, Wait)
 
 
 class _ByTime(Generic[_T]):
@@ -175,7 +176,7 @@ class _ByTime(Generic[_T]):
         return [self._items[place] for place in np.flatnonzero((self._starts < end) & (self._ends > t))]
 
 
-def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
+def split_wait(wait: Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
     """The exposed, readiness and control parts of one wait, in the order of ``_PARTS``."""
     whole = [(wait.t, wait.end)]
     exposed = overlap(whole, union(d.interval for d in touching))
@@ -186,7 +187,7 @@ def _split(wait: _Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[
     return exposed, overlap(rest, before), difference(rest, before)
 
 
-def _hidden(darks: Sequence[Dark], waits: Sequence[_Wait], steps: Steps) -> _PerStep:
+def _hidden(darks: Sequence[Dark], waits: Sequence[Wait], steps: Steps) -> _PerStep:
     """Dark time of a reconfiguration in which none of its ranks was waiting."""
     hidden: _PerStep = defaultdict(lambda: defaultdict(list))
     near = _ByTime(waits)

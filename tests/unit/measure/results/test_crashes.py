@@ -41,12 +41,16 @@ class Study:
         return POINTS
 
 
+def begin(record: Record, number: int) -> Path:
+    return record.point_folder(number, mode="on-demand", plan="ocs", title="a point", steps=1)
+
+
 def run(folder: Path) -> None:
     """A run of two points; the pipe ``MARK`` gets a byte for each row that was acknowledged (``add`` returned)."""
     record = Record(folder, Study(), Scale(1.0))
     record.open()
     for number in range(POINTS):
-        spool = record.point_folder(number)
+        spool = begin(record, number)
         events = [Event(number + 0.5, "agent", "step", number + 1.0, {"rank": 0, "step": 0})]
         write_events(spool / "g0.jsonl", events)
         record.add_events([Event(float(number), "run", "point", number + 1.0, {"point": number}), *events], spool)
@@ -131,7 +135,7 @@ def test_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
         assert len(steps) == len(set(steps)) >= len(recorded.rows), "no event is lost, and none is read twice"
         if "ended" not in recorded.manifest:
             assert recorded.partial is not None and f"PARTIAL {len(recorded.rows)} of 2" in recorded.partial
-            if not (folder / SUMMARY).exists():
+            if not (folder / SUMMARY).exists() and moments % 4 == 0:  # which takes long
                 assert main(["plot", str(folder)]) == 9
         capsys.readouterr()
     assert moments > 40
@@ -163,7 +167,7 @@ def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> 
     elif what == "log":
         (record.running / CONTROLLER_LOG).write_text("it began\n")
     elif what == "point":
-        record.point_folder(0)
+        begin(record, 0)
     elif what == "file":
         (folder / "runs").mkdir()
     else:
@@ -178,7 +182,7 @@ def test_nothing_is_removed_from_what_was_put_in_the_place_of_the_folder(tmp_pat
     kept = {victim / MANIFEST, victim / TOKEN_FILE, victim / "running" / "point0" / "data"}
     record = Record(out, Study(), Scale(1.0))
     record.open()
-    spool = record.point_folder(0)
+    spool = begin(record, 0)
     (spool / "g0.jsonl").touch()
     out.rename(tmp_path / "moved")
     for file in kept:

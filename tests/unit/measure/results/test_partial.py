@@ -65,7 +65,7 @@ def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys
     folder = stopped(tmp_path / "a", ended="stopped: by a signal")
     (folder / EVENTS).write_text('{"t": 1.0, "source": "ru\n')
     assert main(["plot", str(folder)]) == 9
-    assert capsys.readouterr().out.endswith(f"1 line of the logs was cut short and left out\n{sentence}\n")
+    assert f"\n1 line of the logs was cut short and left out\n{sentence}\n" in capsys.readouterr().out
     for option in ("--json", "--quiet"):
         assert main(["plot", str(folder), option]) == 9
         printed = capsys.readouterr()

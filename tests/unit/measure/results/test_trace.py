@@ -9,6 +9,7 @@ import pytest
 
 from measure.results.trace import build_trace, trace_json
 from railyard.scale import Scale
+from railyard.timeline import Event
 
 
 def test_the_trace_is_json_with_named_processes(make_point: Any, make_job: Any) -> None:
@@ -40,6 +41,21 @@ def test_nothing_overlaps_on_a_thread(make_point: Any, make_job: Any) -> None:
     for spans in threads.values():
         ordered = sorted(spans)
         assert all(a[1] <= b[0] for a, b in pairwise(ordered))
+
+
+def test_the_trace_begins_with_the_point_and_shows_what_a_person_asked_for(make_point: Any, make_job: Any) -> None:
+    point = make_point("on-demand", 0.02)
+    events = make_job(point).timeline()
+    whole = build_trace(events, point.scale)
+    noted = [
+        Event(events[0].t - 5.0, "run", "begun", None, {"point": 0, "mode": "on-demand"}),
+        Event(events[0].t - 1.0, "controller", "circuits", None, {"rail": "rail0", "circuits": [[1, 2]]}),
+        Event(events[0].t, "run", "started", None, {"point": 0}),
+    ]
+    assert build_trace([*noted, *events], point.scale) == whole
+    manual = Event(events[-1].t, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [3], "n": 9})
+    names = [e["name"] for e in build_trace([*events, manual], point.scale)["traceEvents"]]
+    assert names.count("fail by hand") == 1
 
 
 def test_no_events_is_an_empty_trace() -> None:
