@@ -1,0 +1,188 @@
+"use strict";
+
+(function () {
+  const { h, put, byId, list, record, words, app, on, model } = Railyard;
+  const STATES = {
+    live: "live",
+    complete: "complete",
+    stopped: "stopped early",
+    killed: "ended without a word",
+    predicted: "predicted",
+  };
+  const KEPT = "railyard-theme";
+
+  /** Colour theme that the reader chose, or that the system asks for. */
+  function theme() {
+    let chosen = null;
+    try {
+      chosen = localStorage.getItem(KEPT);
+    } catch {
+      /* a page from a file may keep nothing */
+    }
+    if (chosen === "light" || chosen === "dark") return chosen;
+    return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  }
+
+  /** Draw the page in a theme, and keep the choice. */
+  function setTheme(name, keep) {
+    document.documentElement.dataset.theme = name;
+    if (keep) {
+      try {
+        localStorage.setItem(KEPT, name);
+      } catch {
+        /* it holds for this page then */
+      }
+    }
+    byId("theme").textContent = name === "dark" ? "Light" : "Dark";
+    byId("theme").setAttribute("aria-label", `Change to ${name === "dark" ? "light" : "dark"} colours`);
+    Railyard.emit("theme");
+  }
+
+  /** Name, experiment, state and scale of the run. */
+  function drawHeader() {
+    const seen = app.overview,
+      state = words(seen.state) || "unknown";
+    document.title = `${words(seen.name) || "run"} · Railyard`;
+    const both =
+      app.view === "comparison" ? app.overviews.map((each) => words(each.name)).join(" and ") : words(seen.name);
+    put(byId("name"), both);
+    put(byId("experiment"), words(seen.experiment));
+    const chip = byId("state");
+    chip.dataset.state = state;
+    const progress = record(seen.progress),
+      part = progress.measured < progress.planned;
+    const then = state === "live" && app.source && app.source.embedded;
+    const says = then ? "under way when this was written" : STATES[state] || state;
+    put(chip, says, part ? `, ${progress.measured} of ${progress.planned} points` : "");
+    put(byId("scale"), words(record(seen.scale).says));
+    byId("scale").title = words(record(seen.scale).says);
+  }
+
+  /** A sentence without the kind of the stamp that it repeats at its beginning. */
+  function without(says, kind) {
+    const rest = says.toUpperCase().startsWith(kind.toUpperCase())
+      ? says.slice(kind.length).replace(/^[:,.\s]+/, "")
+      : says;
+    return rest.slice(0, 1).toUpperCase() + rest.slice(1);
+  }
+
+  /** The stamps of a run with its name, and the sentences about what is missing in it. */
+  function stampsOf(seen, name) {
+    const stamps = model.stamps(seen).map((stamp) =>
+      h(
+        "div",
+        { class: "stamp", role: "alert" },
+        h("strong", { text: name + words(stamp.kind) }),
+        h("span", { text: without(words(stamp.says), words(stamp.kind)) }),
+      ),
+    );
+    const notes = list(seen.notes).map((note) => h("div", { class: "note", text: name + words(note) }));
+    if (seen.unreadable > 0) {
+      const lines =
+        seen.unreadable === 1
+          ? "1 line of the events could not be read and is left out."
+          : `${seen.unreadable} lines of the events could not be read and are left out.`;
+      notes.push(h("div", { class: "note", id: name ? null : "unreadable", text: name + lines }));
+    }
+    return [...stamps, ...notes];
+  }
+
+  let stamped = "";
+
+  /** The stamps of what is shown, of one run or of both; they are made again, and read out, only if they changed. */
+  function drawStamps() {
+    const both = app.view === "comparison" && app.overviews.length > 1;
+    const runs = both ? app.overviews.map((seen, i) => [seen, `${"ABCDEFGH"[i]}: `]) : [[app.overview, ""]];
+    const now = JSON.stringify(
+      runs.map(([seen, name]) => [name, model.stamps(seen), list(seen.notes), seen.unreadable]),
+    );
+    if (now === stamped) return;
+    stamped = now;
+    put(
+      byId("stamps"),
+      runs.map(([seen, name]) => stampsOf(seen, name)),
+    );
+  }
+
+  /** One tab: a run or the comparison. */
+  function tab(label, chosen, act) {
+    return h("button", {
+      role: "tab",
+      "aria-selected": chosen ? "true" : "false",
+      tabindex: chosen ? 0 : -1,
+      text: label,
+      on: {
+        click: act,
+        keydown: (e) => {
+          const to = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[e.key];
+          if (!to || !e.currentTarget[to]) return;
+          e.stopPropagation();
+          e.currentTarget[to].focus();
+          e.currentTarget[to].click();
+        },
+      },
+    });
+  }
+
+  /** Tabs of two runs and their comparison; none for one run. */
+  function drawTabs() {
+    const bar = byId("tabs"),
+      one = app.view === "run";
+    const kept = bar.contains(document.activeElement);
+    bar.hidden = app.overviews.length < 2;
+    if (bar.hidden) return;
+    const runs = app.overviews.map((seen, i) =>
+      tab(`${"ABCDEFGH"[i]} · ${words(seen.name)}`, one && app.run === i, () => {
+        model.setRun(i, app.point);
+        model.setView("run");
+      }),
+    );
+    put(
+      bar,
+      runs,
+      tab("Comparison", !one, () => model.setView("comparison")),
+    );
+    const chosen = bar.querySelector('[aria-selected="true"]');
+    if (kept && chosen) chosen.focus();
+  }
+
+  /** Show the view of a run or the comparison. */
+  function drawView() {
+    byId("run-view").hidden = app.view !== "run";
+    byId("comparison").hidden = app.view === "run";
+    drawHeader();
+    drawStamps();
+    drawTabs();
+  }
+
+  let over = false;
+
+  /** A quiet sentence below the header about the connection; none to hide it. */
+  function banner(sentence) {
+    if (over) return;
+    byId("banner").hidden = !sentence;
+    put(byId("banner"), sentence || "");
+  }
+
+  /** The last sentence of the banner, which stays. */
+  function last(sentence) {
+    over = false;
+    banner(sentence);
+    over = true;
+  }
+
+  on("overview", drawHeader);
+  on("overview", drawStamps);
+  on("overview", drawTabs);
+  on("view", drawView);
+
+  Railyard.trouble = (error) => {
+    Railyard.note(String(error));
+    banner(
+      navigator.onLine === false || error instanceof TypeError
+        ? "The server does not answer."
+        : String(error.message || error),
+    );
+  };
+  Railyard.header = { theme, setTheme, banner, last };
+})();

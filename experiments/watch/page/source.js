@@ -1,0 +1,176 @@
+"use strict";
+
+(function () {
+  const { record, list } = Railyard;
+  const FIRST_PAUSE_MS = 500,
+    LONGEST_PAUSE_MS = 15000;
+
+  /** A query of the parameters that have a value. */
+  function query(given) {
+    const pairs = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
+    return pairs.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
+  }
+
+  /** Data from the server that delivered the page: requests for windows, and a stream of ticks. */
+  class ServerSource {
+    constructor() {
+      this.embedded = false;
+      this.pause = FIRST_PAUSE_MS;
+      this.stream = null;
+    }
+
+    async read(name, given) {
+      const answer = await fetch(`${name}.json?${query(given)}`, { cache: "no-store" });
+      if (answer.ok) return answer.json();
+      const said = record(await answer.json().catch(() => null)).error;
+      throw new Error(said || `The server answered ${answer.status} for ${name}.`);
+    }
+
+    overview(run) {
+      return this.read("overview", { run });
+    }
+
+    timeline(run, point, from, to, px, groups) {
+      return this.read("timeline", { run, point, from, to, px, groups });
+    }
+
+    state(run, point, t) {
+      return this.read("state", { run, point, t });
+    }
+
+    strips(run, point, from, to, px) {
+      return this.read("strips", { run, point, from, to, px });
+    }
+
+    comparison() {
+      return this.read("comparison", {});
+    }
+
+    figure(run, figure) {
+      return `figures/${encodeURIComponent(figure.file)}?run=${run}`;
+    }
+
+    /** Ask for an act on the fabric; the answer is the server's sentence, or null if it was done. */
+    async control(act) {
+      const answer = await fetch("control", {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(act),
+      });
+      const said = record(await answer.json().catch(() => null));
+      if (answer.ok && said.ok) return null;
+      return said.error || `The server answered ${answer.status}.`;
+    }
+
+    /** Listen for ticks; `told` has an act for each thing that happens. */
+    listen(told) {
+      const stream = new EventSource("stream");
+      this.stream = stream;
+      stream.onopen = () => {
+        this.pause = FIRST_PAUSE_MS;
+        told.back();
+      };
+      stream.addEventListener("tick", (event) => {
+        try {
+          told.heard(record(JSON.parse(event.data)));
+        } catch (error) {
+          Railyard.note(`tick: ${error}`);
+        }
+      });
+      stream.addEventListener("over", (event) => {
+        stream.close();
+        told.over(event.data);
+      });
+      stream.onerror = () => {
+        stream.close();
+        told.lost(this.pause);
+        setTimeout(() => this.listen(told), this.pause);
+        this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
+      };
+    }
+  }
+
+  /** Data that stands in the page itself: a report, opened from a file. */
+  class EmbeddedSource {
+    constructor(data) {
+      this.embedded = true;
+      this.runs = list(record(data).runs);
+      this.compared = record(data).comparison || null;
+    }
+
+    async overview(run) {
+      if (!this.runs[run]) throw new Error("no such run");
+      return record(this.runs[run].overview);
+    }
+
+    /** The finest of a point's time lines that reaches over a window; they are listed from coarse to fine. */
+    pick(run, point, from, to) {
+      const given = record(record(this.runs[run]).timelines)[point];
+      const all = Array.isArray(given) ? given : given ? [given] : [];
+      const slack = (to - from) * 1e-6;
+      const over = (each) =>
+        each.start <= Math.max(0, from) + slack && each.end >= Math.min(to, each.duration || to) - slack;
+      return all.filter(over).pop() || all[0] || null;
+    }
+
+    /** Whether there is a time line of a point: there may have been no room for it. */
+    holds(run, point) {
+      return Boolean(record(record(this.runs[run]).timelines)[point]);
+    }
+
+    async timeline(run, point) {
+      return this.pick(run, point, Railyard.app.from, Railyard.app.to);
+    }
+
+    async state(run, point, t) {
+      return Railyard.derive.state(this.pick(run, point, t, t), t);
+    }
+
+    async strips(run, point) {
+      return record(record(this.runs[run]).strips)[point] || null;
+    }
+
+    async comparison() {
+      return this.compared;
+    }
+
+    /** The image of a figure: it stands once in the file, in the record of its run. */
+    figure(run, figure) {
+      const images = Array.from(document.querySelectorAll("#record img"));
+      const found = images.find((image) => image.dataset.run === String(run) && image.dataset.file === figure.file);
+      return found ? found.src : null;
+    }
+
+    listen() {}
+  }
+
+  /** The text of gzip-compressed bytes in base64. */
+  async function inflate(text) {
+    const packed = Uint8Array.from(atob(text.trim()), (sign) => sign.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
+  /** Where the data comes from: the page itself where it holds data, else the server. */
+  async function open() {
+    const held = document.getElementById("railyard-data");
+    if (!held) return new ServerSource();
+    const text = held.textContent.trim();
+    return new EmbeddedSource(JSON.parse(text.startsWith("{") ? text : await inflate(text)));
+  }
+
+  /** The numbers of the runs that there are: those whose overview can be read. */
+  async function overviews(source) {
+    const found = [await source.overview(0)];
+    const given = found[0].runs,
+      more = typeof given === "number" ? given : list(given).length || 2;
+    for (let run = 1; run < more; run += 1) {
+      const next = await source.overview(run).catch(() => null);
+      if (!next || !next.points) break;
+      found.push(next);
+    }
+    return found;
+  }
+
+  Railyard.source = { open, overviews };
+})();
