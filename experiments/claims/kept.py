@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from experiments.claims.claim import MeasuredRun
 from experiments.registry import find
 from measure.results.plain import plain
 from measure.results.results import Results
-from measure.results.row import ResultRow, Row, columns, defaults_of
+from measure.results.row import ResultRow, Row, columns, defaults_of, kind_of
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder, naming, open_new, reached
 
@@ -38,7 +38,7 @@ class Kept:
 def kept_from(run: MeasuredRun, results: Results, manifest: Mapping[str, Any], rows: Sequence[Row]) -> Kept:
     """What is kept of a results folder, from its ``manifest`` and its ``rows``."""
     kinds = find(results.experiment).rows
-    kept = [_without_large(row, _kind_of(row, kinds), run.keep) for row in rows]
+    kept = [_without_large(row, kind_of(row, kinds) or kinds[0], run.keep) for row in rows]
     return Kept(_origin(run, manifest), manifest["experiment"], kept)
 
 
@@ -61,11 +61,6 @@ def _origin(run: MeasuredRun, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "calibrated": calibration.get("measured_at"),
         "scale": manifest["scale"],
     }
-
-
-def _kind_of(row: Row, kinds: Sequence[type[ResultRow]]) -> type[ResultRow]:
-    """The type of a row as in ``summary.json``: the one whose fields are most like those of the row."""
-    return min(kinds, key=lambda kind: len({each.name for each in fields(kind)} ^ set(row)))
 
 
 def _without_large(row: Row, kind: type[ResultRow], keep: Sequence[str]) -> dict[str, Any]:

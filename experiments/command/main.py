@@ -23,6 +23,8 @@ COMMANDS = {
     "predict": ("command.run:predict", "the model's numbers of an experiment alone; needs no root"),
     "sweep": ("sweep.command:main", "many points of an experiment in one folder; begins or resumes"),
     "plot": ("command.plot:main", "draw the figures of a results folder again, and print its tables"),
+    "watch": ("watch.command:main", "a page of a run, live or finished, or of two beside each other"),
+    "report": ("watch.report.command:main", "one HTML file with all of a run, or two runs compared"),
     "explain": ("command.explain:main", "where measured and predicted step differ, by kind of cost"),
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),
     "export": ("command.export:main", "describe a results folder as an RO-Crate, for archives"),
@@ -47,7 +49,7 @@ def usage() -> str:
     lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
     lines += ["railyard run NAME --help those of an experiment."]
-    lines += ["Runs need root; list, predict, plot, explain, claims, export, show and mesh", "do not."]
+    lines += ["Runs need root; list, predict, plot, watch, report, explain, claims, export,", "show and mesh do not."]
     return "\n".join(lines)
 
 

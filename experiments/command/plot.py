@@ -1,4 +1,4 @@
-"""``railyard plot``: the figures of a results folder, drawn again, and its tables."""
+"""``railyard plot``: figures and report of a results folder, made again, and its tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
 from experiments.report import exit_status, show
+from experiments.watch.report.file import write_report
 from measure.results.foreign import reading
 from measure.results.results import Results
 from measure.results.row import completed
@@ -21,7 +22,8 @@ from railyard.errors import PARTIAL_EXIT_STATUS
 def main(arguments: Sequence[str]) -> int:
     """Draw the figures and print the tables; returns 0, or the exit status of a partial or an unfaithful run."""
     parser = Parser(
-        prog="railyard plot", description="Draw the figures and the trace of a results folder again; print its tables."
+        prog="railyard plot",
+        description="Draw figures and trace of a results folder and write its report again;\nprint its tables.",
     )
     parser.add_argument("results", type=folder, metavar="FOLDER", help="results folder of a run (its --out)")
     parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
@@ -46,7 +48,7 @@ def _plot(results: Results, options: argparse.Namespace) -> int:
         show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide, notes=recorded.notes)
     for note in recorded.notes if options.json or options.quiet else ():
         print(f"railyard: {note}", file=sys.stderr)
-    written = redraw(results.folder, kind, recorded)
+    written = [*redraw(results.folder, kind, recorded), write_report([results.folder], kind=kind)]
     for path in () if options.json else written:
         print(path)
     if recorded.partial is not None:

@@ -15,14 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.command.json_file import check_json, write_json
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, find
 from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
-from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError
+from experiments.watch import companion
+from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
 
 if TYPE_CHECKING:
+    from experiments.report import Recorded
     from experiments.runner import Runner
     from measure.results.row import ResultRow, Row
 
@@ -34,7 +37,7 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
 _HELP_COLUMNS = 78
-_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster")
+_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watch", "control")
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
@@ -86,6 +89,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         refuse_unused(options, _NOT_PREDICTED, "in a prediction, which starts nothing")
         if getattr(options, "out", None) is None:
             refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
+    companion.check_options(experiment, options)
     experiment.check()
     if options.predict:
         return _predict(experiment, options)
@@ -162,8 +166,9 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
         default = f" (default results/{kind.name}-DATE-TIME, and none for predictions)" if kind.keeps else ""
         add("--out", type=folder, metavar="FOLDER", help=f"results folder{default}")
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
-    add("--no-figures", action="store_true", help="no figures and no trace.json; railyard plot draws them later")
+    add("--no-figures", action="store_true", help="no figures, trace.json and report.html; railyard plot makes them")
     add("--wide", action="store_true", help="all columns of the tables")
+    companion.add_options(add)
     return parser
 
 
@@ -181,6 +186,7 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
     if path is not None:
         values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
+    values = merged(companion.implied_settings(kind, options), values)
     return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
 
 
@@ -243,14 +249,12 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
-    if out is not None and options.json != "-":
-        print(f"Results in {out}")
+    _say_where(out, options)
     return 0
 
 
 def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.Namespace) -> list[ResultRow]:
     from experiments.record import Record
-    from experiments.redraw import redraw
     from measure.results.row import MeasuredRow
     from railyard.scale import Scale
 
@@ -268,7 +272,7 @@ def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.N
         raise
     record.close(None)
     if not options.no_figures:
-        redraw(out, type(experiment))
+        _draw(experiment, out)
     return rows
 
 
@@ -291,6 +295,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from railyard.ownership import temporary_folder
 
     with ExitStack() as stack:
+        page = stack.enter_context(companion.Companion(options.watch, options.control))
         out = getattr(options, "out", None)
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)
@@ -299,6 +304,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
         runner = Runner(experiment, folder, RunProgress(Console(stderr=True)), _origin(experiment, options))
         try:
             with runner:
+                page.begin(runner.record.results.folder, experiment.settings, runner.progress.say)
                 experiment.run(runner)
         except BaseException as error:
             try:
@@ -324,7 +330,7 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
 
     Without rows, only the results folder is named, if there is one.
     """
-    from experiments.redraw import read_folder, redraw
+    from experiments.redraw import read_folder
 
     if not runner.rows:
         if out is not None and options.json != "-" and runner.record.exists:
@@ -333,11 +339,34 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
     drawn = out if not options.no_figures else None
     recorded = read_folder(runner.record.results, runner.record.cuts if drawn is None else None)
     if drawn is not None:
-        redraw(drawn, type(experiment), recorded)
+        _draw(experiment, drawn, recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
-    if out is not None and options.json != "-":
-        print(f"Results in {out}")
+    _say_where(out, options)
     return recorded.partial is not None
+
+
+def _draw(experiment: Experiment[Any], out: Path, recorded: Recorded | None = None) -> None:
+    """Draw the figures of the results folder ``out``, whose content may be ``recorded``, and write its report."""
+    from experiments.redraw import redraw
+    from experiments.watch.report.file import write_report
+    from measure.results.results import REPORT
+
+    redraw(out, type(experiment), recorded)
+    try:
+        write_report([out], kind=type(experiment))
+    except (RailyardError, OSError) as error:  # the run has its tables and its status all the same
+        print(f"railyard: there is no {REPORT}: {error}", file=sys.stderr)
+
+
+def _say_where(out: Path | None, options: argparse.Namespace) -> None:
+    """Print where results are, if they are kept and the output is not JSON."""
+    from measure.results.results import REPORT
+
+    if out is None or options.json == "-":
+        return
+    if (out / REPORT).exists():
+        print(f"Report (opens in a browser): {out / REPORT}")
+    print(f"Results in {out}")
 
 
 def _show(
@@ -351,32 +380,6 @@ def _show(
     from experiments.report import show
 
     if options.json is not None:
-        _write(options.json, json.dumps(experiment.as_json(rows), indent=2))
+        write_json(options.json, json.dumps(experiment.as_json(rows), indent=2))
     if options.json != "-":
         show(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide, notes=notes)
-
-
-def _write(place: str, text: str) -> None:
-    """Write JSON to a file that belongs to the user who called sudo, or to standard output (``-``)."""
-    from railyard.ownership import naming, open_text
-
-    if place == "-":
-        print(text)
-        return
-    try:
-        with naming(place), open_text(place, "w", links=True) as out:
-            out.write(text + "\n")
-    except OSError as error:
-        raise ConfigError(f"{place} cannot be written ({error.strerror}); name another file", key="--json") from None
-
-
-def check_json(place: str | None) -> None:
-    """Raise ``ConfigError`` for an experiment file, and where no file can be written, before anything starts."""
-    if place is None or place == "-":
-        return
-    if not place or Path(place).is_dir():
-        raise ConfigError("must name a file; without one the rows are written to standard output", key="--json")
-    if place.endswith((".yaml", ".yml")):
-        raise ConfigError(f"{place} is an experiment file; name another file for the rows", key="--json")
-    if not Path(place).parent.is_dir():
-        raise ConfigError(f"{Path(place).parent} is not a folder; make it first", key="--json")

@@ -24,12 +24,14 @@ REPLY_S = 0.0005
 class World:
     """A controller core, its switches and what came of it, on a fake clock (``RunningClock`` beside real sockets)."""
 
-    def __init__(self, plan: FabricPlan, clock: FakeClock | None = None) -> None:
+    def __init__(
+        self, plan: FabricPlan, clock: FakeClock | None = None, record: Callable[[Event], None] | None = None
+    ) -> None:
         self.plan = plan
         self.clock = clock or FakeClock()
         self.events: list[Event] = []
         self.ready = threading.Event()
-        self.core = ControllerCore(self.plan, self.events.append, self.ready.set, self.clock, self.clock)
+        self.core = ControllerCore(self.plan, record or self.events.append, self.ready.set, self.clock, self.clock)
         self.core.start()
         self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
         self.sends: dict[int, Any] = {}

@@ -12,7 +12,7 @@ from typing import Any
 from core_world import World
 from fabric_plans import pip_plan
 
-from controllers.northbound import bodies, rest, rest_server
+from controllers.northbound import bodies, http_server, rest
 from fuzz.mutation import TEXTS, mutated_tree, number
 from fuzz.target import Target
 from fuzz.targets.control import BODIES, REQUESTS
@@ -40,9 +40,9 @@ class AnsweringWorld(World):
 
 
 @lru_cache(maxsize=1)
-def _server() -> rest_server.RestServer:
+def _server() -> http_server.HttpServer:
     """A server, in each process once; its calls come over socket pairs and are served in the calling thread."""
-    server, hosts = rest_server.listen("127.0.0.1:0")
+    server, hosts = http_server.listen("127.0.0.1:0")
     world = AnsweringWorld(pip_plan(4))
     world.join()
     world.core.execute = partial(world.answered, world.core.execute)  # type: ignore[method-assign]

@@ -1,0 +1,1 @@
+"""The report of a run, or of two runs beside each other, as one file of HTML."""

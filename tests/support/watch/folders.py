@@ -1,0 +1,77 @@
+"""Results folders of synthetic jobs, finished and under way, for tests of what a page shows of them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from synthetic_job import Job, build_groups, build_point
+
+from measure.metrics.point import Point
+from measure.results.manifest import build_manifest
+from measure.results.plain import plain
+from railyard.scale import Scale
+from railyard.timeline import Event
+
+SCALE = Scale(1 / 4000, 2.0)
+
+
+def synthetic(
+    number: int = 0, mode: str = "on-demand", steps: int = 3, samples: bool = True
+) -> tuple[Point, list[Event]]:
+    """A point of the synthetic job and its events, with the line that begins its block."""
+    point = build_point(mode, number=number, scale=SCALE, delay_s=0.04)
+    job = Job(point, steps, start=1000.0 + 100 * number)
+    events = (job.with_samples() if samples else job).timeline()
+    return point, [point.event(job.start - 0.2, job.end), *events]
+
+
+def write_manifest(folder: Path, points: Sequence[Point], *, ended: bool = True) -> None:
+    """The manifest of a run on rails with the plans of ``points``."""
+    plans = {point.plan.fabric: point.plan for point in points}.values()
+    settings = {"experiment": "rails"}
+    manifest = build_manifest(experiment=settings, seed=1, scale=SCALE, plans=plans, groups=build_groups())
+    manifest["versions"] = {}
+    more = {"ended": "complete"} if ended else {}
+    (folder / "manifest.json").write_text(json.dumps(plain({**manifest, **more})), encoding="utf-8")
+
+
+def finished_folder(folder: Path, points: int = 2, steps: int = 3, *, samples: bool = True) -> list[list[Event]]:
+    """A folder with ``points`` points; returns the events of each, of which the first is ``run point``."""
+    made = [synthetic(number, steps=steps, samples=samples) for number in range(points)]
+    write_manifest(folder, [point for point, _ in made])
+    lines = [event.to_line() + "\n" for _, events in made for event in events]
+    (folder / "events.jsonl").write_text("".join(lines), encoding="utf-8")
+    return [events for _, events in made]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run on its folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def running_files(folder: Path, number: int, events: Sequence[Event]) -> dict[Path, list[Event]]:
+    """The files in ``running/`` that the processes of a point write, with their events in the order of writing."""
+    point = folder / "running" / f"point{number}"
+    point.mkdir(parents=True, exist_ok=True)
+    head, *rest = events
+    begun: dict[str, Any] = {"point": number, "mode": head["mode"], "plan": head["fabric"], "title": "live", "steps": 3}
+    told = {**begun, "delay_s": 0.04, "expected_s": 4.0}
+    started = Event(head.t, "run", "started", None, {"point": number})
+    files = {point / "point.jsonl": [Event(head.t - 1.5, "run", "begun", None, told), started]}
+    for event in sorted(rest, key=lambda e: e.t if e.end is None else e.end):
+        name = f"point{number}/g{event['rank']}" if event.source == "agent" else "controller"
+        name = f"point{number}/sampler" if event.source == "link" else name
+        files.setdefault(folder / "running" / f"{name}.jsonl", []).append(event)
+    return files
