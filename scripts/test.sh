@@ -40,6 +40,15 @@ unpack_sshd() { # tests/cluster starts sshds of its own; the package would start
     rm -rf "$debs"
     [ -x $sshd/usr/sbin/sshd ]
 }
+install_browser() { # tests/browser opens the page in Debian's; a browser needs some hundred packages, so it is installed
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+    local install=(apt-get -qq -y -o DPkg::Lock::Timeout=600 --no-install-recommends install chromium chromium-driver)
+    "${install[@]}" || { apt-get -qq update && "${install[@]}"; }
+}
+if [ "$EUID" -eq 0 ] && ! { command -v chromium && command -v chromedriver; } >/dev/null; then
+    install_browser >/dev/null 2>&1 </dev/null ||
+        echo "test.sh: chromium and chromium-driver could not be installed, so tests/browser is left out"
+fi
 if [ "$EUID" -ne 0 ]; then
     echo "test.sh: not root, so the tests that need root are left out; for all of them: sudo scripts/test.sh"
 elif [ ! -x $sshd/usr/sbin/sshd ] && ! command -v sshd >/dev/null; then
@@ -74,8 +83,9 @@ if [ "$#" -gt 0 ]; then
     types_checked
     check "pytest" pytest "$@"
 else # most of what needs root measures time on real packets: one after another, and nothing beside it
-    check "pytest (on all cores)" pytest --ignore tests/integration --ignore tests/cluster -n auto
+    check "pytest (on all cores)" pytest --ignore tests/integration --ignore tests/cluster --ignore tests/browser -n auto
     types_checked
+    check "pytest (in a browser)" pytest tests/browser
     check "pytest (with root, three at a time)" pytest tests/integration tests/cluster -m beside -n 3 --dist worksteal
     check "pytest (with root)" pytest tests/integration tests/cluster -m "not beside"
 fi

@@ -32,6 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid}: what needs root is in tests/integration or tests/cluster, and all of it is marked"
             )
+        in_browser = item.get_closest_marker("browser") is not None
+        if in_browser != item.path.is_relative_to(item.config.rootpath / "tests" / "browser"):
+            raise pytest.UsageError(f"{item.nodeid}: what needs a browser is in tests/browser, and all of it is marked")
         if item.get_closest_marker("thorough") is not None and THOROUGH not in os.environ:
             item.add_marker(pytest.mark.skip(reason=f"takes long: {THOROUGH}=1 sudo -E scripts/test.sh"))
         if needs_root and os.geteuid() != 0:
