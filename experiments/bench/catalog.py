@@ -15,14 +15,14 @@ from experiments.bench.control import barrier_64, rewire_64
 from experiments.bench.dark import dark_times, shortest_dark_time
 from experiments.bench.idle import idle_fabric
 from experiments.bench.links import links, links_beside_load
-from experiments.bench.map_change import map_change
 from experiments.bench.model.benchmark import model_parts
 from experiments.bench.quick import quick_runs
 from experiments.bench.ring_all_reduce import LARGE, SCALING, ring_all_reduce
 from experiments.bench.rtt import round_trip
 from experiments.bench.slopes import slopes
 from experiments.bench.slots import shortest_slot, slots
-from experiments.bench.swap import swap_64
+from experiments.bench.swap import map_change, swap_64
+from experiments.bench.watched import watched_runs
 from experiments.bench.wide_area import delay, loss
 
 Measure = Callable[[Bed], list[Measurement]]
@@ -77,6 +77,11 @@ BENCHES: dict[str, Benchmark] = {
     "delay": Benchmark("error of link delays of 5, 20, 50 ms on 8 links that carry 20 Mb/s each", (delay,)),
     "loss": Benchmark("packets that lossy links lose against the share asked for, 0.1 to 5 percent", (loss,)),
     "quick": Benchmark("run.sh --quick over and over: runs with faithful points alone", (quick_runs,), large=True),
+    "watch": Benchmark(
+        "step times of 16 ranks with --watch and an open page against those without, in pairs",
+        (watched_runs,),
+        large=True,
+    ),
     "model": Benchmark(
         "every row of the experiments against its prediction: 2 percent, 4 at 64 ranks", (model_parts,), large=True
     ),

@@ -40,6 +40,7 @@ Name = Literal[
     "delay",
     "loss",
     "quick",
+    "watch",
     "model",
     "slopes",
 ]

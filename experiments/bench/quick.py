@@ -6,14 +6,15 @@ import json
 import os
 import resource
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.bench import Measurement, NotMeasured, QuickRun, not_measured
 from experiments.bench.bed import Bed
 from measure.results.row import Row
-from railyard.child import child_environment, python_command
+from railyard.child import child_environment, end_child, python_command
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.ownership import temporary_folder
 
@@ -43,7 +44,7 @@ def quick_run(number: int, datapath: str) -> QuickRun:
         out = folder / "results"
         began, before = time.monotonic(), used_by_others_s()
         try:
-            status, said = _run([*_RUN, "--datapath", datapath, "--out", str(out)])
+            status, said = run_command([*_RUN, "--datapath", datapath, "--out", str(out)])
         except subprocess.TimeoutExpired:
             raise NotMeasured(f"run.sh --quick did not end within {_LONGEST_S:g} s") from None
         seconds, others_s = time.monotonic() - began, used_by_others_s() - before
@@ -64,8 +65,11 @@ def row_of(number: int, rows: Sequence[Row], seconds: float, others: float) -> Q
     return found
 
 
-def _run(words: Sequence[str]) -> tuple[int, str]:
-    """Exit status and error messages of a ``railyard`` command, which is ended with this process."""
+def run_command(words: Sequence[str], heard: Callable[[str], None] = lambda line: None) -> tuple[int, str]:
+    """Exit status and messages of a ``railyard`` command, which is ended with this process.
+
+    ``heard`` is called with each line of its messages, in a thread of its own.
+    """
     process = subprocess.Popen(
         python_command("experiments.command.main", *words),
         cwd="/",
@@ -75,17 +79,23 @@ def _run(words: Sequence[str]) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    said: list[str] = []
+
+    def read() -> None:
+        for line in process.stderr or ():
+            said.append(line)
+            heard(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     try:
-        _, said = process.communicate(timeout=_LONGEST_S)
+        process.wait(_LONGEST_S)
     except BaseException:
         process.terminate()
-        try:
-            process.communicate(timeout=_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_child(process, _END_S)
         raise
-    return process.returncode, said
+    reader.join()
+    return process.returncode, "".join(said)
 
 
 def used_by_others_s() -> float:

@@ -8,9 +8,11 @@ if the ports of the switch change at once, else to two milliseconds.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import NamedTuple
 
@@ -20,14 +22,21 @@ from experiments.bench.bed import Bed
 from experiments.bench.openflow_peer import OpenFlowPeer
 from experiments.bench.probe_streams import Probe, ProbeStreams
 from measure.live.packets import Tap
+from topos.kernel import namespaces
+from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
+from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
+from topos.kernel.netlink import Netlink, VethEnd, veth
 from topos.rails import RailTopo
 
 PORTS = 64
-SWAPS = 200
+SWAPS = CHANGES = 200
 MEDIAN_LIMIT_MS, P99_LIMIT_MS = 1.5, 4.0
 MAP_LIMIT_MS = 0.1
 _CONTROLLER = ("127.0.0.1", 6653)
 _LEAD_S, _GAP_S = 0.2, 0.015
+_SWITCH = "s"
+_MTU = 1500
 
 
 class Followed(NamedTuple):
@@ -107,3 +116,42 @@ def _rows(bed: Bed, times: Sequence[tuple[float, float]], probes: Sequence[Probe
         bed.at_most(f"{name}_old_way_after_reply", sum(one.late for one in found), "frames", 0),
         Measurement(f"{name}_lost_per_swap", sum(one.lost for one in found) / len(found), "frames"),
     ]
+
+
+def map_change(bed: Bed) -> list[Measurement]:
+    """Median and longest time in which the rules of 64 ports change, in ms; nothing with ``ovs``. Needs root."""
+    if bed.used not in ("bpf", "mirred"):
+        return []
+    with _ports() as (netns_fd, ports):
+        forwarder = BpfForwarder(netns_fd, PORTS) if bed.used == "bpf" else MirredForwarder(netns_fd)
+        with closing(forwarder):
+            forwarder.add(ports)
+            flows = [forwarder.new_flow() for _ in ports]
+            took = []
+            for shift in range(CHANGES):
+                rules = {
+                    a: PortRules(Rule(OUT, b, flows[a - 1])) for pair in circuits(shift) for a, b in (pair, pair[::-1])
+                }
+                began = time.perf_counter()
+                forwarder.set(_SWITCH, rules)
+                took.append((time.perf_counter() - began) * 1e3)
+    return [
+        bed.at_most("swap_64_map_change_median", median(took), "ms", MAP_LIMIT_MS),
+        Measurement("swap_64_map_change_worst", max(took), "ms"),
+    ]
+
+
+@contextmanager
+def _ports() -> Iterator[tuple[int, list[KernelPort]]]:
+    """A namespace with 64 ports, each a pair of interfaces of which one is the link and one stands for the tap."""
+    (fd,) = namespaces.make(1)
+    try:
+        ports = [KernelPort(_SWITCH, number, 1000 + number, 2000 + number) for number in range(1, PORTS + 1)]
+        with Netlink(fd) as kernel:
+            kernel.run(
+                veth(VethEnd(f"l{port.number}", port.link), VethEnd(f"t{port.number}", port.tap), _MTU)
+                for port in ports
+            )
+        yield fd, ports
+    finally:
+        os.close(fd)

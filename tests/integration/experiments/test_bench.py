@@ -7,7 +7,6 @@ import pytest
 from experiments.bench import NotMeasured, swap
 from experiments.bench.bed import Bed, Datapath
 from experiments.bench.echo import echo_times
-from experiments.bench.map_change import map_change
 from topos.rails import RailTopo
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
@@ -30,9 +29,9 @@ def test_packets_follow_a_swap_and_none_goes_the_old_way_after_the_reply(
 
 
 def test_the_rules_of_the_kernel_change_alone(fast: Bed) -> None:
-    rows = map_change(fast)
+    rows = swap.map_change(fast)
     assert 0 < (rows[0].value or 0) < (rows[1].value or 0)
-    assert map_change(Bed("ovs")) == []
+    assert swap.map_change(Bed("ovs")) == []
 
 
 @pytest.mark.parametrize("datapath", ["bpf", "ovs"])

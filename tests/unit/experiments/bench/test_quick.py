@@ -32,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, Sequence[dict[str, 
         (out / "summary.json").write_text(json.dumps(points))
         return status, "first\nthe fast path ended\n"
 
-    monkeypatch.setattr(quick, "_run", run)
+    monkeypatch.setattr(quick, "run_command", run)
     return [row.to_json() for row in quick.quick_runs(Bed("bpf", runs=len(found)))]
 
 
@@ -61,6 +61,6 @@ def test_a_run_that_does_not_end_was_not_measured(monkeypatch: pytest.MonkeyPatc
     def run(words: Sequence[str]) -> tuple[int, str]:
         raise subprocess.TimeoutExpired(list(words), 1800)
 
-    monkeypatch.setattr(quick, "_run", run)
+    monkeypatch.setattr(quick, "run_command", run)
     (row, whole) = quick.quick_runs(Bed("bpf", runs=1))
     assert (row.value, row.why_not) == (None, "run.sh --quick did not end within 1800 s") and not whole.ok
