@@ -54,6 +54,7 @@ PURE = (
     "controllers.policies",
     "measure.metrics",
     "measure.model",
+    "measure.view",
     "railyard.protocol",
     "railyard.remote.clock",
     "railyard.remote.ssh_faults",

@@ -18,7 +18,7 @@ from script_runs import descendants, finish, runs_of, start, wait_for_step
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-OUTSIDE = {"tcp 127.0.0.1:REST", "unix RUN/job.sock 0600"}
+OUTSIDE = {"tcp 127.0.0.1:REST", "tcp 127.0.0.1:PAGE", "unix RUN/job.sock 0600"}
 YARD = {
     "tcp 127.0.0.1:6653",
     "unix RUN/db.sock 0750",
@@ -34,20 +34,26 @@ PATTERNS = {r"\.\d+\.ctl": ".PID.ctl", r"rail\d": "railN", r"10\.\d\.0\.\d:": "1
 
 def test_nothing_listens_but_what_is_documented(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    options = ("--workload", "smoke", "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0")
+    options = ("--workload", "smoke", "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0", "--watch")
     process = start("rail_reconfiguration.py", *options, "--out", str(out))
     try:
         assert process.stderr is not None
-        said = next(line for line in process.stderr if line.startswith("REST on "))
-        match = re.fullmatch(r"REST on http://(127\.0\.0\.1:\d+) with the token in (.*):\n", said)
-        assert match is not None, said
-        address, file = match[1], Path(match[2])
+        said = ""
+        while "REST on " not in said or "Page of the run: " not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        match = re.search(r"^REST on http://(127\.0\.0\.1:\d+) with the token in (.*):$", said, re.MULTILINE)
+        shown = re.search(r"^Page of the run: http://(127\.0\.0\.1:\d+)/[\w-]{20,}/$", said, re.MULTILINE)
+        assert match is not None and shown is not None, said
+        address, file, page = match[1], Path(match[2]), shown[1]
         assert file == out / "rest-token"
         check_token(address, file)
         wait_for_step(process, out)
         (run,) = runs_of(process.pid)
         assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-        replaced = {re.escape(str(run.path)): "RUN", re.escape(address): "127.0.0.1:REST"} | PATTERNS
+        replaced = {re.escape(str(run.path)): "RUN", re.escape(address): "127.0.0.1:REST"}
+        replaced |= {re.escape(page): "127.0.0.1:PAGE"} | PATTERNS
         processes = [process.pid, *descendants(process.pid)]
         spaces = {os.stat(f"/proc/{pid}/ns/net").st_ino: pid for pid in processes}
         del spaces[os.stat("/proc/self/ns/net").st_ino]

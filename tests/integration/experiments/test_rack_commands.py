@@ -11,6 +11,7 @@ import pytest
 from checkout import ROOT
 from script_runs import ONCE
 
+from measure.results.results import Results
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 pytestmark = pytest.mark.root
@@ -49,6 +50,8 @@ def test_failover_writes_rows_from_which_plot_draws_figures_and_tables(tmp_path:
         ("photonic", "B", True),
     ]
     assert all(row["sent_bytes"] >= row["received_bytes"] > 0 and row["lost_packets"] >= 0 for row in rows)
+    (circuits,) = (e for e in Results.open(out).events() if (e.source, e.kind) == ("controller", "circuits"))
+    assert circuits["rail"] == "rack0" and circuits["circuits"], "those of both jobs, once"
     again = railyard("plot", str(out))
     assert again.returncode == done.returncode and "Step times before and after" in again.stdout
     figures = {"throughput.png", "recovery.png", "step-times.png"}

@@ -67,6 +67,12 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pyt
         assert (out / name).stat().st_size > 0
     assert len(list((out / "figures").glob("*.png"))) >= 4
     assert "on-demand" in output
+    said = {(e.source, e.kind): e for e in Results.open(out).events()}
+    begun, started, point = (said["run", kind] for kind in ("begun", "started", "point"))
+    assert (begun["point"], begun["mode"], begun["plan"], begun["steps"]) == (1, "on-demand", "ocs", 2)
+    assert begun["expected_s"] > 0 and begun.t < started.t == point.t, "of the second point, which was last"
+    circuits = said["controller", "circuits"]
+    assert begun.t < circuits.t < point.t and len(circuits["circuits"]) > 0 and circuits["failed"] == []
     assert json.loads((out / "manifest.json").read_text())["ended"] == "complete"
     assert not runs_of(process.pid)
     capsys.readouterr()

@@ -42,7 +42,7 @@ def test_a_run_is_exported_with_its_command_and_its_input(tmp_path: Path, capsys
         assert main(["export", str(out)]) == 0
     assert capsys.readouterr().out.endswith(f"{out / 'ro-crate-metadata.json'}\n")
     found = exported(out)
-    names = {"manifest.json", "summary.json", "summary.csv", "figures/fabric-cost.png"}
+    names = {"manifest.json", "summary.json", "summary.csv", "figures/fabric-cost.png", "report.html"}
     assert {part["@id"] for part in found["./"]["hasPart"]} == names
     for name in names:
         assert found[name]["contentSize"] == str((out / name).stat().st_size)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.northbound import rest_server
+from controllers.northbound import http_server
 from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, RestAccess, read_token, reserved_address, rest_access
 from experiments.settings import PacketSettings, validated
@@ -145,7 +145,7 @@ def test_all_fabrics_of_a_run_get_the_same_port_and_other_programs_never(host: s
                         another.bind(held.getsockname())
                 with socket.create_connection(held.getsockname()[:2], 5) as early:
                     held.setblocking(False)  # as a server of green threads leaves it
-                    server, hosts = rest_server.listen(address, os.dup(held.fileno()))
+                    server, hosts = http_server.listen(address, os.dup(held.fileno()))
                     assert server.address == address and hosts == {address.rpartition(":")[0], "localhost"}
                     call, caller = server.get_request()
                     assert caller == early.getsockname()

@@ -32,7 +32,7 @@ def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -
     assert (manifest["seed"], manifest["ended"]) == (3, "complete")
     again = run("plot.py", out, "--quiet")
     assert again.returncode == 0, again.stderr
-    assert len(again.stdout.split()) == 6
+    assert len(again.stdout.split()) == 7, "figures and the report"
 
 
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:

@@ -168,4 +168,4 @@ def test_plot_of_a_failover_run_that_was_stopped_before_its_first_row(run: Any, 
     results.free()
     status, out, err = run("plot", results.folder, "--quiet")
     assert status == 9 and "PARTIAL: 0 points: " in err
-    assert [Path(line).name for line in out.split()] == ["trace.json"]
+    assert [Path(line).name for line in out.split()] == ["trace.json", "report.html"]

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from checkout import ROOT
 from reports import printed
+from watch.rail_results import rail_results
 
 from experiments.rails.experiment import Rails
 from experiments.rails.figures import overhead, sweep, window_cdf
@@ -21,21 +22,16 @@ from experiments.rails.settings import RailSettings
 from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
 from experiments.report import exit_status, why_not_faithful
-from experiments.runner import Measured
 from experiments.settings import validated
 from measure.figures.gantt import gantt
 from measure.figures.link_throughput import link_throughput
 from measure.figures.style import MEASURED, png, time_unit
 from measure.metrics.checks import Verdict
-from measure.metrics.fidelity import judge
 from measure.metrics.load import OTHERS
 from measure.metrics.metrics import measure_point
-from measure.model.prediction import Prediction
-from measure.results.manifest import build_manifest, scale_of
+from measure.results.manifest import scale_of
 from measure.results.plain import plain
 from measure.results.results import Results
-from measure.results.row import columns
-from measure.results.summary import Summary
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.scale import Scale, scale_in_words
 
@@ -57,44 +53,9 @@ REQUIRED = [
 
 
 @pytest.fixture
-def folder(make_point: Any, make_job: Any, tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A results folder of five points; the on-demand ones ran on a saturated machine."""
-    points = [
-        make_point(mode, delay, number=number)
-        for number, (mode, delay) in enumerate(
-            [("electrical", 0.0), ("on-demand", 0.0), ("on-demand", 0.2), ("provisioned", 0.0), ("provisioned", 0.2)]
-        )
-    ]
-    manifest = build_manifest(
-        experiment={"experiment": "rails"},
-        seed=1,
-        scale=points[0].scale,
-        plans=[p.plan for p in points[:2]],
-        groups=points[0].groups,
-    )
-    results, rows, start = Results.create(tmp_path / "out", manifest), [], 100.0
-    for point in points:
-        job = make_job(point, start=start).with_samples(busy=1.0 if point.mode == "on-demand" else 0.4)
-        results.add_events([*job.timeline(), point.event(job.start, job.end)])
-        alone = measure_point(point, job.timeline())
-        point = dataclasses.replace(point, predicted_step_time_s=1.02 * (alone.step_time_s or 1.0))
-        metrics = measure_point(point, job.timeline())
-        verdict = judge(point, job.timeline(), metrics)
-        row = RailRow(
-            workload="smoke",
-            fabric=point.plan.fabric,
-            mode=point.mode,
-            policy="opus",
-            reconfiguration_delay_ms=point.reconfiguration_delay_s * 1e3,
-            link_recovery_ms=0.0,
-            predicted_step_time_s=point.predicted_step_time_s,
-        )
-        row.at(point.scale, 1)
-        row.take(Measured(point, (), metrics, verdict, cast(Prediction, None), None))
-        rows.append(row)
-        start = job.end + 1
-    results.write_rows(Summary([row.to_json() for row in rows]), columns(RailRow))
-    return results.folder
+    return rail_results(tmp_path / "out")
 
 
 def test_rows_have_the_promised_keys_and_survive_json(folder: Path) -> None:

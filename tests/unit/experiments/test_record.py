@@ -1,0 +1,99 @@
+"""What the record of a run and its points note before the first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fabric_plans import rail_plan
+
+from experiments.fabric_session import FabricSession
+from experiments.point_run import note_circuits
+from experiments.record import Record
+from measure.results.results import POINT
+from railyard.errors import MachineError
+from railyard.scale import Scale
+from railyard.timeline import read_events
+from topos.plan import FabricPlan
+
+
+class Study:
+    name = identifier = "rails"
+    packets = False
+    scale = Scale(1.0)
+    rows = ()
+
+    class settings:
+        @staticmethod
+        def model_dump(mode: str) -> dict[str, Any]:
+            return {}
+
+    def planned(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    record = Record(tmp_path / "out", Study(), Scale(1.0))
+    record.open()
+    return record
+
+
+def test_the_folder_of_a_point_says_at_once_what_it_is(record: Record) -> None:
+    folder = record.point_folder(3, mode="on-demand", plan="ocs-8", title="on-demand, 50 ms", delay_s=0.2, steps=4)
+    (begun,) = read_events(folder / POINT)
+    assert (begun.source, begun.kind, begun.end) == ("run", "begun", None)
+    assert begun.fields == {
+        "point": 3,
+        "mode": "on-demand",
+        "plan": "ocs-8",
+        "title": "on-demand, 50 ms",
+        "delay_s": 0.2,
+        "steps": 4,
+        "expected_s": None,
+    }
+
+
+def test_a_point_that_cannot_begin_keeps_no_folder(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("experiments.record.write_events", full)
+    with pytest.raises(OSError, match="No space"):
+        record.point_folder(0, mode="native", plan="ocs", title="native")
+    running = record.running
+    record.close(MachineError("the disk is full"))
+    assert not running.exists()
+
+
+class Controller:
+    """A session whose controller answers as a real one; it counts the requests."""
+
+    def __init__(self, plan: FabricPlan, **answer: Any) -> None:
+        self.plan, self.answer, self.asked = plan, answer, list[str]()
+
+    def call(self, op: str) -> dict[str, Any]:
+        self.asked.append(op)
+        return self.answer
+
+
+def test_the_circuits_that_stand_are_noted_once_for_each_optical_switch(tmp_path: Path) -> None:
+    optical = {"name": "rail0", "kind": "ocs", "circuits": [[1, 3], [2, 4]], "ports": {"1": "tuned", "7": "failed"}}
+    session = Controller(rail_plan(4), switches=[optical, {"name": "fe", "kind": "electrical"}])
+    note_circuits(cast(FabricSession, session), tmp_path)
+    (noted,) = read_events(tmp_path / POINT)
+    assert (noted.source, noted.kind) == ("controller", "circuits")
+    assert noted.fields == {"rail": "rail0", "circuits": [[1, 3], [2, 4]], "failed": [7]}
+    assert session.asked == ["circuits"]
+
+
+def test_nothing_is_noted_without_a_controller_of_ours_or_optical_switches(tmp_path: Path) -> None:
+    remote = Controller(rail_plan(4))
+    note_circuits(cast(FabricSession, remote), tmp_path)
+    assert remote.asked == ["circuits"] and read_events(tmp_path / POINT) == []
+    electrical = Controller(rail_plan(4))
+    electrical.plan = SimpleNamespace(switches=[SimpleNamespace(kind="electrical")])  # type: ignore[assignment]
+    note_circuits(cast(FabricSession, electrical), tmp_path)
+    assert electrical.asked == []
