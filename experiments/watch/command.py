@@ -18,6 +18,8 @@ from railyard.signals import ignore_stops
 if TYPE_CHECKING:
     from experiments.watch.control import Control
 
+_LONGEST_END_S = 5.0
+
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the page until Ctrl-C, SIGTERM or SIGHUP; returns the exit status."""
@@ -57,7 +59,10 @@ def _serve(options: argparse.Namespace) -> int:
             ignore_stops()
         finally:
             hurry()
-            server.close("the server of this page has ended; railyard watch starts it again")
+            said = "the server of this page has ended; railyard watch starts it again"
+            closing = threading.Thread(target=server.close, args=(said,), daemon=True)
+            closing.start()
+            closing.join(_LONGEST_END_S)  # a page that is being answered must not hold the end
     return 0
 
 
