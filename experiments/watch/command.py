@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from experiments.watch.control import Control
 
 _LONGEST_END_S = 5.0
+"""How long the server may take to end after Ctrl-C; its threads then end with the process."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -39,8 +39,9 @@ class RunView:
         self.folder = folder
         self.revision = 0
         self.parts: Collection[str] = ()
-        self._decisions: tuple[int, int] | None = None
         """What the last ``refresh`` changed."""
+        self._decisions: tuple[int, int] | None = None
+        """``Points.decisions`` as of the last ``refresh``."""
         self._patience_s, self._kind = patience_s, kind
         self._root = -1
         self._gone = ""
