@@ -45,15 +45,19 @@ install_browser() { # tests/browser opens the page in Debian's; a browser needs 
     local install=(apt-get -qq -y -o DPkg::Lock::Timeout=600 --no-install-recommends install chromium chromium-driver)
     "${install[@]}" || { apt-get -qq update && "${install[@]}"; }
 }
-if [ "$EUID" -eq 0 ] && ! { command -v chromium && command -v chromedriver; } >/dev/null; then
-    install_browser >/dev/null 2>&1 </dev/null ||
+fetch_programs() { # those that tests/browser and tests/cluster start
+    { command -v chromium && command -v chromedriver; } >/dev/null || install_browser >/dev/null 2>&1 </dev/null ||
         echo "test.sh: chromium and chromium-driver could not be installed, so tests/browser is left out"
-fi
-if [ "$EUID" -ne 0 ]; then
-    echo "test.sh: not root, so the tests that need root are left out; for all of them: sudo scripts/test.sh"
-elif [ ! -x $sshd/usr/sbin/sshd ] && ! command -v sshd >/dev/null; then
-    unpack_sshd >/dev/null 2>&1 </dev/null ||
+    [ -x $sshd/usr/sbin/sshd ] || command -v sshd >/dev/null ||
+        unpack_sshd >/dev/null 2>&1 </dev/null ||
         echo "test.sh: openssh-server could not be fetched, so tests/cluster is left out (or install it by hand)"
+}
+fetched=
+if [ "$EUID" -eq 0 ]; then
+    fetch_programs & # nothing but two kinds of tests waits for it, and nothing breaks an installation off
+    fetched=$!
+else
+    echo "test.sh: not root, so the tests that need root are left out; for all of them: sudo scripts/test.sh"
 fi
 
 unset PYTHONDONTWRITEBYTECODE # tests start hundreds of processes, each of which would compile the project anew
@@ -63,11 +67,13 @@ check() { # check NAME ARGUMENTS...: one tool of the virtual environment
     echo "== $1"
     "$scripts/_venv.py" -m "${@:2}" || failed+=("$1")
 }
-types_checked() { # waits for mypy, and prints what it said
+types_checked() { # waits for mypy, and prints what it said; also for what the other tests need
     echo "== mypy"
     wait "$mypy" || failed+=("mypy")
     mypy=
     cat "$said"
+    [ -z "$fetched" ] || wait "$fetched"
+    fetched=
 }
 export RAILYARD_TIMED_TALLY # a file: each run of pytest adds how many timed tests were inconclusive, and of how many
 RAILYARD_TIMED_TALLY=$(mktemp)
@@ -83,7 +89,8 @@ if [ "$#" -gt 0 ]; then
     types_checked
     check "pytest" pytest "$@"
 else # most of what needs root measures time on real packets: one after another, and nothing beside it
-    check "pytest (on all cores)" pytest --ignore tests/integration --ignore tests/cluster --ignore tests/browser -n auto
+    check "pytest (on all cores)" pytest --ignore tests/integration --ignore tests/cluster --ignore tests/browser \
+        -n auto --dist worksteal # a core that is done takes over half of what another has left
     types_checked
     check "pytest (in a browser)" pytest tests/browser
     check "pytest (with root, three at a time)" pytest tests/integration tests/cluster -m beside -n 3 --dist worksteal

@@ -1,9 +1,9 @@
-"""Tries of a timed test: it counts only where the machine kept up, and is inconclusive where it never did.
+"""Tries of a timed test: its failure counts only where the machine kept up, and it is inconclusive where it never did.
 
 Every test runs once. One that is marked ``timed`` is watched (``machine``) from its first fixture to its last
-line. If the machine kept up, its result counts at once, a failure as well as a pass. If it did not, neither counts: the
-test is tried again, with fixtures set up anew, up to ``TRIES`` times. Then it is *inconclusive*: the run names it, with
-the reason of each try, and counts it in the last line; it is neither passed nor failed.
+line. A pass counts at once, and so does a failure if the machine kept up. If it did not, the failure does not count:
+the test is tried again, with fixtures set up anew, up to ``TRIES`` times. Then it is *inconclusive*: the run names it,
+with the reason of each try, and counts it in the last line; it is neither passed nor failed.
 
 What a fixture of a module measures is watched only where a timed test is the first to ask for it: where such a fixture
 feeds a timed test, mark the whole module.
@@ -51,9 +51,10 @@ class Try:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.failed = False
 
     def late(self, reason: str) -> None:
-        """This try does not count; ``reason`` is for the summary ("timers of agents 4.9 ms late").
+        """A failure of this try does not count; ``reason`` is for the summary ("timers of agents 4.9 ms late").
 
         Call it with what the test's own run measured (its fidelity), before the first ``assert``.
         """
@@ -84,7 +85,7 @@ class Tries:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Try a timed test until the machine keeps up; leave the others to pytest."""
+        """Try a timed test until it passes or the machine keeps up; leave the others to pytest."""
         if item.get_closest_marker("timed") is None:
             self._now = Try()
             return None
@@ -103,10 +104,9 @@ class Tries:
             self._machine.begin()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
             self._stop(item)  # the test was skipped before its teardown, or has none
-            decided = not self._now.reasons or any(report.skipped for report in reports)
-            if decided:
+            if not (self._now.failed and self._now.reasons):
                 return [_annotated(report, tries) for report in reports]
-            tries.append(f"{'; '.join(self._now.reasons)} ({_outcome(reports)})")
+            tries.append(f"{'; '.join(self._now.reasons)} ({_error_of(reports)})")
             if len(tries) == TRIES:
                 return [_inconclusive(reports, tries)]
             time.sleep(self._pause_s)
@@ -120,13 +120,23 @@ class Tries:
             self._now.reasons += judge(*self._machine.end(), limits)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note the failure of a try."""
+        report = yield
+        self._now.failed |= report.failed
+        return report
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
         """After a try that does not count, end the fixtures of modules and of the session too: they may be late."""
         self._stop(item)
         try:
             yield
+        except BaseException:
+            self._now.failed = True
+            raise
         finally:
-            if item.get_closest_marker("timed") is not None and self._now.reasons:
+            if item.get_closest_marker("timed") is not None and self._now.failed and self._now.reasons:
                 item.session._setupstate.teardown_exact(None)
 
     def pytest_sessionfinish(self) -> None:
@@ -163,11 +173,9 @@ class Tries:
                 file.write(f"{missing} {self._timed}\n")
 
 
-def _outcome(reports: Sequence[pytest.TestReport]) -> str:
-    """What came of a try that does not count: "passed", or the error of the first phase that failed."""
-    failed = next((report for report in reports if report.failed), None)
-    if failed is None:
-        return "passed"
+def _error_of(reports: Sequence[pytest.TestReport]) -> str:
+    """The error of the first phase that failed, in a try that does not count."""
+    failed = next(report for report in reports if report.failed)
     crash = getattr(failed.longrepr, "reprcrash", None)
     message = str(crash.message if crash else failed.longrepr).strip().partition("\n")[0]
     return f"failed in its {failed.when}: {shorten(message, MESSAGE_LENGTH)}"

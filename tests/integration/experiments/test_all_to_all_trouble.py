@@ -61,7 +61,7 @@ SIZE, LENGTH = (), ("--slots", "60")
         (an_agent, SIZE, 6, "the agent of rank 2 was killed by signal 9 (SIGKILL)"),
         (the_controller, LENGTH, 5, "the controller ended during the run"),
         (a_port, SIZE, 6, "port 3 of rail0 has failed"),
-        (a_port, LENGTH, 6, "port 3 of rail0 has failed"),
+        pytest.param(a_port, LENGTH, 6, "port 3 of rail0 has failed", marks=pytest.mark.thorough),
     ],
 )
 def test_trouble_in_a_rotation_ends_it_with_one_sentence(

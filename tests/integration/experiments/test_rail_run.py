@@ -47,7 +47,7 @@ RAN = (0, 8)
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+@pytest.mark.parametrize("framework", ["ryu", pytest.param("os-ken", marks=pytest.mark.thorough)])  # as in other runs
 def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "results"
     options = ("--modes", "electrical,on-demand", "--delays", "100", "--steps", "2", "--verify")

@@ -30,6 +30,7 @@ def hosts() -> Iterator[DataHosts]:
 
 
 @pytest.mark.beside
+@pytest.mark.thorough  # tests/integration/experiments/test_propius.py kills them in a study
 def test_fixed_loses_nothing_that_killed_leaf_servers_had_acknowledged(hosts: DataHosts, tmp_path: Path) -> None:
     found = kill_leaves(hosts, KillSettings("fixed", rounds=4, size=SIZE, seed=1), tmp_path)
     assert (found.kills, found.lost, found.twice, found.unanswered) == (4, 0, 0, 0)
