@@ -43,6 +43,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.timed  # a run is refused where round trips between the machines take more than 5 ms
 @pytest.mark.parametrize(("count", "delay_ms"), [(2, 0.5), pytest.param(3, 0.0, marks=pytest.mark.thorough)])
 def test_a_job_runs_over_machines(folder: Path, count: int, delay_ms: float) -> None:
     with Machines(count, Underlay(delay_ms=delay_ms), shared=[folder]) as machines:

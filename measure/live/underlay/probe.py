@@ -30,6 +30,8 @@ _LEAST_PACKET_BYTES, _MOST_PACKET_BYTES = 576, 65000
 _HEADER = {socket.AF_INET: 28, socket.AF_INET6: 48}
 """Bytes of the IP and UDP headers."""
 _LATE_S, _TRIES = 0.5, 3
+_FIRST_WAIT_S, _FIRST_TRIES = 0.1, 30
+"""For the first datagram: the kernel resolves addresses before it passes, and asks again 1 s after a lost reply."""
 _CONNECT_S = 5.0
 _NUMBER = struct.Struct("!I")
 
@@ -70,7 +72,8 @@ def probe(address: str, port: int, token: bytes, packet_bytes: int) -> Underlay:
         bounds = f"from {_LEAST_PACKET_BYTES} to {_MOST_PACKET_BYTES}"
         raise ConfigError(f"must be {bounds}, not {packet_bytes}", key="packet_bytes")
     with _datagrams(address, port) as sock:
-        trips = _round_trips(sock, _checked(token))
+        first = _passes(sock, _checked(token), DATAGRAMS, _SMALL_BYTES, _FIRST_WAIT_S, _FIRST_TRIES)
+        trips = _round_trips(sock, token) if first else []
         found = quantiles(trips)
         if found is None:
             raise MachineError(f"no packet came back from {address} (UDP port {port}); let UDP and TCP pass there")
@@ -171,11 +174,12 @@ def _largest(sock: socket.socket, token: bytes, wanted: int, late_s: float) -> i
         size = (low + high + 1) // 2
 
 
-def _passes(sock: socket.socket, token: bytes, number: int, size: int, late_s: float) -> bool:
+def _passes(sock: socket.socket, token: bytes, number: int, size: int, late_s: float, tries: int = _TRIES) -> bool:
     """Whether one of a few datagrams of ``size`` bytes comes back."""
-    for _ in range(_TRIES):
+    for _ in range(tries):
         end = time.monotonic()
-        with _ignoring(errno.EMSGSIZE):  # too long for the interface here, or an earlier one was for one on the way
+        # about an earlier one, or too long for the interface here or one on the way
+        with _ignoring(errno.ECONNREFUSED, errno.EMSGSIZE):
             sock.send(_packet(token, number, size))
             end += late_s
         while (left := end - time.monotonic()) > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from measure.metrics.underlay import Underlay
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.namespaces import inside, make, write_sysctls
 from topos.kernel.netlink import Netlink
-from topos.kernel.queues import filters, lose, token_bucket
+from topos.kernel.queues import filters, lose, no_filters, token_bucket
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -139,6 +140,16 @@ def test_packets_that_are_lost_are_counted(network: Network, percent: float) -> 
             network.probe()
     else:
         assert 0.01 < network.probe().loss_share < 0.3  # 2 to 60 of 200, of which 20 are expected
+
+
+def test_a_probe_waits_until_addresses_are_resolved(network: Network) -> None:
+    index = network.index(network.there)
+    with Netlink(network.there) as netlink:
+        netlink.run([filters(index, "under"), lose(index, "under", 100.0)])
+        passing = threading.Timer(0.9, lambda: netlink.run([no_filters(index, "under")]))
+        passing.start()
+        assert network.probe().loss_share == 0.0, "the second reply about an address, after 1 s, is not lost"
+        passing.join()
 
 
 def test_who_has_not_the_token_gets_no_answer(network: Network) -> None:
