@@ -18,6 +18,14 @@ def pings(net: Emulation, source: str, *arguments: str) -> bool:
     return bool(child.returncode == 0)
 
 
+def pings_soon(net: Emulation, source: str, *arguments: str) -> bool:
+    """Whether a ping is answered within 2 s: a link that comes up passes packets some milliseconds later."""
+    end = time.monotonic() + 2
+    while not (answered := pings(net, source, "-W0.2", *arguments)) and time.monotonic() < end:
+        pass
+    return answered
+
+
 @contextmanager
 def pouring(sender: socket.socket) -> Iterator[None]:
     """A thread sends all it can until the block ends."""

@@ -294,7 +294,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             kernel.run(wiring.cut_requests(host.intfList()))
 
     def mend(self, host_name: str) -> None:
-        """Undo ``cut``: restore the links, routes and neighbours of a host. Does nothing for a host that is not cut."""
+        """Undo ``cut``, if the host is cut. Its links pass packets as soon as OpenFlow has their ports live again."""
         host = self._known(host_name)
         if host_name not in self._cut:
             return

@@ -81,7 +81,7 @@ def test_a_port_that_is_taken_down_by_openflow_passes_nothing(net: Emulation) ->
     assert not reaches(net, 1) and reaches(net, 2)
     net["rail0"].cmd(f"ovs-ofctl -O OpenFlow14 mod-port rail0 {number} up")
     assert wait_for(lambda: "LOWER_UP" in net["g1"].cmd("ip link show g1-r0"))
-    assert reaches(net, 1)
+    assert wait_for(lambda: reaches(net, 1))
 
 
 HOLD = """
