@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,6 +26,25 @@ def ignore_stops() -> None:
     """Ignore further signals of a run that was stopped: Python's own end would not be in order after one."""
     for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def wait_for_stop() -> NoReturn:
+    """Wait in the main thread until a signal raises ``KeyboardInterrupt``, whichever thread the kernel gave it to.
+
+    The kernel gives a signal of the process to the first thread that looks, such as one that starts another thread
+    before the main thread has a processor. Python raises in the main thread alone, and does not wake it from a lock; it
+    writes to this pipe from whichever thread.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        while True:
+            os.read(reading, 1)
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(reading)
+        os.close(writing)
 
 
 class _Ended(BaseException):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ANY_PORT = "127.0.0.1:0"
 LEAST_NICE = 19
+_USUAL_NICE = 0
 PATIENCE_S = 0.3
 """How long a question may read a large point; the rest of it is read afterwards, between other questions."""
 _MOST_PORT = (1 << 16) - 1
@@ -56,10 +57,15 @@ def be_modest() -> None:
 
 
 def hurry() -> None:
-    """Let all threads of this process run beside others again, as it ends: somebody waits for that."""
-    for thread in os.listdir("/proc/self/task"):
+    """Let the modest threads of this process run beside others again, as it ends: somebody waits for that.
+
+    Best effort: the kernel lets root alone do so (``RLIMIT_NICE``), and the process of another user stays modest.
+    """
+    for thread in map(int, os.listdir("/proc/self/task")):
         with suppress(OSError):  # it has ended
-            os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+            if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+                set_priority(_USUAL_NICE, thread)
 
 
 def started(folders: Sequence[Path], listening: socket.socket, token: str, control: Control | None) -> WatchServer:

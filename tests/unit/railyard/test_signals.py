@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
+from railyard.child import child_environment
 from railyard.signals import ctrl_c_apart, held_back
 
 
@@ -42,3 +45,19 @@ def test_a_block_that_catches_ctrl_c_is_ended_by_the_other_signals(number: signa
     finally:
         for each, handler in mine.items():
             signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("thread", ["threading.main_thread().ident", "threading.get_ident()"])
+def test_a_signal_ends_the_wait_whichever_thread_the_kernel_gives_it_to(thread: str) -> None:
+    code = f"""if True:
+        import signal, threading
+        from railyard.signals import stop_on_signals, wait_for_stop
+        stop_on_signals()
+        threading.Timer(0.1, lambda: signal.pthread_kill({thread}, signal.SIGTERM)).start()
+        try:
+            wait_for_stop()
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    found = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, timeout=30)
+    assert (found.stdout, found.stderr) == (b"stopped\n", b"")
