@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from experiments.runner import Measured
 from measure.results.row import MeasuredRow
+
+if TYPE_CHECKING:
+    from experiments.runner import Measured
 
 
 @dataclass(kw_only=True)

@@ -196,7 +196,7 @@ class RackTopo(FabricTopo):
             self.add_switch(f"n{rank}", NODE_DPID + rank, "electrical", "rail", rank=rank, learning=False)
             self.add_rank(rank, _address(rank + 1))
             self._plug(rank, f"n{rank}", 1, 0, (_NODE_KIND, rank), port_mbps * len(torus.directions))
-        for chip, out, there, back in torus.links():
+        for chip, out, there, back in torus.links:
             ends = [(first + chip, 2 + torus.directions.index(out)), (first + there, 2 + torus.directions.index(back))]
             (a, a_port), (b, b_port) = ends
             self.addLink(

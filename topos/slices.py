@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from railyard.errors import ConfigError
@@ -61,6 +62,7 @@ class Slice:
         """Numbers of the chips of the slice, ascending; places beyond the end of the torus wrap around."""
         return tuple(sorted(self._chips(torus, _boustrophedon(self.extents))))
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - a slice is a value
     def ring(self, torus: Torus) -> tuple[int, ...]:
         """Numbers of the chips of the slice in ring order.
 

@@ -10,7 +10,7 @@ way. So the server of chip ``c`` is ``c // chips_per_server``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -92,14 +92,17 @@ class Torus:
         dimension, step = direction
         return (dimension, 1) if self.shape[dimension] == 2 else (dimension, -step)
 
-    def links(self) -> Iterator[tuple[int, Direction, int, Direction]]:
+    @cached_property
+    def links(self) -> tuple[tuple[int, Direction, int, Direction], ...]:
         """Every link once, as (chip, its direction, neighbour, the neighbour's direction)."""
+        found: list[tuple[int, Direction, int, Direction]] = []
         for chip in range(self.chips):
             for direction in self.directions:
                 if direction[1] == 1:
                     there, back = self.neighbour(chip, direction), self.opposite(direction)
                     if back != direction or chip < there:
-                        yield chip, direction, there, back
+                        found.append((chip, direction, there, back))
+        return tuple(found)
 
     def server_of(self, chip: int) -> int:
         """Number of the server that contains ``chip``."""

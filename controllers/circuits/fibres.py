@@ -115,7 +115,7 @@ class FibrePlant:
         Routes with an edge on which more than ``room`` fibres are ``used`` are left out.
         """
         routes = self.shortest(source, target)
-        rated = sorted((max(used.get(edge, 0) for edge in edges_of(route)), len(route), route) for route in routes)
+        rated = sorted((max([used.get(edge, 0) for edge in edges_of(route)]), len(route), route) for route in routes)
         return tuple(route for fullest, _, route in rated if fullest <= room)[:BEST_ROUTES]
 
     # ---- routes of circuits ----------------------------------------------------------------------------------------
@@ -190,6 +190,7 @@ def server_pair(a: int, b: int) -> Edge:
     return (a, b) if a < b else (b, a)
 
 
+@lru_cache(maxsize=1 << 16)
 def edges_of(route: Route) -> tuple[Edge, ...]:
     """The edges of a route, in order."""
     return tuple(server_pair(a, b) for a, b in pairwise(route))
@@ -203,5 +204,5 @@ def fibres_used(routes: Iterable[Route]) -> Counter[Edge]:
 @lru_cache(maxsize=16)
 def _torus_links(torus: Torus) -> tuple[tuple[Edge, int], ...]:
     """The links of the torus between servers: the two servers, and both chips as bits."""
-    links = ((torus.server_of(a), torus.server_of(b), 1 << a | 1 << b) for a, _, b, _ in torus.links())
+    links = ((torus.server_of(a), torus.server_of(b), 1 << a | 1 << b) for a, _, b, _ in torus.links)
     return tuple((server_pair(a, b), both) for a, b, both in links if a != b)

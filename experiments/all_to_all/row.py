@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from controllers.circuits.rotation import Cycle
 from experiments.all_to_all.formula import bytes_per_s, formula, slots_of
-from experiments.runner import Measured
 from experiments.trials.row import TrialRow
 from experiments.trials.trial import WORLD, Trial
 from measure.live.delivery import Delivery, Payload, payload
@@ -19,6 +18,9 @@ from measure.metrics.point import Point
 from measure.model.prediction import Prediction
 from railyard.scale import Scale
 from railyard.timeline import Event
+
+if TYPE_CHECKING:
+    from experiments.runner import Measured
 
 SPARE = 0.05
 """Share of a slot that may stay empty for the slot to count as full."""

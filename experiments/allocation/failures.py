@@ -135,7 +135,7 @@ def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str
 
 def _links(torus: Torus, chips: set[int]) -> list[tuple[int, int]]:
     """The links of the torus between chips of a slice."""
-    return [(a, b) for a, _, b, _ in torus.links() if a in chips and b in chips]
+    return [(a, b) for a, _, b, _ in torus.links if a in chips and b in chips]
 
 
 def _direct(plant: FibrePlant, a: int, b: int) -> Route:

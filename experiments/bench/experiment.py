@@ -12,7 +12,6 @@ from rich.console import Console
 from experiments.bench import Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
-from experiments.runner import Runner
 from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
 from measure.results.row import Row
 from railyard.errors import RailyardError, nearest
@@ -20,6 +19,7 @@ from railyard.errors import RailyardError, nearest
 if TYPE_CHECKING:
     from experiments.bench.bed import Bed
     from experiments.bench.catalog import Measure
+    from experiments.runner import Runner
 
 Name = Literal[
     "links",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from experiments.calibrate.machine import BUSY_SHARE, FAITHFUL_SHARE, calibrate_machine
 from experiments.experiment import Experiment
 from experiments.report import Report, to_nothing
-from experiments.runner import Runner
 from experiments.settings import Option, Settings
 from measure.live.calibration import (
     CALIBRATION_FILE,
@@ -29,6 +28,9 @@ from measure.results.row import ResultRow, Row
 from railyard.checkout import railyard_as_root
 from railyard.errors import MachineError
 from railyard.validation import from_plain
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
 
 MOST_BUSY_SHARE = 0.5
 """Highest load by other work at which a calibration is saved, as a share of all processors."""

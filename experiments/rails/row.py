@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from experiments.job_row import JobRow
-from experiments.runner import Measured
 from measure.metrics.quantiles import Quantiles
 from measure.metrics.stall import stall_law
 from measure.metrics.transfers import Bandwidth
 from measure.model.prediction import Prediction
+
+if TYPE_CHECKING:
+    from experiments.runner import Measured
 
 
 @dataclass(kw_only=True)

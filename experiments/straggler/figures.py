@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.straggler.findings import MEASURED, MEASURED_RANKS, SPEEDUPS
 from experiments.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing
 from measure.figures import panels, style
 from measure.figures.curves import Column, Curve, Points, Rows, curves, panel_rows, series_of
@@ -30,11 +31,8 @@ from measure.results.estimates import values_of
 from measure.results.row import Row
 from railyard.size import size_in_words
 
-SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-measured")
-"""Ring / StragglAR by number of ranks, and the range that the authors measured on ``MEASURED_RANKS`` GPUs."""
 SPEEDUPS_RHD, SPEEDUPS_DIRECT = published("stragglar-simulated-rhd"), published("stragglar-simulated-direct")
 """Ring / halving-doubling and Ring / Direct by number of ranks."""
-MEASURED_RANKS = 8
 PERSISTENCE = published("stragglar-persistence")
 """Range of the share of steps in which the persistent straggler was the late rank."""
 PUBLISHED_SPEEDUPS = {

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from experiments.report import in_words as estimate_in_words
-from experiments.straggler.figures import MEASURED, MEASURED_RANKS, SPEEDUPS
 from experiments.straggler.law import crossing
 from experiments.straggler.settings import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
 from measure.metrics.estimate import Estimate, estimate
@@ -15,6 +14,9 @@ from measure.results.estimates import ratio_of, values_of
 from measure.results.row import Row
 from railyard.size import in_words
 
+SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-measured")
+"""Ring / StragglAR by number of ranks, and the range that the authors measured on ``MEASURED_RANKS`` GPUs."""
+MEASURED_RANKS = 8
 END_TO_END = published("stragglar-end-to-end")
 GAPS, LOG_STEP = published("stragglar-gaps"), published("stragglar-log-step")
 LOG_ALL_REDUCE, LOG_BREAK_EVEN = published("stragglar-log-all-reduce"), published("stragglar-log-break-even")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from experiments.job_point import JobPoint, machine_floors
 from experiments.repeats import Piece, RepeatedExperiment
-from experiments.runner import Runner
 from experiments.settings import MOST_POINTS, Iterations, RepeatedSettings, UnscaledSection
 from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
@@ -17,6 +16,9 @@ from measure.metrics.collective import CollectiveTimes, collective_times
 from measure.results.row import MeasuredRow
 from railyard.errors import ConfigError
 from railyard.size import in_words
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
 
 
 class TrialSettings(RepeatedSettings):

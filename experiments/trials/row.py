@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from experiments.job_row import JobRow
-from experiments.runner import Measured
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
 from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
 from railyard.scale import Scale, goodput_bytes_per_s
 from workloads.collectives.bandwidth import bus_factor
+
+if TYPE_CHECKING:
+    from experiments.runner import Measured
 
 
 @dataclass(kw_only=True)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from measure.live.counters import Counters, LinkCounters
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
+if TYPE_CHECKING:
+    from measure.live.counters import LinkCounters
+
 Port = tuple[int, int]
 """(rank, lane) of a port on the rails."""
-PortCounters = Mapping[Port, LinkCounters]
+PortCounters: TypeAlias = "Mapping[Port, LinkCounters]"
 """Counters of every rail port at one moment, by port."""
 
 
@@ -65,6 +68,8 @@ def read_port_counters(plan: FabricPlan, netns_fds: Mapping[int, int]) -> PortCo
 
     Needs root and takes about 0.3 ms per host.
     """
+    from measure.live.counters import Counters
+
     found: dict[Port, LinkCounters] = {}
     for rank, fd in netns_fds.items():
         with Counters(fd) as counters:

@@ -7,8 +7,6 @@ from functools import cache
 
 from measure.live.calibration import Calibration, Datapath, default_calibration, load_calibration
 from railyard.errors import MachineError
-from topos.kernel.fastpath import mirred_forwarder
-from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 
 
 def this_machine() -> Calibration:
@@ -24,6 +22,9 @@ def _available() -> tuple[Datapath, ...]:
     """The datapath that ``auto`` takes here, and ovs; without root only ovs, since the kernel cannot be asked."""
     if os.geteuid() != 0:
         return ("ovs",)
+    from topos.kernel.fastpath import mirred_forwarder
+    from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+
     try:
         BpfForwarder(-1, ports=1).close()
     except MachineError:

@@ -7,7 +7,9 @@ import platform
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -85,14 +87,25 @@ def versions(openvswitch: str = "") -> dict[str, str]:
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "openvswitch": openvswitch or _first_line(["ovs-vswitchd", "--version"]).rpartition(" ")[2],
+        "openvswitch": openvswitch or _installed_openvswitch(),
+        **_packages(),
     }
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {name: version for name, version in found.items() if version}
+
+
+@cache
+def _installed_openvswitch() -> str:
+    return _first_line(["ovs-vswitchd", "--version"]).rpartition(" ")[2]
+
+
+@cache
+def _packages() -> dict[str, str]:
+    """Versions of the packages of a run that are installed."""
+    found = {}
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def git_commit(root: Path) -> dict[str, Any] | None:

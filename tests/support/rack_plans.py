@@ -32,7 +32,7 @@ def electrical_plan(
     links = tuple(
         SwitchLink(f"n{first + a}", port[out], f"n{first + b}", port[back], 100.0)
         for first in range(0, racks * chips, chips)
-        for a, out, b, back in torus.links()
+        for a, out, b, back in torus.links
     )
     servers = racks * chips // torus.chips_per_server
     rack = _rack(torus, racks, tuple(spares), tenants)

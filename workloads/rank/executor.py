@@ -14,6 +14,7 @@ is done on this rank.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -145,6 +146,8 @@ class Executor:
         for op, needs in enumerate(self._needs):
             for need in needs:
                 self._enables[need].append(op)
+        self._uses = [Counter(map(self._group, phase)) for phase in self._phases]
+        """Number of operations of each phase, by group in the order of their first operations."""
         self._next_index: dict[str, int] = {}
         self._outstanding: dict[str, int] = {}
         """Index of the request without acknowledgement, by group."""
@@ -205,6 +208,7 @@ class Executor:
         self._missing = [len(needs) for needs in self._needs]
         self._undone = len(self._operations)
         self._left = [len(phase) for phase in self._phases]
+        self._uses_left = [uses.copy() for uses in self._uses]
         self._begun = [False] * len(self._phases)
         self._current = 0
         self._running: set[int] = set()
@@ -256,22 +260,13 @@ class Executor:
 
     def _request_phase(self, phase: int) -> None:
         """Request the circuits of every group that the phase will use, once."""
-        for op in self._phases[phase]:
-            group = self._group(op)
-            if group not in self._circuit_groups or group in self._outstanding or group in self._granted:
-                continue
-            if not self._used_later(phase, group):
+        for group, uses in self._uses_left[phase].items():
+            if not uses or group not in self._circuit_groups or group in self._outstanding or group in self._granted:
                 continue
             index = self._next_index.get(group, 0)
             self._next_index[group] = index + 1
             self._outstanding[group] = index
             self._out.append(RequestCircuits(group, index))
-
-    def _used_later(self, phase: int, group: str) -> bool:
-        return any(self._group(op) == group and not self._is_done(op) for op in self._phases[phase])
-
-    def _is_done(self, op: int) -> bool:
-        return self._missing[op] < 0
 
     def _group(self, op: int) -> str:
         operation = self._operations[op]
@@ -299,7 +294,8 @@ class Executor:
 
     def _done_in_phase(self, op: int, phase: int) -> None:
         group = self._group(op)
-        if group in self._granted and not self._used_later(phase, group):
+        self._uses_left[phase][group] -= 1
+        if group in self._granted and not self._uses_left[phase][group]:
             self._out.append(ReleaseCircuits(group, self._granted.pop(group)))
         self._left[phase] -= 1
         if self._left[phase] == 0:

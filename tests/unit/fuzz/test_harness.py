@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fuzz.__main__ import main
 from fuzz.mutation import MOST_BYTES, mutated, mutated_tree
 from fuzz.target import Target
 
@@ -84,10 +85,11 @@ def test_changes_make_something_else(seed: int) -> None:
     assert sum(mutated(chance, b"number 12 of 7", [b"other"], [b"word"]) != b"number 12 of 7" for _ in range(50)) > 40
 
 
-def test_an_input_is_read_again_by_its_number(tmp_path: Path) -> None:
+def test_an_input_is_read_again_by_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = fuzz("-m", "fuzz", "--target", "gaps", "--seed", "1", "--index", "0")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "taken as documented"), done.stderr
     (tmp_path / "own").write_bytes(b"1 2 3")
-    done = fuzz("-m", "fuzz", "--target", "gaps", "--file", str(tmp_path / "own"))
-    assert done.returncode == 0, done.stderr
-    assert fuzz("-m", "fuzz", "--target", "nothing").returncode == 2
+    assert main(["--target", "gaps", "--file", str(tmp_path / "own")]) == 0
+    assert capsys.readouterr().out.splitlines() == ["5 bytes: b'1 2 3'", "taken as documented"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["--target", "nothing"])

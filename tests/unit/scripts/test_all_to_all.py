@@ -1,4 +1,4 @@
-"""The script without root: what it says of itself, the model's times, and mistakes in one sentence."""
+"""The command without root: what it says of itself, the model's times, and mistakes in one sentence."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from script_runs import called
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables have room for all of their columns."""
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "all_to_all.py"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
-    )
+    return called("run", "all-to-all", *arguments)
 
 
 def predicted(*arguments: object) -> dict[str, list[float]]:
@@ -30,8 +30,9 @@ def predicted(*arguments: object) -> dict[str, list[float]]:
     return {row[0]: [float(word) for word in row if word.replace(".", "").isdigit()] for row in rows}
 
 
-def test_help_says_what_there_is() -> None:
-    done = run("--help")
+def test_help_of_the_script_says_what_there_is() -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "all_to_all.py"), "--help"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, cwd=ROOT, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0
     for option in (
         "--study",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from checkout import ROOT
+from script_runs import called
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -20,7 +21,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("allocation.py", "--quick", "--seed", 3, "--out", out, "--json", tmp_path / "rows.json")
+    done = run("allocation.py", "--quick", "--racks", 16, "--seed", 3, "--out", out, "--json", tmp_path / "rows.json")
     assert done.returncode == 0, done.stderr
     assert "paper" in done.stdout
     rows = json.loads((out / "summary.json").read_text())
@@ -37,7 +38,7 @@ def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -
 
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     for wrong in (("--racks", -1), ("--freed", 2), ("--torus", "4x4x3", "--server", "2x2x2"), ("--mix", "x")):
-        done = run("allocation.py", *wrong, "--out", tmp_path / "out")
+        done = called("run", "allocation", *wrong, "--out", tmp_path / "out")
         assert done.returncode == 2
         assert done.stderr.startswith("railyard: ")
         assert done.stderr.count("\n") == 1

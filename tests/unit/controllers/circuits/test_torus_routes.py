@@ -54,7 +54,7 @@ def test_tables_lead_there_the_shortest_way_past_the_dead_or_there_is_none(
     plan = electrical_plan(torus)
     dead = frozenset(data.draw(st.sets(st.integers(0, torus.chips - 1), max_size=torus.chips // 2)))
     tables = routes(plan, dead)
-    living = nx.Graph((a, b) for a, _, b, _ in torus.links() if not {a, b} & dead)
+    living = nx.Graph((a, b) for a, _, b, _ in torus.links if not {a, b} & dead)
     living.add_nodes_from(set(range(torus.chips)) - dead)
     hops = {a: dict(nx.single_source_shortest_path_length(living, a)) for a in living}
     for a in range(torus.chips):

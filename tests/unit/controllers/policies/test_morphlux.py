@@ -33,7 +33,7 @@ def test_adjacent_servers_have_as_many_fibres_as_links_of_the_torus() -> None:
     """The rack of arXiv 2508.03674: 4 x 4 x 4 chips, servers of 2 x 2 x 1, 4 fibres between adjacent servers."""
     links = Counter(
         server_pair(CUBE.server_of(a), CUBE.server_of(b))
-        for a, _, b, _ in CUBE.links()
+        for a, _, b, _ in CUBE.links
         if CUBE.server_of(a) != CUBE.server_of(b)
     )
     plant = FibrePlant(rack_of(CUBE), CUBE.chips)

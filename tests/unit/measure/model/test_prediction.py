@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ def run(workload: Workload, mode: str, delay_s: float = 0.0, scale: Scale = SCAL
     return predict(workload.program, where, policy, mode, delay_s, scale=scale, **options)
 
 
-@lru_cache
+@cache
 def step(name: str, mode: str, delay_s: float = 0.0) -> Prediction:
     return run(load_workload(name), mode, delay_s)
 
@@ -87,7 +87,7 @@ def test_without_data_parallelism_nothing_is_rewired(mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["smoke", "llama3-8b-16"])
-@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.05, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.05, 0.25, 1.0])
 def test_asking_ahead_never_costs_more_than_asking_on_demand(name: str, delay_s: float) -> None:
     ahead, demand = step(name, "provisioned", delay_s), step(name, "on-demand", delay_s)
     assert ahead.step_time_s <= demand.step_time_s + 1e-9

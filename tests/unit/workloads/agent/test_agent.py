@@ -615,9 +615,9 @@ def test_a_refused_request_ends_the_agent_with_the_reason(
     agent = run(pair(), controller=controller)
     controller.check_in()
     agent.go()
-    controller.answer(controller.hears("request"), ok=False, error="group pair: no circuit", kind=kind.__name__)
+    controller.answer(controller.hears("request"), ok=False, error="no circuit", kind=kind.__name__)
     error = agent.ended()
-    assert type(error) is kind and "refused request of group pair: group pair: no circuit" in str(error)
+    assert type(error) is kind and "refused request of group pair: no circuit" in str(error)
 
 
 @pytest.mark.parametrize("in_a_step", [False, True])

@@ -94,14 +94,14 @@ def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) 
 def test_a_refusal_in_mid_rotation_is_one_of_the_request(controller: Controller) -> None:
     controller.channel.request("request", group="ep", index=0)
     controller.say(slot(0, 0))
-    with pytest.raises(ControlError, match="refused request of group ep: group ep: port 3 of rail0 has failed"):
-        controller.say({"id": 0, "ok": False, "error": "group ep: port 3 of rail0 has failed"})
+    with pytest.raises(ControlError, match="refused request of group ep: port 3 of rail0 has failed"):
+        controller.say({"id": 0, "ok": False, "error": "port 3 of rail0 has failed"})
 
 
 def test_a_refusal_because_another_rank_is_gone_is_that_ones_end(controller: Controller) -> None:
     controller.channel.request("request", group="ep", index=0)
-    with pytest.raises(PeerLost, match="refused request of group ep: group ep: rank 2 of the group has left"):
-        controller.say({"id": 0, "ok": False, "error": "group ep: rank 2 of the group has left", "kind": "PeerLost"})
+    with pytest.raises(PeerLost, match="refused request of group ep: rank 2 of the group has left"):
+        controller.say({"id": 0, "ok": False, "error": "rank 2 of the group has left", "kind": "PeerLost"})
 
 
 def test_an_answer_to_nothing_is_an_error(controller: Controller) -> None:

@@ -65,7 +65,7 @@ def test_256_ranks() -> None:
 
 def proof(n: int) -> Callable[[], None]:
     """What a user waits for: the schedule for ``n`` ranks, made and verified."""
-    return lambda: verify(stragglar("all_reduce", n, straggler=100))
+    return lambda: verify(stragglar("all_reduce", n, straggler=n // 2))
 
 
 def executed_lines(what: Callable[[], object]) -> int:
@@ -88,9 +88,9 @@ def executed_lines(what: Callable[[], object]) -> int:
 
 def test_time_grows_with_the_number_of_transfers() -> None:
     """Twice as many ranks have four times as many transfers; a step that looks at all pairs of them takes 16 times."""
-    small, large = executed_lines(proof(128)), executed_lines(proof(256))
+    small, large = executed_lines(proof(64)), executed_lines(proof(128))
     assert large < 4.2 * small
-    assert large < 150 * 256**2, "116 lines for each of n x n"
+    assert large < 150 * 128**2, "137 lines for each of n x n"
 
 
 def cpu_s(what: Callable[[], object]) -> float:
@@ -113,11 +113,11 @@ FILLS_UP_S = 0.2
 @pytest.mark.timed
 def test_256_ranks_in_less_than_a_second() -> None:
     """Timed although it takes CPU time and not clock time: a neighbour on the same core and its caches, or a
-    hypervisor, may slow down one side and not the other. The two are taken in turn, and the best pair of three counts.
+    hypervisor, may slow down one side and not the other. The two are taken in turn, and one pair of three must do.
 
     What does not depend on the machine is in the test above.
     """
-    assert min(cpu_s(proof(256)) / cpu_s(fill_up) for _ in range(3)) < 1 / FILLS_UP_S, "seconds of that machine"
+    assert any(cpu_s(proof(256)) / cpu_s(fill_up) < 1 / FILLS_UP_S for _ in range(3)), "seconds of that machine"
 
 
 @pytest.mark.parametrize(("n", "rounds"), [*PUBLISHED.items(), *ODD.items(), (3, 3)])
