@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.engine.jobs import Job
+from experiments.acts import is_act
 from experiments.fabric_session import CounterReader, FabricSession, RunningSampler
 from experiments.job_point import JobPoint
 from experiments.settings import PacketSettings
@@ -217,5 +218,8 @@ class PointRun:
         events = list(self._counted.events)
         for file in sorted(self._folder.glob("*.jsonl")):
             events += read_events(file)
-        events += dropwhile(lambda e: e.t < self.began, self._session.new_controller_events())
+        controller = self._session.new_controller_events()
+        own = list(dropwhile(lambda e: e.t < self.began, controller))
+        events += [e for e in controller[: len(controller) - len(own)] if is_act(e)]  # what it did may last
+        events += own
         return sorted(events, key=lambda e: e.t)

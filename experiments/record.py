@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.acts import ACTS, acts_in, is_act
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
 from measure.live.machine_facts import StealMeter, machine_facts
@@ -78,8 +79,8 @@ class Record:
         self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
-        self._unsaved: set[Path] = set()
-        """Folders of points whose events have not been added to the timeline."""
+        self._unsaved: dict[Path, tuple[int, str]] = {}
+        """Folders of points whose events have not been added to the timeline, with their numbers and titles."""
         self._predicted: dict[bytes, int] = {}
         """Hashes of the predicted timelines that were added, with the first point of each."""
         self.cuts: list[Event] = []
@@ -179,14 +180,21 @@ class Record:
         fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
         begun = Event(time.monotonic(), "run", "begun", None, {**fields, "steps": steps, "expected_s": expected_s})
         write_events(folder / POINT, [begun])
-        self._unsaved.add(folder)
+        self._unsaved[folder] = number, title
         return folder
 
     def add_events(self, events: Iterable[Event], folder: Path | None = None) -> None:
-        """Append events to the timeline of the results folder; ``folder``: they are those of this point folder."""
-        self.results.add_events(self._with_cuts_kept(events))
+        """Append events to the timeline of the results folder; ``folder``: they are those of this point folder.
+
+        If somebody acted on the point over REST, the manifest is written, which counts it (``experiments.acts``).
+        """
+        acts: list[Event] = []
+        self.results.add_events(self._with_kept(events, acts))
         if folder is not None:
-            self._unsaved.discard(folder)
+            number, title = self._unsaved.pop(folder)
+            if acts:
+                self._manifest.setdefault(ACTS, []).append(acts_in(acts, number, title))
+                self.results.write_manifest(self._manifest)
 
     def add_prediction(self, point: Point, plan: str, events: Sequence[Event]) -> None:
         """Append the predicted timeline of ``point``, on plan ``plan`` of the manifest, unless it is there already."""
@@ -199,15 +207,18 @@ class Record:
         head = Event(0.0, "run", "predicted", None, fields)
         self.results.add_events([head, *(events if first == point.number else ())], PREDICTED)
 
-    def _with_cuts_kept(self, events: Iterable[Event]) -> Iterator[Event]:
+    def _with_kept(self, events: Iterable[Event], acts: list[Event]) -> Iterator[Event]:
+        """``events``, of which cuts are kept in ``cuts`` and those of acts over REST in ``acts``."""
         for event in events:
             if (event.source, event.kind) == ("run", "cut"):
                 self.cuts.append(event)
+            elif is_act(event):
+                acts.append(event)
             yield event
 
     def remove(self, folder: Path) -> None:
         """Remove a point folder that is no longer used."""
-        self._unsaved.discard(folder)
+        self._unsaved.pop(folder, None)
         self.results.remove_running(folder.name)
 
     def add(self, rows: Sequence[ResultRow]) -> None:

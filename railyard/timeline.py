@@ -61,9 +61,9 @@ class Event:
                          slot of a rotation) (interval: from the start of the slot until the agent learned of it)
     controller circuits  rail (an optical switch), circuits (pairs of ports), failed (ports) (those that stand before
                          the first step of a point; noted by the run, so without a number)
-    controller manual    what (rewire, gates, fail, restore or fail-chip: somebody asked for it over REST, and was
-                         not refused at once), and as they apply: rail, circuits and update (as asked for), ports,
-                         rank, cause
+    controller manual    what (rewire, gates, fail, restore or fail-chip: somebody asked for it over REST, and it
+                         began to change something), and as they apply: rail, circuits and update (as asked for),
+                         ports, rank, cause; a rewiring that its switch undid has ``refused`` too
     controller slot      group, index, slot, pairs (of ranks that have a circuit) (interval: circuits up)
     controller reconfigure rail, ports, circuits, asked (time of the last member's request),
                          group (interval: dark)

@@ -20,8 +20,6 @@ from controllers.engine.actions import (
     Refuse,
     Registered,
     RegisterRefused,
-    Rewired,
-    RewireRefused,
     SlotEnds,
 )
 from controllers.engine.failover import FailureHandler
@@ -201,11 +199,14 @@ class Engine:
         *,
         delay_s: float | None = None,
         ticket: object = None,
+        manual: dict[str, Any] | None = None,
     ) -> list[Action]:
         """Rewire ``switch`` by hand; ``Rewired(ticket)`` follows when its ports are tuned.
 
         The rewiring waits for ports that are tuning, and is refused at once (``RewireRefused``) if a group has traffic
         on a port that would go dark. ``delay_s`` defaults to the dark time of the job registered last, 0 without jobs.
+        ``manual`` are the fields of the event ``manual`` that is noted when ports begin to go dark for it; a later
+        refusal is then noted too.
         """
         device = self.optical.switch(switch)
         after = device.resolve(matching, update_mode)
@@ -218,8 +219,8 @@ class Engine:
             switch=device,
             matching=matching,
             mode=update_mode,
-            done=lambda later: [Rewired(ticket)],
-            given_up=lambda reason, later: [RewireRefused(ticket, reason)],
+            ticket=ticket,
+            manual=manual,
         )
         return self._queue.add(pending, now)
 
@@ -268,22 +269,26 @@ class Engine:
                 actions += self.chip_failed(rank, cause, now)
         return actions
 
-    def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
+    def port_failed(self, switch: str, port: int, now: float, how: str | None = None) -> list[Action]:
         """Fail a port: its circuit is removed without delay, and requests that need the port are refused.
 
         If the job detects failures by ports, the chip has failed too, and its replacement removes its other circuits.
+        ``how`` is what messages say of the port, by default "has failed". No actions if the port has failed already.
         """
-        device = self.optical.switch(switch)
-        if device.state(port) == "failed":
+        if self.optical.switch(switch).state(port) == "failed":
             return []
-        device.fail(port)
+        self.optical.fail(switch, port, how)
         note = Note("port", now, fields={"rail": switch, "port": port, "state": "failed"})
-        chip = self._port_down(self.optical.rank_at(switch, port), f"port {port} of {switch} is down", now)
+        cause = f"port {port} of {switch} {how or 'is down'}"
+        chip = self._port_down(self.optical.rank_at(switch, port), cause, now)
         dropped = [*self._drop_broken(switch, now), *self._queue.port_failed(switch, port, now)]
         return [note, *chip, *dropped, *self._queue.advance(now)]
 
     def port_restored(self, switch: str, port: int, now: float) -> list[Action]:
-        """Restore a repaired port; its lost circuit returns after the delay if both ends are free and working."""
+        """Restore a repaired port; its lost circuit returns after the delay if both ends are free and working.
+
+        No actions if the port has not failed.
+        """
         device = self.optical.switch(switch)
         if device.state(port) != "failed":
             return []

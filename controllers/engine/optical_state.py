@@ -19,6 +19,8 @@ from topos.plan import FabricPlan, SwitchPlan
 SwitchPort = tuple[str, int]
 """(switch, port number)."""
 
+_FAILED = "has failed"
+
 
 @dataclass
 class Reconfiguration:
@@ -43,6 +45,7 @@ class OpticalState:
         self._running: dict[int, Reconfiguration] = {}
         self._rank = {port: rank for (rank, _), port in self._number.items()}
         self._ids = itertools.count(1)
+        self._how_failed: dict[SwitchPort, str] = {}
 
     def switch(self, name: str) -> OpticalSwitch:
         """The switch ``name``; ``ControlError`` if there is none."""
@@ -64,6 +67,15 @@ class OpticalState:
         """Whether no optical port of ``rank`` is broken."""
         ports = self.ports_of_ranks([rank])
         return all(self.switches[name].failed.isdisjoint(found) for name, found in ports.items())
+
+    def fail(self, switch: str, port: int, how: str | None) -> None:
+        """Break a port; ``how`` is what messages say of it, such as "was failed over REST"."""
+        self.switch(switch).fail(port)
+        self._how_failed[switch, port] = how or _FAILED
+
+    def how_failed(self, switch: str, port: int) -> str:
+        """What messages say of a port that is broken."""
+        return self._how_failed.get((switch, port), _FAILED)
 
     def target(self) -> dict[str, Matching]:
         """All circuits of every switch, those still tuning included."""
@@ -139,9 +151,8 @@ class OpticalState:
                 continue
             broken = sorted(change.ports & switch.failed & matching.ports)
             if broken:
-                raise CircuitError(
-                    f"port {broken[0]} of {name} has failed; the circuit it should hold cannot be set up"
-                )
+                how = self.how_failed(name, broken[0])
+                raise CircuitError(f"port {broken[0]} of {name} {how}; the circuit it should hold cannot be set up")
             changes[name] = change
         return changes
 

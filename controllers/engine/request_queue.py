@@ -73,11 +73,12 @@ class RequestQueue:
 
     def port_failed(self, switch: str, port: int, now: float) -> list[Action]:
         """Refuse rotations whose current slot uses a port that failed: they would wait for ever for lost data."""
+        how = self._optical.how_failed(switch, port)
         actions: list[Action] = []
         for pending in list(self._rounds.values()):
             rotation = pending.rotation
             if rotation is not None and rotation.slot_window is not None and rotation.slot.uses(switch, port):
-                actions += self._refuse(pending, f"port {port} of {switch} has failed during a slot that uses it", now)
+                actions += self._refuse(pending, f"port {port} of {switch} {how} during a slot that uses it", now)
         return actions
 
     def ended(self, owner: PendingRequest | None, now: float) -> list[Action]:
@@ -159,8 +160,10 @@ class RequestQueue:
             users = self._optical.users(name, change.ports, but=pending)
             if users:
                 reason = f"{users[0].what} has traffic on the ports of {name} that would go dark"
-                by_hand = isinstance(pending, RewireRequest) and not any(user.awaiting for user in users)
-                return self._refuse(pending, reason, now) if by_hand else _waits(pending, reason, now)
+                if not isinstance(pending, RewireRequest) or any(user.awaiting for user in users):
+                    return _waits(pending, reason, now)
+                works = "ask again when that traffic has ended, such as between two phases"
+                return self._refuse(pending, f"the {pending.what} was refused: {reason}; {works}", now)
         if pending.tries >= MAX_TRIES:
             return self._refuse(
                 pending,
@@ -171,8 +174,11 @@ class RequestQueue:
         pending.changed.update((name, port) for name, change in changes.items() for port in change.ports)
         self._hold(pending, [(name, port) for name, change in changes.items() for port in change.tuned])
         return [
-            self._optical.begin(name, change, pending, pending.delay_s, pending.asked, now)
-            for name, change in changes.items()
+            *(pending.begun(now) if pending.tries == 1 else ()),
+            *(
+                self._optical.begin(name, change, pending, pending.delay_s, pending.asked, now)
+                for name, change in changes.items()
+            ),
         ]
 
     def _hold(self, pending: PendingRequest, ports: Iterable[SwitchPort]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import OpticalSwitch, UpdateMode
 from controllers.circuits.rotation import RunningRotation, circuits_in_slot
-from controllers.engine.actions import Action
+from controllers.engine.actions import Action, Note, Rewired, RewireRefused
 from controllers.engine.readiness import Readiness, Round
 from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError
@@ -30,8 +31,9 @@ class PendingRequest:
     the routes of an electrical torus must be updated for it, once. ``changed`` are the (switch, port) whose circuits
     have changed for it. ``reason_noted``: the timeline already has the reason why it waits.
 
-    ``delayed`` is called at the end of the delay, before the routes of the request are sent. ``done`` returns the
-    actions to take once the circuits are up, ``given_up`` those for a request that cannot be met, for a reason.
+    ``delayed`` is called at the end of the delay, before the routes of the request are sent. ``begun`` returns the
+    actions to take when the first circuits begin to change, ``done`` those once the circuits are up, ``given_up`` those
+    for a request that cannot be met, for a reason.
     """
 
     what: str
@@ -43,6 +45,7 @@ class PendingRequest:
     tries: int = 0
     reason_noted: bool = False
     delayed: Callable[[], None] = lambda: None
+    begun: Callable[[float], list[Action]] = lambda now: []
     done: Callable[[float], list[Action]] = lambda now: []
     given_up: Callable[[str, float], list[Action]] = lambda reason, now: []
 
@@ -160,11 +163,27 @@ class SpliceRequest(PendingRequest):
 
 @dataclass(eq=False, kw_only=True)
 class RewireRequest(PendingRequest):
-    """A rewiring of one switch by hand, over REST or the job channel."""
+    """A rewiring of one switch by hand, over REST or the job channel; ``ticket`` identifies it.
+
+    ``manual`` are the fields of the event ``manual`` that is noted when ports begin to go dark, so never for a
+    rewiring that is refused before; one that is refused later is then noted as refused too. None: nothing is noted.
+    """
 
     switch: OpticalSwitch
     matching: Matching
     mode: UpdateMode
+    ticket: object
+    manual: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.begun = lambda now: [] if self.manual is None else [Note("manual", now, fields=self.manual)]
+        self.done = lambda now: [Rewired(self.ticket)]
+        self.given_up = self._given_up
+
+    def _given_up(self, reason: str, now: float) -> list[Action]:
+        fields = {"group": self.what, "index": None, "reason": reason, "final": True}
+        undone = [Note("refused", now, fields=fields)] if self.manual is not None and self.tries else []
+        return [*undone, RewireRefused(self.ticket, reason)]
 
     def wanted(self, target: Wiring) -> Wiring:
         """The circuits after applying the matching in its update mode, once.

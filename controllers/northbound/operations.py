@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.engine.actions import Action, Note, RewireRefused
+from controllers.engine.actions import Action, Note
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import PipSwitch
 from controllers.northbound import messages
@@ -59,8 +59,7 @@ class Operations:
 
     def execute(self, request: messages.AnyRequest, requester: Requester, now: float) -> Iterable[Action]:
         """Execute one request; its answer is then ready in ``pending_replies``, or follows from later actions."""
-        actions = self._operations[type(request)](request, (requester, request.id), now)
-        return actions if requester.trusted else _noted(request, actions, now)
+        return self._operations[type(request)](request, (requester, request.id), now)
 
     def take_heartbeat(self, request: messages.AnyRequest, requester: Requester, now: float) -> bool:
         """Take a heartbeat of a rank that is already watched, without the lock; False if it is none of those."""
@@ -155,8 +154,12 @@ class Operations:
 
     def _failed(self, request: messages.Failed, reply_to: PendingReply, now: float) -> Iterable[Action]:
         actions = self._engine.chip_failed(request.rank, request.cause, now)
+        by_hand = not reply_to[0].trusted
+        if by_hand and not actions:
+            raise ControlError(f"rank {request.rank} has failed already")
         self.pending_replies.reply(reply_to)
-        return actions
+        fields = {"what": "fail-chip", "rank": request.rank, "cause": request.cause}
+        return [Note("manual", now, fields=fields), *actions] if by_hand else actions
 
     def _circuits(self, request: messages.Circuits, reply_to: PendingReply, now: float) -> Iterable[Action]:
         switches = describe_switches(self._plan, self._datapaths, self._engine)
@@ -165,8 +168,15 @@ class Operations:
 
     def _rewire(self, request: messages.Rewire, reply_to: PendingReply, now: float) -> Iterable[Action]:
         matching = Matching(Circuit(*pair) for pair in request.circuits)
+        fields = {"what": "rewire", "rail": request.switch, "circuits": request.circuits, "update": request.update}
         return self._engine.rewire(
-            request.switch, matching, request.update, now, delay_s=request.delay_s, ticket=reply_to
+            request.switch,
+            matching,
+            request.update,
+            now,
+            delay_s=request.delay_s,
+            ticket=reply_to,
+            manual=None if reply_to[0].trusted else fields,
         )
 
     def _gates(self, request: messages.Gates, reply_to: PendingReply, now: float) -> Iterable[Action]:
@@ -175,31 +185,26 @@ class Operations:
         if not isinstance(device, PipSwitch):
             raise CircuitError(f"{request.switch} is not made of a mesh and has no gates; set its circuits instead")
         wanted = device.with_gates([gate == "cross" for gate in request.gates], request.blocked)
-        return self._engine.rewire(request.switch, wanted, "overwrite", now, delay_s=request.delay_s, ticket=reply_to)
+        return self._engine.rewire(
+            request.switch,
+            wanted,
+            "overwrite",
+            now,
+            delay_s=request.delay_s,
+            ticket=reply_to,
+            manual=None if reply_to[0].trusted else {"what": "gates", "rail": request.switch},
+        )
 
     def _fault(self, request: messages.Fault, reply_to: PendingReply, now: float) -> Iterable[Action]:
-        change = self._engine.port_failed if request.state == "failed" else self._engine.port_restored
-        actions = change(request.switch, request.port, now)
+        fails, by_hand = request.state == "failed", not reply_to[0].trusted
+        if fails:
+            how = "was failed over REST" if by_hand else None
+            actions = self._engine.port_failed(request.switch, request.port, now, how)
+        else:
+            actions = self._engine.port_restored(request.switch, request.port, now)
+        if not actions:
+            state = "has failed already" if fails else "has not failed; only a port that has failed can be restored"
+            raise ControlError(f"port {request.port} of {request.switch} {state}")
         self.pending_replies.reply(reply_to)
-        return actions
-
-
-def _noted(request: messages.AnyRequest, actions: Iterable[Action], now: float) -> Iterable[Action]:
-    """``actions``, after an event ``manual`` if a change was asked for that was not refused at once."""
-    fields: dict[str, Any]
-    match request:
-        case messages.Rewire():
-            fields = {"what": "rewire", "rail": request.switch, "circuits": request.circuits, "update": request.update}
-        case messages.Gates():
-            fields = {"what": "gates", "rail": request.switch}
-        case messages.Fault():
-            what = "fail" if request.state == "failed" else "restore"
-            fields = {"what": what, "rail": request.switch, "ports": [request.port]}
-        case messages.Failed():
-            fields = {"what": "fail-chip", "rank": request.rank, "cause": request.cause}
-        case _:
-            return actions
-    actions = list(actions)
-    if any(isinstance(action, RewireRefused) for action in actions):
-        return actions
-    return [Note("manual", now, fields=fields), *actions]
+        fields = {"what": "fail" if fails else "restore", "rail": request.switch, "ports": [request.port]}
+        return [Note("manual", now, fields=fields), *actions] if by_hand else actions

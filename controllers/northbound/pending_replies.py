@@ -115,7 +115,7 @@ class PendingReplies:
                 answer = success(domain=domain, asks=asks, paths=paths, rotates=rotates)
                 self.reply(self.waiting.pop((rank, group, None), None), answer)
             case Refuse(rank, group, index, reason, lost):
-                answer = failure(f"group {group}: {reason}", "PeerLost" if lost else "ControlError")
+                answer = failure(reason, "PeerLost" if lost else "ControlError")
                 self.reply(self.waiting.pop((rank, group, index), None), answer)
             case Registered(job):
                 self.reply(self.registrations.pop(job, None))

@@ -15,8 +15,9 @@ GET    /ocs/SWITCH/gates                     of a switch that is a mesh: ``gates
                                              switch), ``blocked`` (ports without a circuit), ``paths``, ...
 PUT    /ocs/SWITCH/gates                     ``{"gates": ["bar", "cross", ...], "blocked": []}``: the circuits
                                              that result, between the ports that are not blocked
-POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}``, or a whole
-                                             chip: ``{"rank": 5, "cause": "overheated"}``
+POST   /faults                               ``{"switch": "rail0", "port": 3, "state": "failed"}`` (or "restored"): the
+                                             switch drops the port's circuit; or the report that a chip has
+                                             failed: ``{"rank": 5, "cause": "overheated"}``
 GET    CROSS                                 ``{"optical-switch:cross-connects": {"pair": [...]}}``
 PUT    CROSS                                 set these pairs and no others
 PATCH  CROSS                                 set these pairs, keep the others
@@ -24,7 +25,10 @@ DELETE CROSS, CROSS/pair=PORT                remove all pairs, or the pair of th
 ====== ===================================== =======================================================
 
 CROSS is ``/ocs/SWITCH/api/data/optical-switch:cross-connects``.
-A pair is ``{"ingress": 1, "egress": 4}``, a circuit in both directions. Changes are answered when the switch is tuned.
+A pair is ``{"ingress": 1, "egress": 4}``, a circuit in both directions. Changes are answered when the switch is tuned;
+a rewiring is refused (409) while a group sends on circuits that it would take down. A chip that is reported keeps its
+links and its agent: the controller gives its place in a job to a spare, or the job ends; one of no job keeps its
+circuits and is no spare any more. What changes nothing, such as restoring a port that works, is refused (409).
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def call_of(act: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     if name == "rewire":
         return "PUT", f"/circuits/{quote(switch, safe='')}", fields
     if name == "fail-chip":
-        return "POST", "/faults", {"cause": "failed by a person on the page", **fields}
+        return "POST", "/faults", {"cause": "reported on the page", **fields}
     return "POST", "/faults", {"switch": switch, "state": "failed" if name == "fail" else "restored", **fields}
 
 

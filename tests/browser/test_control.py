@@ -22,6 +22,21 @@ from experiments.rest_access import TOKEN_FILE
 from railyard.timeline import Event
 
 pytestmark = pytest.mark.browser
+PORTS = "[...document.querySelectorAll('[data-choice=port] option')].map(e => e.value)"
+
+LATE_ANSWER = """
+new Promise(done => {
+  const app = Railyard.app;
+  app.source.state = async () => {
+    delete app.source.state;
+    app.point += 1;
+    setTimeout(() => done((app.point -= 1)));
+    return {t: 1e6, failed: {}, dead: []};
+  };
+  Railyard.emit('timeline');
+})
+"""
+"""The panel asks what has failed, and another point is shown when the answer comes."""
 
 
 @dataclasses.dataclass
@@ -106,20 +121,54 @@ def test_a_person_rewires_and_fails_a_port_and_the_timeline_says_so(browser: Bro
         assert do(browser).startswith("Done")
         assert fabric.circuits() == [[1, 8]]
         browser.until('document.querySelector(\'path.circuit[data-switch=rail0][data-a="1"][data-b="8"]\')')
+        choose(browser, act="restore", switch="rail0")
+        assert browser.until("document.querySelector('#nothing')?.innerText") == "No port of rail0 has failed."
         choose(browser, act="fail", switch="rail0", port="8")
         assert do(browser).startswith("Done")
         browser.until("document.querySelectorAll('#crosses path').length > 0")
+        browser.until(f"{PORTS}.length === 7 && !{PORTS}.includes('8')")
         browser.until("!document.querySelector('path.circuit[data-switch=rail0][data-a=\"1\"]')")
         tags = browser.until(
             "(all => all.length >= 2 && all)([...document.querySelectorAll('#happened .person')].map(e => e.innerText))"
         )
         assert set(tags) == {"by a person"}
-        choose(browser, act="restore", switch="rail0", port="8")
+        choose(browser, act="restore", switch="rail0")
+        browser.until(f"{PORTS}.join() === '8'")
         assert do(browser).startswith("Done")
         browser.until("document.querySelectorAll('#crosses path').length === 0")
+        choose(browser, act="fail")
+        browser.until(f"{PORTS}.length === 8")
         browser.click("#act")
         fabric.run.finish_point()
         browser.until("document.querySelector('#control').hidden && !document.querySelector('#confirm')")
+
+
+def test_the_panel_offers_what_an_act_has_left_while_the_present_is_not_followed(
+    browser: Browser, fabric: Fabric
+) -> None:
+    with watching(fabric.run.folder, control=True) as served:
+        browser.open(served.url)
+        browser.until("!document.querySelector('#control').hidden")
+        browser.js("(Railyard.pointing.setFollow(false), 1)")
+        browser.js(LATE_ANSWER)
+        choose(browser, act="fail", switch="rail0", port="8")
+        assert do(browser).startswith("Done")
+        browser.until(f"{PORTS}.length === 7 && !{PORTS}.includes('8')")
+
+
+def test_each_act_asks_with_what_follows_from_it(browser: Browser, fabric: Fabric) -> None:
+    with watching(fabric.run.folder, control=True) as served:
+        browser.open(served.url)
+        browser.until("!document.querySelector('#control').hidden")
+        for act, follows in {
+            "rewire": "while a group sends on one of these, it is refused",
+            "fail": "A job that uses it ends, and its run with it, unless it has spares.",
+            "fail-chip": "Its links and its agent go on",
+        }.items():
+            choose(browser, act=act)
+            browser.click("#act")
+            assert follows in browser.js("document.querySelector('.ask b').innerText")
+            browser.click("#cancel")
 
 
 def test_what_the_controller_refuses_is_shown_as_its_sentence(browser: Browser, fabric: Fabric) -> None:

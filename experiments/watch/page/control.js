@@ -6,13 +6,34 @@
     rewire: ["Rewire: a circuit between two ports", ["switch", "port", "other"]],
     fail: ["Fail a port", ["switch", "port"]],
     restore: ["Restore a failed port", ["switch", "port"]],
-    "fail-chip": ["Fail a chip", ["rank"]],
+    "fail-chip": ["Report a chip as failed", ["rank"]],
   };
   const chosen = { act: "rewire", switch: "", port: "", other: "", rank: "" };
   let asked = false,
     said = "",
     good = false,
-    shownFor = "";
+    shownFor = "",
+    known = -Infinity,
+    broken = {},
+    dead = [];
+
+  /** Keep which ports and chips have failed by now, and offer the others; `state` may be older than what is known. */
+  function learn(state) {
+    const found = record(state),
+      now = [record(found.failed), list(found.dead)];
+    if (!(found.t >= known)) return;
+    known = found.t;
+    if (JSON.stringify(now) === JSON.stringify([broken, dead])) return;
+    [broken, dead] = now;
+    if (!asked) draw();
+  }
+
+  /** Ask what has failed by now, wherever the cursor is; without an answer, what was known stays. */
+  const looking = new model.OneInFlight(async () => {
+    const { run, point, now } = app;
+    const state = await app.source.state(run, point, now).catch(() => null);
+    if (run === app.run && point === app.point) learn(state);
+  });
 
   /** Optical switches of the drawing, by their ports. */
   function switches() {
@@ -44,6 +65,7 @@
             chosen[key] = e.target.value;
             asked = false;
             draw();
+            looking.ask();
           },
         },
       },
@@ -54,10 +76,12 @@
     return h("label", {}, h("span", { text: label }), box);
   }
 
-  /** Ports of the chosen switch with their ranks, without `except`. */
+  /** Ports of the chosen switch with their ranks, without `except`: failed ones to restore, else those that work. */
   function portNames(found, except) {
+    const failed = list(broken[chosen.switch]);
     return list(found.get(chosen.switch))
       .filter((port) => String(port.number) !== except)
+      .filter((port) => failed.includes(port.number) === (chosen.act === "restore"))
       .map((port) => [
         port.number,
         `${port.number}${port.rank === null || port.rank === undefined ? "" : ` (rank ${port.rank})`}`,
@@ -67,7 +91,10 @@
   /** The choices that an act needs. */
   function choices(needs) {
     const found = switches();
-    const ranks = [...fabric.shown.gpus.keys()].sort((a, b) => a - b).map((rank) => [rank, `rank ${rank}`]);
+    const ranks = [...fabric.shown.gpus.keys()]
+      .filter((rank) => !dead.includes(rank))
+      .sort((a, b) => a - b)
+      .map((rank) => [rank, `rank ${rank}`]);
     return needs.map((key) =>
       ({
         switch: () =>
@@ -92,13 +119,29 @@
     return { ...made, port: Number(chosen.port) };
   }
 
-  /** The act as a question. */
+  /** The act as a question that says what follows from it. */
   function question() {
-    if (chosen.act === "fail-chip")
-      return `Fail the chip of rank ${chosen.rank}? Its links are cut and its agent is ended.`;
-    const ports = `ports ${chosen.port} and ${chosen.other} of ${chosen.switch}`;
-    if (chosen.act === "rewire") return `Connect ${ports}? Circuits that they have now are taken down.`;
-    return `${chosen.act === "fail" ? "Fail" : "Restore"} port ${chosen.port} of ${chosen.switch}?`;
+    const { rank, port, other, switch: at } = chosen;
+    return {
+      rewire:
+        `Connect ports ${port} and ${other} of ${at}? Circuits that they have now are taken down; while a group ` +
+        "sends on one of these, it is refused. A job takes its ports back when it next asks for them.",
+      fail:
+        `Fail port ${port} of ${at}? Its circuit is taken down. A job that uses it ends, and its run with it, ` +
+        "unless it has spares.",
+      restore: `Restore port ${port} of ${at}? The circuit that it lost returns if both of its ports are free.`,
+      "fail-chip":
+        `Report the chip of rank ${rank} as failed? Its links and its agent go on, but a job that uses it restarts ` +
+        "with a spare in its place; without spares the job ends, and its run with it. A chip of no job keeps its " +
+        "circuits and is no spare any more.",
+    }[chosen.act];
+  }
+
+  /** Why there is nothing to choose for the act, or "". */
+  function nothing() {
+    if (record(ACTS)[chosen.act][1].every((key) => chosen[key] !== "")) return "";
+    if (chosen.act === "restore") return `No port of ${chosen.switch} has failed.`;
+    return chosen.act === "fail-chip" ? "Every chip has failed." : `No other port of ${chosen.switch} works.`;
   }
 
   /** Do what was confirmed, and show what the server says. */
@@ -110,16 +153,18 @@
     try {
       const refused = await app.source.control(request());
       good = !refused;
-      said = refused || "Done. It stands in the time line as made by a person.";
+      said = refused || "Done. What it changed is in the time line, as made by a person.";
     } catch {
       good = false;
       said = "The server does not answer.";
     }
     draw();
+    looking.ask();
   }
 
   /** Buttons: ask first, then confirm. */
   function buttons() {
+    if (nothing()) return h("span", { id: "nothing", text: nothing() });
     if (!asked) {
       return h("button", {
         id: "act",
@@ -185,9 +230,14 @@
     if (now === shownFor) return;
     shownFor = now;
     asked = false;
+    known = -Infinity;
+    [broken, dead] = [{}, []];
     draw();
+    if (!byId("control").hidden) looking.ask();
   }
 
   on("overview", refresh);
   on("point", refresh);
+  on("state", () => app.follow && learn(app.state));
+  on("timeline", () => app.follow || byId("control").hidden || looking.ask());
 })();

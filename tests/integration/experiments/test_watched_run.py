@@ -18,7 +18,7 @@ from script_runs import PATIENCE_S, descendants, finish, start, wait_for_step, w
 from measure.results.manifest import REST
 from measure.results.results import Results
 
-pytestmark = [pytest.mark.root, pytest.mark.beside]
+pytestmark = pytest.mark.root
 SCRIPT = "rail_reconfiguration.py"
 RUN = ("--workload", "smoke", "--modes", "on-demand", "--no-figures")
 RAN = (0, 8)
@@ -48,6 +48,7 @@ def servers_of(pid: int) -> list[int]:
     return [child for child in descendants(pid) if "experiments.watch.companion" in words_of(child)]
 
 
+@pytest.mark.timed  # the server of the page runs when nothing else has work
 def test_a_run_is_shown_and_ends_as_without_a_page(tmp_path: Path) -> None:
     out = tmp_path / "results"
     process = start(SCRIPT, *RUN, "--steps", "4", "--out", str(out), "--watch")
@@ -72,6 +73,7 @@ def test_a_run_is_shown_and_ends_as_without_a_page(tmp_path: Path) -> None:
         os.kill(server, 0)
 
 
+@pytest.mark.timed
 def test_people_act_from_the_page_and_it_is_in_the_timeline(tmp_path: Path) -> None:
     out = tmp_path / "results"
     process = start(SCRIPT, *RUN, "--steps", "500", "--out", str(out), "--watch", "--control")
@@ -99,9 +101,12 @@ def test_people_act_from_the_page_and_it_is_in_the_timeline(tmp_path: Path) -> N
     assert status in (6, 130), errors
     manual = [(e["what"], e["rail"], e["ports"]) for e in Results(out).events() if e.kind == "manual"]
     assert manual == [("fail", "rail0", [1])]
+    (acts,) = Results(out).manifest()["acts"]
+    assert (acts["acts"], acts["first"]) == (1, "somebody made port 1 of rail0 fail over REST")
     assert REST not in Results(out).manifest()
 
 
+@pytest.mark.beside
 @pytest.mark.thorough  # tests/unit/experiments/watch/test_watch_command.py kills one without a run
 def test_a_page_that_is_killed_does_not_end_the_run(tmp_path: Path) -> None:
     out = tmp_path / "results"

@@ -9,13 +9,15 @@ from typing import Any, cast
 import pytest
 from fabric_plans import rail_plan
 
+from experiments.acts import ACTS, acted_on
 from experiments.fabric_session import FabricSession
-from experiments.point_run import note_circuits
+from experiments.point_run import Counted, PointRun, note_circuits
 from experiments.record import Record
+from experiments.redraw import read_folder
 from measure.results.results import POINT
 from railyard.errors import MachineError
 from railyard.scale import Scale
-from railyard.timeline import read_events
+from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan
 
 
@@ -54,6 +56,61 @@ def test_the_folder_of_a_point_says_at_once_what_it_is(record: Record) -> None:
         "steps": 4,
         "expected_s": None,
     }
+
+
+def act(t: float, **fields: Any) -> Event:
+    return Event(t, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [3], **fields})
+
+
+def test_the_manifest_counts_acts_and_the_run_says_so_wherever_it_is_read(record: Record) -> None:
+    def measured(number: int, title: str, *events: Event) -> None:
+        folder = record.point_folder(number, mode="on-demand", plan="ocs", title=title)
+        record.add_events([Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0}), *events], folder)
+        record.remove(folder)
+
+    measured(0, "native")
+    assert acted_on(record.manifest) is None and ACTS not in record.results.manifest()
+    measured(1, "on-demand, 0 ms", act(1.0), act(2.0, what="restore"))
+    says = "somebody made port 3 of rail0 fail over REST"
+    first = {"point": 1, "title": "on-demand, 0 ms", "acts": 2, "first": says}
+    assert record.results.manifest()[ACTS] == [first], "at once, so that a run that is killed has it too"
+    assert read_folder(record.results).notes[0] == (
+        f"ACTED ON: 2 acts over REST in 1 measurement (on-demand, 0 ms), the first: {says}. It, and later ones on the "
+        "same fabric, may measure something else than the settings say."
+    )
+    changed = {**record.manifest, ACTS: [first, {"acts": "3"}, 1]}
+    assert acted_on(changed) == acted_on(record.manifest), "entries that somebody changed are left out"
+    assert acted_on({ACTS: "text"}) is None
+    for number in (2, 3, 4, 5):
+        measured(number, f"on-demand, {number} ms", act(1.0))
+    said = acted_on(record.manifest)
+    assert said is not None and said.startswith(
+        "ACTED ON: 6 acts over REST in 5 measurements (on-demand, 0 ms; on-demand, 2 ms; on-demand, 3 ms and 2 more), "
+    )
+    record.close(None)
+
+
+class Beside:
+    """A session whose controller has noted these events since the last point."""
+
+    def __init__(self, *events: Event) -> None:
+        self.events = events
+
+    def collect(self, folder: Path) -> None:
+        """The machines of a cluster send their files; here there are none."""
+
+    def new_controller_events(self) -> list[Event]:
+        return list(self.events)
+
+
+def test_an_act_before_a_point_begins_is_one_of_its_events_and_what_the_registration_changes_is_not(
+    tmp_path: Path,
+) -> None:
+    changed = [Event(t, "controller", "reconfigure", t + 0.1, {"rail": "rail0"}) for t in (2.0, 12.0)]
+    run = PointRun.__new__(PointRun)
+    run._session = cast(FabricSession, Beside(act(1.0), changed[0], changed[1], act(13.0)))
+    run._folder, run._counted, run.began = tmp_path, Counted(run._session), 10.0
+    assert run.events() == [act(1.0), changed[1], act(13.0)]
 
 
 def test_a_point_that_cannot_begin_keeps_no_folder(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -468,7 +468,9 @@ def test_a_rotation_is_not_rewired_by_hand(n: int) -> None:
     wanted = Matching([next((a, b) for a in range(1, n) for b in range(a + 1, n + 1) if here.peer(a) != b)])
     world.do(world.engine.rewire("rail0", wanted, "update", world.now, ticket="in the dark"))
     world.light()
-    assert world.others == [RewireRefused("in the dark", "ep has traffic on the ports of rail0 that would go dark")]
+    (refused,) = world.others
+    assert isinstance(refused, RewireRefused) and refused.ticket == "in the dark"
+    assert "ep has traffic on the ports of rail0 that would go dark" in refused.reason
     assert world.told(0, "ep") == [0, 1]
 
 

@@ -131,8 +131,7 @@ class World:
                 switch=device,
                 matching=circuits,
                 mode="update",
-                done=lambda now: [Rewired(ticket)],
-                given_up=lambda reason, now: [RewireRefused(ticket, reason)],
+                ticket=ticket,
             )
         )
 
@@ -321,7 +320,10 @@ def test_a_rewiring_by_hand_does_not_wait_for_traffic_to_end(world: World) -> No
     world.tune()
     world.told.clear()
     world.rewire("ticket", PAIR_02)
-    reason = "a has traffic on the ports of rail0 that would go dark"
+    reason = (
+        "the rewiring of rail0 was refused: a has traffic on the ports of rail0 that would go dark; "
+        "ask again when that traffic has ended, such as between two phases"
+    )
     assert world.told == [RewireRefused("ticket", reason)] and world.up() == PAIR_01
     world.release("a")
     assert not world.dark, "it was refused for good"

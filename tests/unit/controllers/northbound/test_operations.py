@@ -260,7 +260,7 @@ def test_finish_is_answered_at_once_and_all_who_wait_for_the_job_are_told(job: D
     assert job.ask("finish", job="j") == [OK]
     assert [(answer["ok"], answer["error"]) for (answer,) in waiting] == [
         (False, "job j was finished"),
-        (False, f"group {PAIR}: job j was finished"),
+        (False, "job j was finished"),
         (False, "job j was finished"),
     ]
     assert job.ask("jobs") == [{"ok": True, "jobs": []}]
@@ -329,7 +329,7 @@ def test_request_for_circuits_that_are_up_is_answered_at_once(job: Desk) -> None
 def test_request_is_refused_when_the_switch_does_not_do_it(job: Desk) -> None:
     answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
     job.refuse("rail0 refused it")
-    refused = {"ok": False, "error": f"group {PAIR}: rail0 refused it", "kind": "ControlError"}
+    refused = {"ok": False, "error": "rail0 refused it", "kind": "ControlError"}
     assert answers == [[refused], [refused]]
 
 
@@ -439,7 +439,7 @@ def test_failed_is_answered_at_once_and_the_cause_is_noted(job: Desk) -> None:
 def test_failed_refuses_those_who_wait_as_a_consequence(job: Desk) -> None:
     waiting = job.ask("request", Caller(), rank=0, group=PAIR, index=0)
     job.ask("failed", rank=2)
-    assert waiting == [{"ok": False, "error": f"group {PAIR}: rank 2 has failed", "kind": "PeerLost"}]
+    assert waiting == [{"ok": False, "error": "rank 2 has failed", "kind": "PeerLost"}]
 
 
 def test_watch_is_answered_when_there_is_news_beyond_what_was_seen(job: Desk) -> None:
@@ -503,10 +503,10 @@ def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) ->
     job.ask("request", leaving, rank=1, group=RING, index=0)
     job.close(leaving)
     assert (checked_in[0]["error"], checked_in[0]["kind"]) == (
-        f"group {RING}: rank 1 of the group has left",
+        "rank 1 of the group has left",
         "PeerLost",
     )
-    assert (requested[0]["error"], requested[0]["kind"]) == (f"group {PAIR}: rank 2 of the group has left", "PeerLost")
+    assert (requested[0]["error"], requested[0]["kind"]) == ("rank 2 of the group has left", "PeerLost")
 
 
 def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
@@ -582,7 +582,8 @@ def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
     assert answer == [
         {
             "ok": False,
-            "error": f"{PAIR} has traffic on the ports of rail0 that would go dark",
+            "error": f"the rewiring of rail0 was refused: {PAIR} has traffic on the ports of rail0 that would go dark; "
+            "ask again when that traffic has ended, such as between two phases",
             "kind": "ControlError",
         }
     ]
@@ -641,8 +642,91 @@ def test_questions_refusals_and_the_run_s_own_requests_are_not_noted(job: Desk) 
     assert "manual" not in [note.kind for note in job.notes]
 
 
+def test_a_rewiring_that_waits_and_is_then_refused_is_never_noted(job: Desk) -> None:
+    agents, rest = Caller(), Caller(trusted=False)
+    for rank in (0, 2):
+        job.ask("request", agents, rank=rank, group=PAIR, index=0)
+    answer = job.ask("rewire", rest, switch="rail0", circuits=[[2, 8]])
+    assert answer == [], "the ports are tuning for the group"
+    job.tune()
+    assert "has traffic on the ports of rail0" in answer[0]["error"]
+    assert "manual" not in [note.kind for note in job.notes]
+
+
+def test_a_rewiring_that_waits_is_noted_when_it_begins(desk: Desk) -> None:
+    rest = Caller(trusted=False)
+    for pair in ([1, 2], [2, 3]):
+        desk.ask("rewire", rest, switch="rail0", circuits=[pair], delay_s=0.5)
+    desk.tune()
+    assert [(note.t, note.fields["circuits"]) for note in desk.notes if note.kind == "manual"] == [
+        (10.0, ((1, 2),)),
+        (10.5, ((2, 3),)),
+    ]
+
+
+def test_a_rewiring_that_was_begun_and_undone_is_noted_as_refused_too(desk: Desk) -> None:
+    answer = desk.ask("rewire", Caller(trusted=False), switch="rail0", circuits=[[1, 4]])
+    desk.refuse("rail0 did not answer")
+    assert answer[0]["error"] == "rail0 did not answer"
+    assert [(note.kind, note.fields.get("reason")) for note in desk.notes] == [
+        ("manual", None),
+        ("refused", "rail0 did not answer"),
+    ]
+
+
+def test_what_changes_nothing_is_refused_over_rest_and_not_noted(job: Desk) -> None:
+    rest = Caller(trusted=False)
+    with pytest.raises(ControlError, match=r"^port 7 of rail0 has not failed; only a port that has failed can be "):
+        job.ask("fault", rest, switch="rail0", port=7, state="restored")
+    job.ask("fault", rest, switch="rail0", port=7, state="failed")
+    with pytest.raises(ControlError, match=r"^port 7 of rail0 has failed already$"):
+        job.ask("fault", rest, switch="rail0", port=7, state="failed")
+    job.ask("failed", rest, rank=1)
+    with pytest.raises(ControlError, match=r"^rank 1 has failed already$"):
+        job.ask("failed", rest, rank=1)
+    assert job.ask("failed", rank=1) == [OK], "the supervisor of a job may tell again"
+    standing = [list(pair) for pair in job.ask("circuits")[0]["switches"][0]["circuits"]]
+    assert job.ask("rewire", rest, switch="rail0", circuits=standing, update="overwrite") == [OK]
+    assert [note.fields["what"] for note in job.notes if note.kind == "manual"] == ["fail", "fail-chip"]
+
+
+def test_who_failed_a_port_is_in_the_refusal_of_the_request_that_needs_it(job: Desk) -> None:
+    job.ask("fault", Caller(trusted=False), switch="rail0", port=2, state="failed")
+    job.tune()
+    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
+    assert {answer[0]["error"] for answer in answers} == {
+        "port 2 of rail0 was failed over REST; the circuit it should hold cannot be set up"
+    }
+
+
+def test_a_person_is_not_named_for_a_port_that_fails_by_itself_later(job: Desk) -> None:
+    for state in ("failed", "restored"):
+        job.ask("fault", Caller(trusted=False), switch="rail0", port=2, state=state)
+    job.engine.port_failed("rail0", 2, job.now)
+    job.tune()
+    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
+    assert {answer[0]["error"] for answer in answers} == {
+        "port 2 of rail0 has failed; the circuit it should hold cannot be set up"
+    }
+
+
+def test_a_reported_chip_keeps_its_links_and_one_of_no_job_keeps_its_circuits(desk: Desk) -> None:
+    desk.register(pipeline_groups(2, 1))
+    desk.ask("rewire", switch="rail0", circuits=[[6, 8]])
+    desk.tune()
+    before = desk.ask("circuits")[0]["switches"][0]
+    assert desk.ask("failed", Caller(trusted=False), rank=3, cause="smoke") == [OK]
+    assert desk.ask("circuits")[0]["switches"][0] == before and not desk.dark
+    assert desk.engine.registry.dead == {3} and 3 not in desk.engine.registry.free()
+
+
 def test_gates_of_a_mesh_are_noted_too() -> None:
     desk, rest = Desk(pip_plan(4)), Caller(trusted=False)
-    mesh = desk.ask("circuits")[0]["switches"][0]["mesh"]
-    desk.ask("gates", rest, switch="rail0", gates=mesh["gates"], blocked=mesh["blocked"])
+    desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
+    desk.tune()
+    gates = desk.ask("circuits")[0]["switches"][0]["mesh"]["gates"]
+    desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
+    desk.tune()
+    desk.notes.clear()
+    desk.ask("gates", rest, switch="rail0", gates=gates)
     assert [note.fields for note in desk.notes] == [{"what": "gates", "rail": "rail0"}]

@@ -100,7 +100,11 @@ def test_faults(ask: Ask) -> None:
     assert ask("POST", "/faults", {"switch": "rail0", "port": 1, "state": "failed"})[0] == 200
     assert ask("GET", "/switches")[1]["switches"][0]["ports"]["1"] == "failed"
     status, body = ask("PUT", "/circuits/rail0", {"circuits": [[1, 3]]})
-    assert status == 409 and "port 1 of rail0 has failed" in body["error"]
+    assert status == 409 and "port 1 of rail0 was failed over REST" in body["error"]
+    assert ask("POST", "/faults", {"switch": "rail0", "port": 1, "state": "restored"})[0] == 200
+    assert ask("POST", "/faults", {"switch": "rail0", "port": 1, "state": "restored"}) == (
+        409, {"error": "port 1 of rail0 has not failed; only a port that has failed can be restored"},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,10 @@ FAIL = {"act": "fail", "switch": "rail0", "port": 3}
         (REWIRE | {"switch": "a\r\nb\0é"}, ("PUT", "/circuits/a%0D%0Ab%00%C3%A9", {"circuits": [[1, 5]]})),
         (FAIL, ("POST", "/faults", {"switch": "rail0", "port": 3, "state": "failed"})),
         (FAIL | {"act": "restore"}, ("POST", "/faults", {"switch": "rail0", "port": 3, "state": "restored"})),
-        ({"act": "fail-chip", "rank": 5}, ("POST", "/faults", {"rank": 5, "cause": "failed by a person on the page"})),
+        (
+            {"act": "fail-chip", "rank": 5},
+            ("POST", "/faults", {"rank": 5, "cause": "reported on the page"}),
+        ),
     ],
 )
 def test_each_act_is_one_call(act: dict[str, Any], call: tuple[str, str, dict[str, Any]]) -> None:
