@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from experiments.acts import ACTED_ON
 from experiments.experiment import Experiment
 from experiments.redraw import kind_of, read_folder
 from experiments.report import (
@@ -144,7 +145,7 @@ class _Made:
         recorded = read_folder(self._results, events=())
         rows, lacking = completed(recorded.rows, () if self.kind is None else self.kind.rows)
         recorded = replace(recorded, rows=rows, lacking=lacking)
-        self.notes += [note for note in recorded.notes if note != recorded.partial]
+        self.notes += [note for note in recorded.notes if note not in (recorded.partial, recorded.acted_on)]
         return recorded
 
     def _titles_of_points(self) -> dict[int, str]:
@@ -190,7 +191,7 @@ class _Made:
         if any(len(table["rows"]) == MOST_ROWS for table in tables):
             self.notes.append(f"Tables have their first {MOST_ROWS} rows; summary.csv has all.")
         found["verdicts"] = self._list(lambda: verdicts(rows, report, kind.rows, self._points))
-        found["verdicts"] += self._list(lambda: uncounted_verdicts(self.manifest, self._uncounted))
+        found["verdicts"] += self._list(lambda: uncounted_verdicts(rows, self._uncounted, self._points))
         found["calibrated"] = self._list(lambda: calibration_lines(report, rows, settings))
         if not self._model_only:
             said = self._list(lambda: map(str, report.findings(rows, settings)))
@@ -222,6 +223,8 @@ class _Made:
             report = Report(tables=lambda rows: ()) if self.kind is None else self.kind.report()
             first, *failed = [str(line).strip() for line in verdict_lines(rows, report.point)]
             yield _stamp(NOT_FAITHFUL, " ".join([first, *(f"{each}." for each in failed)]))
+        if self.recorded.acted_on is not None:
+            yield _stamp(ACTED_ON, self.recorded.acted_on)
         sentence = what_lacks(self.manifest, self.recorded.rows, under_way=self.live)
         if sentence is not None:
             yield _stamp(PARTIAL, sentence)

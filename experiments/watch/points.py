@@ -320,6 +320,7 @@ class Points:
             about.groups,
             times,
             warmup,
+            float("-inf") if block is not None else head.get("begun", float(head["t"])),
         )
 
     def _prediction(self, number: int, scale: Scale) -> tuple[tuple[float, ...], int | None]:
@@ -388,7 +389,7 @@ class Points:
             of_run = {event.kind: event for event in reversed(events) if event.source == "run"}
             if "begun" in of_run:
                 begun, started = of_run["begun"], of_run.get("started")
-                head = {**begun.fields, "t": begun.t}
+                head = {**begun.fields, "t": begun.t, "begun": begun.t}
                 return head if started is None else {**head, "t": started.t, "started": started.t}
             moments += [event.t for event in events]
         return {"t": min(moments), "point": number} if moments else None

@@ -14,7 +14,7 @@ from experiments.watch.overview import Overview
 from experiments.watch.points import About, Points
 from measure.results.folder import MANIFEST, is_locked
 from measure.results.manifest import groups_of, plans_of, scale_of
-from measure.results.results import SUMMARY, Results
+from measure.results.results import FIGURES, SUMMARY, Results
 from measure.view import payloads
 from measure.view.index import BAD_LINE
 from railyard.errors import ConfigError
@@ -57,7 +57,7 @@ class RunView:
         if self._root >= 0:
             self.close()
         self._results, self._overview, self._root = results, overview, root
-        self._stamps = [Stamp(self.folder / MANIFEST), Stamp(self.folder / SUMMARY)]
+        self._stamps = [Stamp(self.folder / name) for name in (MANIFEST, SUMMARY, FIGURES)]
         self._manifest: Mapping[str, Any] = {}
         self._about = About({}, {}, Scale(1.0))
         self._locked, self._looked = False, float("-inf")

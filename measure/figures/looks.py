@@ -130,7 +130,7 @@ ACTIVITIES: Looks = {
     "compute": Look("compute", LIGHT),
     "transfer": Look("transfer", _BLUE),
     "ask": Look("request", _ORANGE, hatch="...."),
-    "wait": Look("waits for its circuits", _VERMILION, hatch="////"),
+    "wait": Look("waits for its acknowledgement", _VERMILION, hatch="////"),
     "dark": Look("port dark", _BLACK),
     "rewired": Look("other circuits", GREY),
     "start": Look("starting circuits", "#F7F7F7"),

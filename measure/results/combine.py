@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields
+from dataclasses import fields, replace
 from statistics import median, median_low
 from typing import Any, TypeVar
 
-from measure.metrics.checks import NOT_FAITHFUL
+from measure.metrics.checks import NOT_FAITHFUL, Check
 from measure.results.row import MeasuredRow, types_of
 
 M = TypeVar("M", bound=MeasuredRow)
@@ -46,13 +46,15 @@ def combined(found: Sequence[M | None]) -> M:
     Numbers are medians over the repeats that nothing disturbed, or over all if there is none, and ``samples`` has their
     values; everything else is that of the repeat with the lower median of the main number. Of faults the most of all
     repeats counts, a truth value holds if it holds in all of them, and an outcome is that of all or ``DIFFERS``. The
-    row is faithful if every repeat is; else its checks are those of the first one that is not.
+    row is faithful if every repeat is. It has all checks of one repeat that counts, the first that is not faithful if
+    there is any, and those of all others that failed; each has the number of its repeat.
     """
     measured = [row for row in found if row is not None]
     good = [None if row is None or row.disturbed else row for row in found]
     counting: Sequence[M | None] = good if any(good) else found
     rows = [row for row in counting if row is not None]
-    whole = copy(_typical(rows))
+    shown = _typical(rows)
+    whole = copy(shown)
     whole.repeats, whole.attempts = len(rows), sum(row.attempts for row in measured)
     if len(found) == 1:
         return whole
@@ -73,7 +75,11 @@ def combined(found: Sequence[M | None]) -> M:
         if len(seen) > 1:
             setattr(whole, name, DIFFERS)
             setattr(whole, why, "repeats: " + ", ".join(f"{count} {each}" for each, count in seen.most_common()))
-    _judge(whole, measured)
+    numbered = {number: row for number, row in enumerate(found, 1) if row is not None}
+    counted = [number for number, row in enumerate(counting, 1) if row is not None]
+    unfaithful = [number for number in counted if not numbered[number].faithful]
+    typical = next(number for number in counted if numbered[number] is shown)
+    _judge(whole, numbered, unfaithful[0] if unfaithful else typical)
     return whole
 
 
@@ -87,13 +93,27 @@ def _typical(rows: Sequence[M]) -> M:
     return rows[0]
 
 
-def _judge(whole: MeasuredRow, measured: Sequence[MeasuredRow]) -> None:
-    bad = [row for row in measured if not row.faithful]
+def _judge(whole: MeasuredRow, repeats: Mapping[int, MeasuredRow], full: int) -> None:
+    """Set the verdict, with the worst failure of each check, and the checks; of each name the worst comes first.
+
+    The checks that were kept are those of the repeat ``full``.
+    """
+    bad = {number: row for number, row in repeats.items() if not row.faithful}
+    failed = [replace(c, repeat=number) for number, row in bad.items() for c in row.checks if not c.ok]
+    names = list(dict.fromkeys(check.name for check in failed))
+    failed.sort(key=lambda check: (names.index(check.name), -check.excess))
+    whole.checks = [*failed, *(replace(check, repeat=full) for check in repeats[full].checks if check.ok)]
     whole.faithful = not bad
     if bad:
-        why = bad[0].verdict.removeprefix(f"{NOT_FAITHFUL}: ")
-        whole.verdict = f"{NOT_FAITHFUL} in {len(bad)} of {len(measured)} repeats: {why}"
-        whole.checks = list(bad[0].checks)
+        why = "; ".join(_worst([check for check in failed if check.name == name]) for name in names)
+        whole.verdict = f"{NOT_FAITHFUL} in {len(bad)} of {len(repeats)} repeats: {why}"
+
+
+def _worst(failed: Sequence[Check]) -> str:
+    """What the first of some failed checks of one name says, and of which repeat it is."""
+    first, count = failed[0], len({check.repeat for check in failed})
+    of_several = f", the worst of {count}" if first.value is not None else f", also in {count - 1} more"
+    return f"{first.says} (repeat {first.repeat}{of_several if count > 1 else ''})"
 
 
 def combined_rows(

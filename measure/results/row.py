@@ -51,7 +51,10 @@ class MeasuredRow(ResultRow):
     faithful: Annotated[bool | None, "whether every check of the verdict was kept; empty for a prediction"] = None
     verdict: Annotated[str, "the verdict in words, with the failed checks"] = "not measured"
     computed: Annotated[bool, "whether the row was computed without packets, so that it has no verdict"] = False
-    checks: Annotated[list[Check], "the checks of the verdict, each with value and limit"] = field(default_factory=list)
+    checks: Annotated[
+        list[Check],
+        "checks of the verdict, with value and limit: all of one repeat, of others those that failed",
+    ] = field(default_factory=list)
 
     steal_share: Annotated[float | None, "share of the processors' time that other guests of the hardware took"] = None
     other_cores: Annotated[float | None, "processors that processes kept busy which are not the run's, mean"] = None

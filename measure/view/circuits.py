@@ -16,6 +16,7 @@ import numpy as np
 from measure.metrics.intervals import Interval, difference, overlap
 from measure.view.bars import BAR, KIND, KINDS, Bars, Table
 from topos.plan import FabricPlan
+from workloads.program import Group
 
 _START, _DARK, _FAILED, _OTHER, _NONE = KIND["start"], KIND["dark"], KIND["failed"], KIND["other"], -1
 _STARTING = "start of "
@@ -76,12 +77,20 @@ class PortLane:
 class Circuits:
     """The ports of all optical switches of ``plan``; ``labels`` numbers names.
 
-    ``kinds`` are the kinds of groups by their label, which may be added at any time: the dimension of a group may be
-    known later than its first circuit.
+    ``kinds`` are the kinds of groups, and of dimensions, by their label. They may be added at any time: the dimension
+    of a group may be known later than its first circuit. ``groups`` are those of the program.
     """
 
-    def __init__(self, plan: FabricPlan, labels: Callable[[str], int], kinds: Mapping[int, int]) -> None:
-        self._labels, self._kinds = labels, kinds
+    def __init__(
+        self,
+        plan: FabricPlan,
+        labels: Callable[[str], int],
+        kinds: Mapping[int, int],
+        groups: Mapping[str, Group] | None = None,
+    ) -> None:
+        self._labels, self._kinds, self._groups = labels, kinds, groups or {}
+        self._joining: dict[tuple[str, frozenset[int]], str] = {}
+        """By dimension and ranks, the names that ``_group_of`` found."""
         self.switches = {s.name: s for s in plan.network("rail") if s.kind == "ocs"}
         start = labels("starting circuit")
         self.lanes: dict[Place, PortLane] = {
@@ -130,7 +139,24 @@ class Circuits:
             self._darken(rank, t, end)
         kind = _START if group.startswith(_STARTING) else _OTHER
         for a, b in event["circuits"]:
-            self._join(rail, a, b, end, kind, self._labels(group or "circuit"))
+            self._join(rail, a, b, end, kind, self._labels(self._group_of(rail, a, b, group) or "circuit"))
+
+    def _group_of(self, rail: str, a: int, b: int, changed_for: str) -> str:
+        """The group of a circuit that was set up when ``changed_for`` asked: of its phase, others get theirs too.
+
+        It is that group or the only one of its dimension that has the ranks of both ends, else the dimension.
+        """
+        known, rank_of = self._groups.get(changed_for), self.rank_of.get(rail, {})
+        if known is None or a not in rank_of or b not in rank_of:
+            return changed_for
+        ends = frozenset((rank_of[a], rank_of[b]))
+        if ends.issubset(known.members):
+            return changed_for
+        if (known.dimension, ends) not in self._joining:
+            alike = [g.name for g in self._groups.values() if g.dimension == known.dimension]
+            fitting = [name for name in alike if ends.issubset(self._groups[name].members)]
+            self._joining[known.dimension, ends] = fitting[0] if len(fitting) == 1 else known.dimension
+        return self._joining[known.dimension, ends]
 
     def _darken(self, rank: int, t: float, end: float) -> None:
         """Add a dark time of ``rank``, joined with those that it touches."""

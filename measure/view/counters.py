@@ -1,7 +1,8 @@
 """The byte counters of interfaces over time: rates at a moment, and rates in intervals.
 
 Times are seconds of the real system since the start of the point, rates Gb/s of the real system. A counter is recorded
-where it changes (``measure.live.sampler``), so that between two records it is taken to grow evenly.
+where it changes (``measure.live.sampler``), so that between two records it is taken to grow evenly. The sampler notes
+the time and then reads, so that on a busy machine a record may hold bytes of later than its time.
 """
 
 from __future__ import annotations
@@ -9,28 +10,51 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from math import inf, nextafter
 
 import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
+_MOST_LATE = 5
+"""Times between two samples by which a record may be late; an interface that goes on beyond its rate has another."""
+
+
+MOST_SHARE = 1.02
+"""Share of line rate that a port may reach between two samples; more was read later than the record says."""
 
 
 class Counter:
-    """The records of one interface, in order of time."""
+    """The records of one interface, in order of time.
 
-    __slots__ = ("_rx", "_t", "_tx")
+    A record with more than ``most`` bytes a second since the one before it was read late, by up to ``late_s``: it
+    counts at the first moment at which the port can have carried its bytes.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_late_s", "_most", "_rx", "_seen", "_t", "_tx")
+
+    def __init__(self, most: float = inf, late_s: float = 0.0) -> None:
         self._t, self._tx, self._rx = array("d"), array("d"), array("d")
+        self._seen, self._most, self._late_s = -inf, most, late_s
 
     def __len__(self) -> int:
         return len(self._t)
 
+    @property
+    def last(self) -> float:
+        """When the last record counts; endlessly early without one."""
+        return self._t[-1] if self._t else -inf
+
     def add(self, t: float, tx: float, rx: float) -> None:
         """Add a record; one that is not later than the last is left out, and a counter that was reset starts anew."""
-        if self._t and t <= self._t[-1]:
+        if t <= self._seen:
             return
+        self._seen = t
+        if self._t:
+            carried = self._t[-1] + max(tx - self._tx[-1], rx - self._rx[-1], 0.0) / self._most
+            t = max(t, carried) if carried <= t + self._late_s else max(t, nextafter(self._t[-1], inf))
+            if t <= self._t[-1]:  # nothing more than in the record before, which was read later than this one says
+                return
         self._t.append(t)
         self._tx.append(tx)
         self._rx.append(rx)
@@ -61,19 +85,29 @@ class Counter:
 class Counters:
     """The counters of all interfaces, with the line rate of each that is shown in ``line_gbps``.
 
-    ``to_bits`` are real bits per emulated byte, ``sample_s`` is the time between two samples.
+    ``to_bits`` are real bits per emulated byte, ``sample_s`` is the time between two samples. ``known`` is the time
+    from the first sample to the last one, or to the last record that counts later.
     """
 
     def __init__(self, line_gbps: dict[str, float], to_bits: float, sample_s: float) -> None:
         self._line_gbps, self._to_gbit = line_gbps, to_bits / 1e9
         self._fresh_s = 2.5 * sample_s
-        self._of: dict[str, Counter] = {name: Counter() for name in line_gbps}
+        late_s = _MOST_LATE * sample_s
+        self._of: dict[str, Counter] = {
+            name: Counter(MOST_SHARE * gbps / self._to_gbit or inf, late_s) for name, gbps in line_gbps.items()
+        }
+        self.known = (inf, -inf)
+
+    def sampled(self, t: float) -> None:
+        """The counters were read at ``t``; those without a record had not changed."""
+        self.known = min(self.known[0], t), max(self.known[1], t)
 
     def add(self, t: float, interface: str, tx: float, rx: float) -> None:
         """Add a record of an interface, unless it is none of the fabric."""
         counter = self._of.get(interface)
         if counter is not None:
             counter.add(t, tx, rx)
+            self.known = min(self.known[0], t), max(self.known[1], t, counter.last)
 
     def at(self, t: float) -> dict[str, dict[str, float]]:
         """``tx_gbps``, ``rx_gbps`` and ``share`` of the line rate (of the larger) of each recorded interface."""
@@ -86,14 +120,18 @@ class Counters:
             found[name] = {"tx_gbps": _short(tx), "rx_gbps": _short(rx), "share": round(share, 4)}
         return found
 
-    def sent_gbps(self, interfaces: Iterable[str], edges: Times) -> tuple[float, Times] | None:
-        """Line rate of ``interfaces`` together, and what they sent in each interval; None if nothing was recorded."""
+    def sent_gbps(self, interfaces: Iterable[str], edges: Times) -> tuple[list[float], Times] | None:
+        """Line rates of those ``interfaces`` that were recorded, and what they sent together in each interval.
+
+        NaN in intervals before the first sample or after the last one; None if nothing was recorded.
+        """
         shown = [name for name in interfaces if len(self._of.get(name, ())) > 1]
         if not shown:
             return None
         sent = np.sum([self._of[name].sent(edges) for name in shown], axis=0)
-        rates = sent * self._to_gbit / np.diff(edges)
-        return sum(self._line_gbps[name] for name in shown), rates
+        seconds = np.diff(np.clip(edges, *self.known))
+        rates = np.divide(sent * self._to_gbit, seconds, out=np.full(len(sent), np.nan), where=seconds > 0)
+        return [self._line_gbps[name] for name in shown], rates
 
 
 def _short(rate: float) -> float:

@@ -37,7 +37,7 @@ _SLACK_S = 2.0
 """Wall-clock time before and after a point in which its counters are read."""
 _SHORTEST_WAIT_S = 1e-4
 """Wall-clock time between two operations of a rank that is no wait: the agent's own work."""
-_UNUSED = frozenset({b"transfer", b"cpu", b"qdisc", b"checkin", b"phase", b"sent_in_slot"})
+_UNUSED = frozenset({b"transfer", b"qdisc", b"checkin", b"phase", b"sent_in_slot"})
 """Kinds that no view shows: such lines, a third of all, are not parsed."""
 _KIND, _HEAD = b'"kind":"', 80
 """Where the kind of an event stands: in the first bytes of its line."""
@@ -66,7 +66,8 @@ class PointFacts:
     """What is known of a point beside its events. ``t0`` and ``end`` are wall-clock seconds; None: not ended.
 
     ``predicted`` are the times of steps by the model in real seconds, of which the last holds for all later ones.
-    ``groups`` are those of the program; further ones are known from the events.
+    ``groups`` are those of the program; further ones are known from the events. What somebody did over REST before
+    ``t0`` counts from its start on, unless it was before ``since`` (wall-clock seconds).
     """
 
     number: int
@@ -77,6 +78,7 @@ class PointFacts:
     groups: Mapping[str, Group] = field(default_factory=dict)
     predicted: tuple[float, ...] = ()
     warmup: int | None = None
+    since: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,17 @@ class PointIndex:
         """The kinds of the bars of groups, by label."""
         for group in facts.groups.values():
             self._learn(group.name, group.dimension)
+            self._learn(group.dimension, group.dimension)
         self.ranks = Ranks(plan.ranks if plan else 0, self.labels, facts.scale.real_s(_SHORTEST_WAIT_S))
-        self.circuits = Circuits(plan, self.labels, self.kinds) if plan else None
+        self.circuits = Circuits(plan, self.labels, self.kinds, facts.groups) if plan else None
         self.counters = Counters(
             _line_rates(plan, facts.scale), 8 / (facts.scale.rate * facts.scale.time), facts.scale.real_s(SAMPLE_WALL_S)
         )
         self.steps = StepTable()
         self.edge = EdgeLanes(plan, self.labels) if plan and plan.edge else None
         self.marks: list[ShownMark] = []
+        self.members: set[int] = set()
+        """Ranks that jobs were started on."""
         self._bars = 0
         self._groups: set[str] = set()
         self._slack = facts.scale.real_s(_SLACK_S)
@@ -163,6 +168,8 @@ class PointIndex:
         until = t if end is None else self._time(end)
         if until < t:
             return False
+        if (source, kind) == _ACT and wall >= self.facts.since:
+            t, until = max(t, 0.0), max(until, 0.0)
         if not self._inside(source, t, until) and kind != "circuits":
             return True
         self.decisions += source in ("run", "controller", "switch")
@@ -289,8 +296,12 @@ class PointIndex:
     def _bytes(self, t: float, end: float, data: _Fields) -> None:
         self._counted(t, text_of(data["interface"]), number_of(data["tx_bytes"]), number_of(data["rx_bytes"]))
 
+    def _cpu(self, t: float, end: float, data: _Fields) -> None:
+        self.counters.sampled(end)
+
     def _launch(self, t: float, end: float, data: _Fields) -> None:
         members = self._known_ranks(data["members"])
+        self.members.update(members)
         self.steps.launch(text_of(data["job"]), whole_of(data["incarnation"]), members)
 
     def _dies(self, t: float, end: float, data: _Fields) -> None:
@@ -298,7 +309,7 @@ class PointIndex:
             self.ranks.failed(rank, t)
 
     def _ack(self, t: float, end: float, data: _Fields) -> None:
-        group, ready = self._group(data["group"]), self._time(data.get("ready", data["t"]))
+        group, ready = self._group(data["group"]), self._time(data["ready"]) if "ready" in data else math.nan
         self.ranks.members[group].update(self._known_ranks(data["ranks"]))
         self.ranks.acknowledged(t, ready, group)
 
@@ -348,6 +359,7 @@ class PointIndex:
         )
 
 
+_ACT = ("controller", "manual")
 _HEAD_FIELDS = frozenset({"t", "source", "kind", "end"})
 _Taker = Callable[[PointIndex, float, float, _Fields], None]
 _TAKERS: Mapping[tuple[str, str], _Taker] = {
@@ -358,6 +370,7 @@ _TAKERS: Mapping[tuple[str, str], _Taker] = {
     ("agent", "checkpoint"): PointIndex._checkpoint,
     ("agent", "stage"): PointIndex._stage,
     ("link", "bytes"): PointIndex._bytes,
+    ("link", "cpu"): PointIndex._cpu,
     ("run", "launch"): PointIndex._launch,
     ("run", "fault"): PointIndex._dies,
     ("controller", "failed"): PointIndex._dies,

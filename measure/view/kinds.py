@@ -10,7 +10,7 @@ BARS: Mapping[str, Look] = {
     "compute": ACTIVITIES["compute"],
     **DIMENSIONS,
     "other": ACTIVITIES["rewired"],
-    "ask": ACTIVITIES["wait"],
+    "ask": ACTIVITIES["wait"].named("waits for the controller"),
     "dark": ACTIVITIES["dark"],
     "wait": COSTS["peers"],
     "start": ACTIVITIES["start"],
@@ -19,8 +19,8 @@ BARS: Mapping[str, Look] = {
     "stage": PARTS["start"].named("starts up"),
     **MODELS,
 }
-"""Kinds of bars on a time line and of circuits. A rank asks while it waits for its own circuits, and waits while it has
-them and other members of its group are late."""
+"""Kinds of bars on a time line and of circuits. A rank waits while other members of its group are late, and asks from
+when the last of them has asked until the controller answers: on optical switches, until the circuits stand."""
 
 
 LEAST_CONTRAST = 3.0

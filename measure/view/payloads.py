@@ -72,7 +72,11 @@ def state(index: PointIndex, t: float) -> dict[str, Any]:
 
 
 def strips(index: PointIndex, start: float, end: float, px: int) -> dict[str, Any]:
-    """What each rail sent in intervals between ``start`` and ``end``, and the times and stalls of the steps."""
+    """What each rail sent in intervals between ``start`` and ``end``, and the times and stalls of the steps.
+
+    Rates are those of all ``ports`` of the ranks of jobs together, each with ``port_gbps`` (None if they differ); they
+    are None in intervals that no sample covers.
+    """
     finest = SAMPLE_WALL_S / index.facts.scale.time
     bins = max(1, min(int(px), _MOST_BINS, math.ceil(2 * (end - start) / finest)))
     edges = np.linspace(start, end, bins + 1)
@@ -80,8 +84,10 @@ def strips(index: PointIndex, start: float, end: float, px: int) -> dict[str, An
     for name, interfaces in _series(index).items():
         found = index.counters.sent_gbps(interfaces, edges)
         if found is not None:
-            values = [float(f"{value:.4g}") for value in found[1]]
-            rates.append({"name": name, "line_gbps": round(found[0], 6), "values": values})
+            lines = [round(gbps, 6) for gbps in found[0]]
+            known = {"name": name, "line_gbps": round(sum(found[0]), 6), "ports": len(lines)}
+            values = [None if math.isnan(value) else float(f"{value:.4g}") for value in found[1]]
+            rates.append(known | {"port_gbps": lines[0] if len(set(lines)) == 1 else None, "values": values})
     facts = index.facts
     steps = index.steps.shown(facts.predicted, facts.warmup, start, end, index.settled)
     return {"t": [round(t, 6) for t in (edges[:-1] + edges[1:]) / 2], "rates": rates, "steps": _thin(steps, _MOST_BINS)}
@@ -158,12 +164,16 @@ def _mark(mark: ShownMark, count: int) -> dict[str, Any]:
 
 
 def _series(index: PointIndex) -> dict[str, list[str]]:
-    """The interfaces of each rail by name of the strip; of many rails, those of all together."""
+    """The interfaces of each rail that ranks of jobs use, by name of the strip; of many rails, those of all together.
+
+    They are those of all ranks where neither launches nor groups tell of a job.
+    """
     plan = index.facts.plan
     if plan is None:
         return {}
     rails = [s for s in plan.switches if s.network in ("rail", "access")]
-    found = {s.name: [p.interface for p in s.ports] for s in rails}
+    used = index.members or {rank for group in index.facts.groups.values() for rank in group.members}
+    found = {s.name: [p.interface for p in s.ports if not used or p.rank in used] for s in rails}
     if len(found) > _MOST_SERIES:
         return {"all ports": [name for names in found.values() for name in names]}
     return found

@@ -1,8 +1,9 @@
 """What each rank does over time, and which other ranks it waits for.
 
-Times are seconds of the real system since the start of the point. Waits of an agent for an acknowledgement are split
-by the dark times of the rank's own ports, and what is left of a step without computing, transfers and such waits is a
-wait for other members, once the events up to their end are known (``settle``).
+Times are seconds of the real system since the start of the point. An agent that is blocked on an acknowledgement waits
+for other members until the last of them has asked; from then on it waits for the controller, and for its own ports
+where they are dark. What is left of a step without computing, transfers and such waits is a wait for other members too.
+Both are known once the events up to their end are (``settle``).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Ranks:
         self._steps.append((rank, start, end))
 
     def acknowledged(self, t: float, ready: float, group: str) -> None:
-        """The controller acknowledged ``group`` at ``t``, whose last member had asked at ``ready``."""
+        """The controller acknowledged ``group`` at ``t``, whose last member had asked at ``ready`` (NaN: not known)."""
         times, readies = self._acks[group]
         times.append(t)
         readies.append(ready)
@@ -120,9 +121,10 @@ class Ranks:
             if end >= until:
                 later.append((rank, start, end, group, step))
                 continue
-            dark, asking = split(rank, start, end)
+            ready = self._ready_in(group, start, end)
+            dark, asking = split(rank, ready, end)
             number, label = self.group(group), self._labels(group)
-            for kind, parts in ((_DARK, dark), (_ASK, asking)):
+            for kind, parts in ((_WAIT, [(start, ready)] if ready > start else []), (_DARK, dark), (_ASK, asking)):
                 for a, b in parts:
                     self.lanes[rank].add(a, b, kind, label, 0, step, number)
         self._waits = later
@@ -172,32 +174,34 @@ class Ranks:
             if t >= self.dead.get(rank, float("inf")):
                 found[str(rank)] = {"kind": "failed", "label": "failed"}
                 continue
-            rows = bars.at(t)
-            if len(rows):
-                first = min(rows, key=lambda row: _ORDER.get(int(row["k"]), len(_ORDER)))
-                found[str(rank)] = {"kind": KINDS[first["k"]], "label": texts[first["l"]]}
+            shown = _shown(bars.at(t))
+            if shown is not None:
+                found[str(rank)] = {"kind": KINDS[shown["k"]], "label": texts[shown["l"]]}
         return found
 
     def waits(self, t: float, members: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
         """Who waits at ``t`` for whom: ``rank``, ``group`` and ``for``, the members that have not come that far.
 
-        ``members`` are the members of the groups of the program; of other groups, those that were seen. Nobody is
-        missing where the controller or a dark circuit is waited for.
+        They are the ranks that wait by ``doing``. ``members`` are the members of the groups of the program; of other
+        groups, those that were seen. Nobody is missing where the controller or a dark circuit is waited for, and no
+        group is known of a rank that has nothing to do between two operations.
         """
         asking: dict[str, set[int]] = defaultdict(set)
         gaps: list[tuple[int, str]] = []
         for rank, bars in enumerate(self.lanes):
-            for row in bars.at(t) if t < self.dead.get(rank, float("inf")) else ():
-                group = self.groups[row["p"]] if row["k"] in (_ASK, _DARK, _WAIT) else ""
-                if group and row["k"] == _WAIT:
-                    gaps.append((rank, group))
-                elif group:
-                    asking[group].add(rank)
+            row = _shown(bars.at(t)) if t < self.dead.get(rank, float("inf")) else None
+            if row is not None and row["k"] == _WAIT and row["st"] < 0:
+                gaps.append((rank, self.groups[row["p"]]))
+            elif row is not None and row["k"] in (_ASK, _DARK, _WAIT):
+                asking[self.groups[row["p"]]].add(rank)
         found = []
         for group, ranks in asking.items():
             missing = [] if self._ready(group, t) else sorted(set(members.get(group) or self.members[group]) - ranks)
             found += [{"rank": rank, "group": group, "for": missing} for rank in ranks]
         for rank, group in gaps:
+            if not group:
+                found.append({"rank": rank, "group": "", "for": []})
+                continue
             step, count = self._posted[group, rank].last(t)
             others = set(members.get(group) or self.members[group]) - {rank}
             missing = sorted(m for m in others if self._behind(group, m, t, step, count))
@@ -208,8 +212,20 @@ class Ranks:
         posted = self._posted.get((group, rank))
         return posted is None or (not posted.later(t, step) and posted.count(t, step) < count)
 
+    def _ready_in(self, group: str, start: float, end: float) -> float:
+        """When all members had asked, of the acknowledgement that ended a wait; ``start`` where none is known."""
+        times, readies = self._acks.get(group, ((), ()))
+        place = bisect_right(times, start)
+        known = place < len(times) and times[place] <= end and readies[place] > start
+        return min(readies[place], end) if known else start
+
     def _ready(self, group: str, t: float) -> bool:
         """Whether all members had asked by ``t``, for the first acknowledgement that came after ``t``."""
         times, readies = self._acks.get(group, ((), ()))
         place = bisect_right(times, t)
         return place < len(times) and readies[place] <= t
+
+
+def _shown(rows: Table) -> Any:
+    """Of several bars at a moment the one that is shown; None of none."""
+    return min(rows, key=lambda row: _ORDER.get(int(row["k"]), len(_ORDER)), default=None)

@@ -107,8 +107,9 @@ def _wrong(event: Event) -> str:
 
 
 def _refused(event: Event) -> str:
-    what = "was refused" if _final(event) else "has to wait"
-    return f"the request of {event['group']} {what}: {event['reason']}"
+    group = str(event["group"])
+    asked = group if group.startswith("rewiring ") else f"request of {group}"
+    return f"the {asked} {'was refused' if _final(event) else 'has to wait'}: {event['reason']}"
 
 
 def _final(event: Event) -> bool:
@@ -152,7 +153,7 @@ _ACTS: Mapping[str, Callable[[Event], str]] = {
     "gates": lambda event: f"set the gates of {event['rail']}",
     "fail": lambda event: f"made {_ports(event['ports'], event['rail'])} fail",
     "restore": lambda event: f"repaired {_ports(event['ports'], event['rail'])}",
-    "fail-chip": lambda event: f"made rank {event['rank']} fail",
+    "fail-chip": lambda event: f"reported rank {event['rank']} as failed",
 }
 
 

@@ -18,6 +18,7 @@ from experiments.watch import overview
 from experiments.watch.overview import Overview
 from experiments.watch.rows import joined
 from measure.metrics.checks import Check, Verdict
+from measure.results.combine import combined
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE
 from measure.results.plain import plain
@@ -62,9 +63,11 @@ def made(tmp_path: Path) -> Iterator[Made]:
     """Makes a results folder of rows, with changes to its manifest; it is locked as long as a run goes on."""
     locked: list[Results] = []
 
-    def make(rows: Sequence[ResultRow], name: str = "out", *, live: bool = False, **more: Any) -> Path:
+    def make(
+        rows: Sequence[ResultRow], name: str = "out", *, live: bool = False, repeats: int = 1, **more: Any
+    ) -> Path:
         manifest = build_manifest(
-            experiment={"experiment": "rails", "repeats": 1},
+            experiment={"experiment": "rails", "repeats": repeats},
             seed=7,
             scale=Scale(0.01, 2.0),
             plans=[rail_plan(4)],
@@ -149,6 +152,109 @@ def test_a_row_knows_its_points_and_verdict(made: Made) -> None:
     assert left_out["title"] == "piece 0, attempt 1, which does not count"
 
 
+def repeated(numbered: bool) -> RailRow:
+    """The row of three repeats, of which the second and third are not faithful, as this version and others write it."""
+    found = [row(step_s=10.0 + number, ok=number == 0, point=number) for number in range(3)]
+    model = Check("model", 0.2, 0.1, "", False, "the step is +20% off the model")
+    differ = Check("step spread", 0.3, 0.05, "", False, "the steps differ by 30%")
+    found[1].judge(Verdict(False, (differ, found[1].checks[1])))
+    found[2].judge(Verdict(False, (model, replace(differ, value=0.4, says="the steps differ by 40%"))))
+    whole = combined(found)
+    if not numbered:
+        whole.checks = list(found[1].checks)
+        whole.verdict = "NOT FAITHFUL in 2 of 3 repeats: the steps differ by 30%"
+    return whole
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_each_repeat_has_a_verdict_of_its_own(made: Made, numbered: bool) -> None:
+    attempts = [attempt(0, number, 1, [number]) for number in range(3)]
+    attempts[1] |= {"faithful": False, "verdict": "NOT FAITHFUL: the steps differ by 30%"}
+    attempts[2] |= {"faithful": False, "verdict": "NOT FAITHFUL: the step is +20% off the model"}
+    whole = repeated(numbered)
+    found = shown(made([whole], attempts=attempts, repeats=3), [point(number) for number in range(3)])
+    first, second, third = found["verdicts"]
+    seen = [(each["repeat"], each["repeats"], each["points"], each["faithful"]) for each in found["verdicts"]]
+    assert seen == [(1, 3, [0], True), (2, 3, [1], False), (3, 3, [2], False)]
+    times = [(each["measured_s"], each["predicted_s"], each["what"]) for each in found["verdicts"]]
+    assert times == [(whole.samples["step_time_s"][number], 9.0, "step time") for number in range(3)]
+    assert (first["verdict"], first["checks"]) == ("faithful", [])
+    assert first["checks_of"] == "The checks in full are kept for repeat 2 only."
+    assert second["verdict"] == "NOT FAITHFUL: the steps differ by 30%"
+    assert ([check["name"] for check in second["checks"]], second["checks_of"]) == (["step spread", "drops"], None)
+    assert "off the model" in third["verdict"] and third["checks_of"].startswith(first["checks_of"].rstrip("."))
+    assert [check["name"] for check in third["checks"]] == (["step spread", "model"] if numbered else [])
+
+
+def test_a_repeat_that_does_not_count_has_its_failed_checks_and_the_others_have_one_in_full(made: Made) -> None:
+    found = [row(point=1, ok=False), row(step_s=11.0, point=2), row(step_s=12.0, point=3)]
+    attempts = [
+        *(attempt(0, 0, number, [number - 1], disturbed=True) for number in (1, 2)),
+        *(attempt(0, number - 1, 1, [number]) for number in (2, 3)),
+    ]
+    second, third, again, last = shown(made([combined(found)], attempts=attempts, repeats=3))["verdicts"]
+    seen = [(each["repeat"], each["faithful"], len(each["checks"]), each["checks_of"]) for each in (second, third)]
+    assert seen == [(2, True, 2, None), (3, True, 0, "The checks in full are kept for repeat 2 only.")]
+    assert (again["points"], again["repeat"], again["repeats"], again["checks"]) == ([0], 1, 3, [])
+    assert again["checks_of"] == "No checks in full are kept of a measurement that does not count."
+    assert (last["points"], last["repeat"], [check["ok"] for check in last["checks"]]) == ([1], 1, [False])
+    assert last["checks_of"] == "Only the checks that failed are kept of a measurement that does not count."
+
+
+def test_checks_in_full_of_a_repeat_that_does_not_count_are_shown_with_it(made: Made) -> None:
+    """As a version that kept the checks of the first repeat that is not faithful wrote them."""
+    whole = combined([row(point=0, ok=False), row(step_s=11.0, point=1)])
+    whole.checks = [replace(check, repeat=1) for check in row(ok=False).checks]
+    attempts = [attempt(0, 0, 1, [0], disturbed=True), attempt(0, 1, 1, [1])]
+    counts, other = shown(made([whole], attempts=attempts, repeats=2))["verdicts"]
+    assert (counts["checks"], counts["checks_of"]) == ([], "The checks in full are kept for repeat 1 only.")
+    assert ([check["ok"] for check in other["checks"]], other["checks_of"]) == ([False, True], None)
+
+
+def test_one_measurement_has_no_repeat(made: Made) -> None:
+    (only,) = shown(made([row(point=0)], attempts=[attempt(0, 0, 1, [0])]))["verdicts"]
+    assert (only["repeat"], only["repeats"], only["checks_of"], len(only["checks"])) == (None, None, None, 2)
+
+
+def test_the_first_of_several_repeats_under_way_has_all_checks(made: Made) -> None:
+    (only,) = shown(made([combined([row(point=0)])], attempts=[attempt(0, 0, 1, [0])], repeats=3, live=True))[
+        "verdicts"
+    ]
+    assert (only["repeat"], only["repeats"], only["checks_of"], len(only["checks"])) == (1, 3, None, 2)
+    assert only["measured_s"] == 10.0
+
+
+def test_each_of_several_rows_of_a_piece_has_its_own_verdict(made: Made) -> None:
+    """Of the first of several repeats under way, and of all as a version without numbers in checks wrote them."""
+    bad = {"faithful": False, "verdict": "NOT FAITHFUL: timers were 3 ms late (limit 2 ms)"}
+    points = [(0, 1, False), (2, 3, True), (4, 5, False)]
+    pairs = [(row(point=a), row(delay_ms=200.0, point=b, ok=ok)) for a, b, ok in points]
+    attempts = [attempt(0, 0, 1, [0, 1]) | bad, attempt(0, 1, 1, [2, 3]), attempt(0, 2, 1, [4, 5]) | bad]
+    attempts[2]["verdict"] = "NOT FAITHFUL: timers were 4 ms late (limit 2 ms)"
+    first = made([combined([each]) for each in pairs[0]], "first", attempts=attempts[:1], repeats=3, live=True)
+    one, other = shown(first)["verdicts"]
+    assert (one["faithful"], one["verdict"], len(one["checks"])) == (True, "faithful", 2)
+    assert (other["faithful"], other["verdict"], len(other["checks"])) == (False, bad["verdict"], 2)
+
+    rows = [combined(each) for each in zip(*pairs, strict=True)]
+    for whole, measured in zip(rows, (pairs[1][0], pairs[0][1]), strict=True):
+        whole.point, whole.checks = measured.point, list(measured.checks)
+    rows[1].verdict = "NOT FAITHFUL in 2 of 3 repeats: timers were 3 ms late (limit 2 ms)"
+    found = shown(made(rows, "all", attempts=attempts, repeats=3))["verdicts"]
+    assert [each["faithful"] for each in found] == [True, True, True, False, True, None]
+    assert [each["repeat"] for each in found] == [1, 2, 3] * 2
+    assert [len(each["checks"]) for each in found] == [0, 2, 0, 2, 0, 0]
+    assert found[5]["verdict"] == "Of several rows of this measurement it was not recorded which is not faithful."
+
+
+def test_the_stamp_says_of_which_repeat_a_reason_is(made: Made) -> None:
+    (stamp,) = shown(made([repeated(True)], repeats=3, planned=3))["stamps"]
+    assert stamp["says"] == (
+        "1 of 1 points; do not trust their numbers. on-demand 0 ms, repeat 3: the steps differ by 40%. "
+        "on-demand 0 ms, repeat 3: the step is +20% off the model."
+    )
+
+
 def test_a_point_of_several_rows_is_named_by_what_they_share() -> None:
     assert joined(["photonic, tenant A, kill 1", "photonic, tenant B, neighbour"]) == (
         "photonic: tenant A, kill 1; tenant B, neighbour"
@@ -174,6 +280,14 @@ def test_what_is_not_faithful_or_partial_is_stamped(made: Made) -> None:
     assert (partial["kind"], partial["says"]) == ("PARTIAL", "2 of 6 points: stopped: by a signal")
     assert found["state"] == "stopped"
     assert [each["faithful"] for each in found["tables"][0]["rows"]] == [True, False]
+
+
+def test_a_run_that_somebody_acted_on_is_stamped(made: Made) -> None:
+    acts = [{"point": 0, "title": "on-demand", "acts": 1, "first": "somebody rewired rail0 over REST: 1-4"}]
+    found = shown(made([row()], acts=acts, ended=COMPLETE))
+    (stamp,) = found["stamps"]
+    assert stamp["kind"] == "ACTED ON" and found["notes"] == []
+    assert stamp["says"].startswith("1 act over REST in 1 measurement (on-demand), somebody rewired rail0")
 
 
 def test_a_prediction_is_stamped_and_finds_nothing(made: Made) -> None:

@@ -300,6 +300,26 @@ def test_the_times_of_a_point_count_from_its_first_step(tmp_path: Path) -> None:
         assert dark == [pytest.approx(SCALE.real_s(change.t - events[0].t), abs=1e-3)]
 
 
+def test_acts_before_the_first_step_are_marked_and_those_of_the_point_before_are_not(tmp_path: Path) -> None:
+    events, files = begin(tmp_path)
+    head = events[0]
+    acts = [
+        Event(head.t + at, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [port]})
+        for at, port in ((-5.0, 1), (-0.5, 2))
+    ]
+    files[tmp_path / "running" / "controller.jsonl"][:0] = acts
+    with locked(tmp_path):
+        view = RunView(tmp_path)
+        for t in (head.t - 0.1, head.t + 0.5):
+            append(files, t)
+            view.refresh()
+        marks = [mark for mark in view.timeline(0, 0, 1)["marks"] if mark["kind"] == "manual"]
+        assert [(mark["t"], mark["ports"]) for mark in marks] == [(0.0, [2])]
+        end(tmp_path, 0, [head, acts[1], *events[1:]])
+        view.refresh()
+        assert [m["ports"] for m in view.timeline(0, 0, 1)["marks"] if m["kind"] == "manual"] == [[2]]
+
+
 def test_a_plan_that_is_in_the_manifest_later(tmp_path: Path) -> None:
     events, files = begin(tmp_path)
     point, _ = synthetic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Annotated, Any, ClassVar
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.racks.row import FailoverRow
+from experiments.report import verdict_lines
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.estimate import estimate
 from measure.results.combine import combined, combined_rows, sampled
@@ -72,8 +73,69 @@ def test_a_repeat_that_is_not_faithful_does_not_count_and_the_row_says_so() -> N
     row = combined([timed(4.0), again, timed(3.0, number=2)])
     assert (row.time_s, row.samples["time_s"]) == (3.5, [4.0, None, 3.0])
     assert (row.faithful, row.repeats, row.attempts) == (False, 2, 5)
-    assert row.verdict == "NOT FAITHFUL in 1 of 3 repeats: timers were late"
-    assert row.checks == [FAILED]
+    assert row.verdict == "NOT FAITHFUL in 1 of 3 repeats: timers were late (repeat 2)"
+    assert row.checks == [replace(FAILED, repeat=2)]
+
+
+def test_the_verdict_names_the_worst_repeat_of_each_check_and_checks_have_their_repeat() -> None:
+    def off(value: float) -> Check:
+        return Check("model", value, 0.1, "", value <= 0.1, f"the step is {value:+.0%} off the model")
+
+    found = [timed(1.0, number=0), timed(2.0, number=1), timed(3.0, number=2)]
+    for each, checks in zip(found, ((FAILED, off(0.01)), (off(0.12),), (FAILED, off(0.14))), strict=True):
+        each.judge(Verdict(all(check.ok for check in checks), checks))
+    row = combined(found)
+    assert row.verdict == (
+        "NOT FAITHFUL in 3 of 3 repeats: timers were late (repeat 1, the worst of 2); "
+        "the step is +14% off the model (repeat 3, the worst of 2)"
+    )
+    seen = [(check.name, check.repeat, check.ok) for check in row.checks]
+    assert seen == [
+        *(("timer lag", 1, False), ("timer lag", 3, False), ("model", 3, False), ("model", 2, False)),
+    ]
+    lines = [str(line) for line in verdict_lines([row.to_json()], lambda row: row["name"])]
+    assert lines[1:] == ["  a, repeat 1: timers were late", "  a, repeat 3: the step is +14% off the model"]
+
+
+def test_the_checks_of_faithful_repeats_are_those_of_the_one_that_is_shown() -> None:
+    kept = Check("timer lag", 0.001, 0.002, "s", True, "timers were in time")
+    found = [timed(3.0, number=0), timed(1.0, number=1), timed(2.0, number=2)]
+    for each in found:
+        each.judge(Verdict(True, (kept,)))
+    row = combined(found)
+    assert (row.point, row.verdict, row.checks) == (2, "faithful", [replace(kept, repeat=3)])
+    assert combined(found[:1]).checks == [kept]
+
+
+def test_the_worst_of_different_limits_is_the_one_farthest_off_its_own() -> None:
+    def off(value: float | None, limit: float, says: str = "") -> Check:
+        return Check("model", value, limit, "", False, says or f"{value} off, limit {limit}")
+
+    def said(*checks: Check) -> str:
+        found = [timed(float(number), number=number) for number in range(len(checks))]
+        for row, check in zip(found, checks, strict=True):
+            row.judge(Verdict(False, (check,)))
+        return combined(found).verdict.partition("repeats: ")[2]
+
+    assert said(off(0.5, 0.4), off(0.25, 0.05)) == "0.25 off, limit 0.05 (repeat 2, the worst of 2)"
+    assert said(off(1.0, 0.0), off(3.0, 0.0), off(9.0, 1.0)) == "3.0 off, limit 0.0 (repeat 2, the worst of 3)"
+    nothing = off(None, 0.4, "counters: not measured")
+    assert said(nothing, nothing) == "counters: not measured (repeat 1, also in 1 more)"
+    assert said(nothing) == ""
+    assert said(off(0.5, 0.4), nothing) == "counters: not measured (repeat 2, also in 1 more)"
+
+
+def test_the_checks_in_full_are_of_a_repeat_that_counts() -> None:
+    kept = Check("counters", 0.0, 0.1, "", True, "all samples are there")
+    wrong = Check("step spread", 0.2, 0.05, "", False, "the measured steps differ by 20.0%")
+    found = [timed(1.0, number=0), timed(2.0, number=1), timed(3.0, number=2)]
+    found[0].judge(Verdict(False, (FAILED, kept)))
+    for row in found[1:]:
+        row.judge(Verdict(True, (kept,)))
+    assert combined(found).checks == [replace(FAILED, repeat=1), replace(kept, repeat=2)]
+    found[2].judge(Verdict(False, (wrong, kept)))
+    seen = [(check.name, check.repeat) for check in combined(found).checks]
+    assert seen == [("timer lag", 1), ("step spread", 3), ("counters", 3)]
 
 
 def test_if_none_is_faithful_all_count() -> None:
@@ -148,7 +210,10 @@ def test_a_repeat_that_is_far_off_counts_and_makes_the_row_not_faithful() -> Non
     off.judge(Verdict(False, (Check("step spread", 0.2, 0.05, "", False, "the measured steps differ by 20.0%"),)))
     row = combined([timed(4.0), off, timed(5.0, number=2)])
     assert (row.time_s, row.repeats, row.samples["time_s"]) == (5.0, 3, [4.0, 9.0, 5.0])
-    assert (row.faithful, row.verdict) == (False, "NOT FAITHFUL in 1 of 3 repeats: the measured steps differ by 20.0%")
+    assert (row.faithful, row.verdict) == (
+        False,
+        "NOT FAITHFUL in 1 of 3 repeats: the measured steps differ by 20.0% (repeat 2)",
+    )
 
 
 def test_no_median_hides_the_failure_of_one_repeat() -> None:

@@ -10,6 +10,7 @@ from experiments.mesh.row import MeshRow
 from experiments.racks.row import FailoverRow, State
 from experiments.rails.row import RailRow
 from experiments.trials.row import TrialRow
+from measure.metrics.independent import difference, relative
 from measure.results.compare import compared, main_numbers, match, other_numbers
 from measure.results.plain import plain
 from measure.results.row import MeasuredRow, ResultRow, Row
@@ -117,3 +118,17 @@ def test_intervals_come_from_the_repeats() -> None:
     assert found.difference.value == 3.05 - 2.0
     assert found.difference.low is not None and found.difference.low < 1.05 < (found.difference.high or 0)
     assert compared(pair, "hidden_stall_s") is None
+
+
+def test_an_interval_holds_zero_if_the_one_in_percent_does() -> None:
+    """These are the step times of two runs of which the one interval held 0 and the other did not."""
+    base, values = [1.517, 1.506, 1.501, 1.507, 1.492, 1.502], [1.590, 1.588, 1.593, 1.570, 1.562, 1.758]
+    plain, share = difference(base, values), relative(base, values)
+    assert plain is not None and share is not None
+    assert (plain.holds_zero, share.holds_zero) == (True, False)
+    a, b = rail("a", 0, 1.0, samples={"step_time_s": base}), rail("a", 0, 1.0, samples={"step_time_s": values})
+    for one, other in ((a, b), (b, a)):
+        (pair,) = match([one], [other], [RailRow]).pairs
+        found = compared(pair, "step_time_s")
+        assert found is not None and found.relative is not None
+        assert found.difference.holds_zero and found.relative.holds_zero

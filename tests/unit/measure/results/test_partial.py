@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from experiments.command.main import main
 from experiments.command.run import experiment_of, parser_of
+from experiments.redraw import redraw
 from experiments.registry import find
+from experiments.report import Drawn, Report
 from measure.results.manifest import build_manifest
 from measure.results.partial import cut_lines, partial
 from measure.results.results import EVENTS, Results
+from railyard.errors import ControlError
 from railyard.scale import Scale
 from railyard.timeline import Event
 
@@ -85,6 +88,42 @@ def test_the_tables_of_a_folder_on_a_full_disk_are_shown_before_the_figures_fail
     assert main(["plot", str(stopped(tmp_path / "a", ended="stopped: by a signal"))]) == 3
     said = capsys.readouterr()
     assert "PARTIAL 0 of 4 points" in said.out and "trace.json cannot be written: No space left" in said.err
+
+
+def test_a_run_that_is_stopped_after_an_act_names_it_with_and_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    act = Event(1.0, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [3]})
+
+    def run(self: Any, runner: Any) -> None:
+        folder = runner.record.point_folder(0, mode="m", plan="p", title="on-demand")
+        runner.record.add_events([act], folder)
+        raise ControlError("port 3 of rail0 was failed over REST")
+
+    monkeypatch.setattr(find("allocation"), "run", run)
+    assert main(["run", "allocation", "--no-figures", "--out", str(tmp_path / "out")]) == 5
+    said = "ACTED ON: 1 act over REST in 1 measurement (on-demand), somebody made port 3 of rail0 fail over"
+    printed = capsys.readouterr()
+    assert said in printed.out and printed.err.endswith("railyard: port 3 of rail0 was failed over REST\n")
+    main(["plot", str(tmp_path / "out")])
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_figures_of_a_run_that_somebody_acted_on_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+
+    def png(figure: Any, scale: Any, *, note: str, **more: Any) -> bytes:
+        notes.append(note)
+        return b""
+
+    monkeypatch.setattr("measure.figures.style.png", png)
+    kind = find("allocation")
+    report = Report(tables=lambda rows: (), figures=lambda recorded: [Drawn("x", cast(Any, object()), (), "Known.")])
+    monkeypatch.setattr(kind, "report", lambda: report)
+    acts = [{"point": 0, "title": "on-demand", "acts": 1, "first": "somebody rewired rail0 over REST: 1-4"}]
+    redraw(stopped(tmp_path / "acted", ended="complete", acts=acts))
+    redraw(stopped(tmp_path / "own", ended="complete"))
+    assert notes[0].startswith("Known. ACTED ON: 1 act over REST in 1 measurement (on-demand)") and notes[1] == "Known."
 
 
 def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_counts_them(

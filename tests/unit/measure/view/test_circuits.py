@@ -7,6 +7,7 @@ from synthetic_job import build_plan
 from measure.view.bars import KIND
 from measure.view.circuits import Circuits
 from measure.view.labels import Labels
+from workloads.program import Group
 
 
 def circuits() -> tuple[Circuits, Labels]:
@@ -96,3 +97,28 @@ def test_a_long_dark_time_does_not_make_a_question_look_at_all_others() -> None:
         found.reconfigured(n, n + 0.5, change([1, 2], [[1, 2]]))
     assert found.dark_of(0, 0.0, 499.0) == [(0.0, 500.5)], "those within it are no further ones"
     assert found.dark_of(0, 1998.2, 2e9) == [(1998.0, 1998.5), (1999.0, 1999.5)]
+
+
+def test_a_circuit_is_of_the_group_whose_ranks_it_joins_and_not_of_the_one_that_asked() -> None:
+    plan, labels = build_plan(), Labels()
+    ports = {p.rank: p.number for p in plan.network("rail")[0].ports}
+    a, b, c, d = sorted(ports)[:4]
+    members = {"dp0": (a, b), "dp1": (c, d), "pp": (a, c), "ep0": (a, c), "ep1": (b, d), "ep2": (b, d)}
+    groups = {name: Group(name, "pp" if name == "pp" else name[:2], ranks) for name, ranks in members.items()}  # type: ignore[arg-type]
+    kinds = {labels(name): KIND[name[:2]] for name in ("dp", "ep", *groups)}
+    found = Circuits(plan, labels, kinds, groups)
+
+    def joined(group: str, *pairs: tuple[int, int]) -> list[tuple[str, str]]:
+        joining = [[ports[one], ports[other]] for one, other in pairs]
+        found.reconfigured(now, now + 1, change([*joining[0], *joining[1]], joining, group))
+        circuits = found.state(now + 1.5, labels.texts)["circuits"]["rail0"]
+        return sorted((circuit["group"], circuit["kind"]) for circuit in circuits)
+
+    now = 0.0
+    assert joined("dp1", (a, b), (c, d)) == [("dp0", "dp"), ("dp1", "dp")], "each pair belongs to one group"
+    now = 2.0
+    assert joined("ep0", (a, c), (b, d)) == [("ep", "ep"), ("ep0", "ep")], "two groups have the second pair"
+    now = 4.0
+    assert joined("dp0", (a, d), (b, c)) == [("dp", "dp")] * 2, "no group has these pairs"
+    now = 6.0
+    assert joined("job A placement", (a, b), (c, d)) == [("job A placement", "other")] * 2

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence, Sized
 from typing import Any
 
+import numpy as np
 import pytest
+from fabric_plans import rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_job import RATE_MBPS
@@ -17,6 +20,7 @@ from measure.metrics.steps import Steps
 from measure.view.bars import KINDS
 from measure.view.index import PointFacts, PointIndex
 from measure.view.payloads import _thin, state, strips, timeline
+from railyard.scale import Scale
 from railyard.timeline import Event
 
 
@@ -142,14 +146,58 @@ def test_strips_have_the_steps_and_stalls_of_the_report() -> None:
     assert [s["warmup"] for s in found["steps"]] == [True, False, False]
 
 
+def test_an_act_before_the_first_step_has_a_mark_at_the_start() -> None:
+    what = {"what": "fail", "rail": "rail0", "ports": [1]}
+    acts = [Event(T0 + at, "controller", "manual", None, what) for at in (-0.5, 0.5)]
+    refused = Event(T0 - 0.5, "controller", "refused", None, {"job": "a", "group": "g", "index": 0, "reason": "r"})
+    later = (pytest.approx(SCALE.real_s(0.5)), "manual")
+    for since, first in ((-math.inf, [(0.0, "manual")]), (T0 - 1, [(0.0, "manual")]), (T0 - 0.1, [])):
+        found = indexed(POINT, [EVENTS[0], refused, *acts], since=since)
+        assert [(mark.t, mark.kind) for mark in found.marks] == [*first, later]
+        shown = timeline(found, 0.0, DURATION, 800, DURATION, live=False)["marks"]
+        assert [(mark["t"], mark["manual"]) for mark in shown] == [(t, True) for t, _ in (*first, later)]
+
+
 def test_strips_count_every_byte_of_a_rail() -> None:
     last = {e["interface"]: e["tx_bytes"] for e in EVENTS if e.kind == "bytes"}
     for px in (7, 500):
         found = strips(INDEX, 0.0, DURATION, px)
         for rail, strip in zip(POINT.plan.network("rail"), found["rates"], strict=True):
             gigabits = sum(SCALE.real_bytes(last[p.interface]) for p in rail.ports) * 8 / 1e9
-            assert sum(strip["values"]) * DURATION / len(found["t"]) == pytest.approx(gigabits, rel=0.02)
+            half = DURATION / len(found["t"]) / 2
+            shown = [(v, t) for v, t in zip(strip["values"], found["t"], strict=True) if v is not None]
+            known = [np.diff(np.clip((t - half, t + half), *INDEX.counters.known))[0] for _, t in shown]
+            assert sum(v * s for (v, _), s in zip(shown, known, strict=True)) == pytest.approx(gigabits, rel=0.02)
             assert strip["line_gbps"] == pytest.approx(8 * RATE_MBPS / 1e3 / SCALE.rate)
+
+
+def test_a_strip_counts_the_ports_of_ranks_in_jobs_and_knows_nothing_after_the_last_sample() -> None:
+    """Known are the times that processors were sampled too, as an interface without a record has sent nothing."""
+    plan = rail_plan(4)
+    rail = plan.network("rail")[0]
+    index = PointIndex(PointFacts(0, plan, Scale(1.0), 100.0))
+
+    def sampled(t: float) -> None:
+        for number, port in enumerate(rail.ports):
+            index.add({"t": t, "source": "link", "kind": "bytes", "interface": port.interface,
+                       "tx_bytes": 1e6 * t * (number + 1), "rx_bytes": 0})  # fmt: skip
+
+    for t in (100.0, 101.0):
+        sampled(t)
+    index.add_line(b'{"t":101.0,"source":"link","kind":"cpu","end":102.0,"busy":0.1}\n')
+    (every,) = strips(index, 0.0, 4.0, 80)["rates"]
+    gbps = rail.ports[0].rate_mbps / 1e3
+    assert (every["ports"], every["port_gbps"]) == (len(rail.ports), gbps)
+    assert every["line_gbps"] == pytest.approx(len(rail.ports) * gbps)
+    quarter = len(every["values"]) // 4
+    assert all(value > 0 for value in every["values"][:quarter])
+    assert every["values"][quarter : 2 * quarter] == [0.0] * quarter
+    assert every["values"][2 * quarter :] == [None] * (len(every["values"]) - 2 * quarter)
+    index.add({"t": 100.5, "source": "run", "kind": "launch", "job": "A", "incarnation": 0, "members": [1]})
+    (used,) = strips(index, 0.0, 4.0, 80)["rates"]
+    mine = [number for number, port in enumerate(rail.ports) if port.rank == 1]
+    assert used["ports"] == len(mine) < every["ports"]
+    assert used["values"][0] == pytest.approx(8e-3 * sum(number + 1 for number in mine), rel=1e-3)
 
 
 def test_predictions_stand_beside_their_steps() -> None:
@@ -158,34 +206,11 @@ def test_predictions_stand_beside_their_steps() -> None:
     assert [(s["predicted_s"], s["warmup"]) for s in shown] == [(1.0, True), (2.0, True), (2.0, False)]
 
 
-def test_who_waits_for_whom() -> None:
-    found = PointIndex(PointFacts(0, POINT.plan, SCALE, 100.0, None, POINT.groups))
-    lines = [
-        {"t": 100.0, "end": 104.0, "kind": "wait", "rank": 0, "step": 0, "op": 0, "group": "dp0.0", "index": 0},
-        {"t": 102.0, "end": 104.0, "kind": "wait", "rank": 2, "step": 0, "op": 0, "group": "dp0.0", "index": 0},
-    ]
-    for line in lines:
-        assert found.add_line(json.dumps({"source": "agent", **line}).encode())
-    ack = {"t": 103.8, "source": "controller", "kind": "ack", "group": "dp0.0", "index": 0, "ranks": [0, 2]}
-    assert found.add_line(json.dumps({**ack, "asked": 100.1, "ready": 102.1}).encode())
-    found.settle()
-    assert state(found, 0.5)["waits"] == [{"rank": 0, "group": "dp0.0", "for": [2]}]
-    assert state(found, 1.5)["waits"] == [{"rank": rank, "group": "dp0.0", "for": []} for rank in (0, 2)]
-    assert state(found, 2.5)["waits"] == []
-
-
-def test_a_rank_that_has_nothing_to_send_waits_for_those_that_have_not_posted() -> None:
-    found = PointIndex(PointFacts(0, POINT.plan, SCALE, 100.0, None, POINT.groups))
-    data = {"source": "agent", "step": 0, "op": 0, "name": "ag", "group": "dp0.0", "dimension": "dp", "bytes": 8}
-    moments = ((0, 100.0, 104.0), (2, 103.0, 104.0))
-    for rank, posted, start in moments:
-        moved = {**data, "t": start, "end": 106.0, "kind": "communicate", "rank": rank, "posted": posted}
-        assert found.add_line(json.dumps(moved).encode())
-        step = {"t": 100.0, "end": 106.0, "source": "agent", "kind": "step", "rank": rank, "step": 0}
-        assert found.add_line(json.dumps(step).encode())
-    found.settle()
-    assert {"rank": 0, "group": "dp0.0", "for": [2]} in state(found, 1.0)["waits"]
-    assert {"rank": 0, "group": "dp0.0", "for": []} in state(found, 1.8)["waits"]
+@given(st.floats(0, DURATION))
+def test_those_that_wait_are_those_that_are_drawn_waiting(t: float) -> None:
+    found = state(INDEX, t)
+    drawn = [int(rank) for rank, now in found["ranks"].items() if now["kind"] in ("wait", "ask", "dark")]
+    assert [wait["rank"] for wait in found["waits"]] == sorted(drawn)
 
 
 BAD = [

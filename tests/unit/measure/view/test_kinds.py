@@ -25,7 +25,7 @@ def test_things_look_as_in_the_figures() -> None:
     found = looks()
     for kind in ("dp", "edp", "pp", "ep", "tp", "cp", "world"):
         assert (found[kind]["name"], found[kind]["colour"]) == (DIMENSIONS[kind].name, DIMENSIONS[kind].colour)
-    assert found["ask"]["name"] == ACTIVITIES["wait"].name == "waits for its circuits"
+    assert (found["ask"]["name"], found["ask"]["colour"]) == ("waits for the controller", ACTIVITIES["wait"].colour)
     assert found["wait"]["name"] == "waits for other members"
 
 

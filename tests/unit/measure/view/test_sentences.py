@@ -86,7 +86,7 @@ SENTENCES: list[tuple[str, str, dict[str, Any], str]] = [
         {"what": "restore", "rail": "rail0", "ports": [3, 4]},
         "somebody repaired ports 3, 4 of rail0 over REST",
     ),
-    ("controller manual", "manual", {"what": "fail-chip", "rank": 7}, "somebody made rank 7 fail over REST"),
+    ("controller manual", "manual", {"what": "fail-chip", "rank": 7}, "somebody reported rank 7 as failed over REST"),
     (
         "switch left",
         "left",
