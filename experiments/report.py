@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from experiments.acts import acted_on
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.estimate import Estimate
 from measure.metrics.load import OTHERS, STEAL
@@ -109,8 +110,14 @@ class Recorded:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what is missing in the folder."""
-        return [note for note in (self._version, cut_lines(self.events), self.partial) if note is not None]
+        """Sentences about what is missing in the folder, and about acts on its run."""
+        notes = self._version, cut_lines(self.events), self.acted_on, self.partial
+        return [note for note in notes if note is not None]
+
+    @property
+    def acted_on(self) -> str | None:
+        """The sentence about a run that somebody acted on over REST."""
+        return acted_on(self.manifest)
 
     @property
     def _version(self) -> str | None:
@@ -299,7 +306,7 @@ def judged(rows: Iterable[Row]) -> list[Row]:
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
     """Lines of the verdict: what was kept and what was not judged, or one line for each failed check, causes first.
 
-    ``place`` names the point of a row; a failed check is named with its first point.
+    ``place`` names the point of a row; a failed check is named with its first point, and of repeats with the worst one.
     """
     if not rows:
         return [Text(f"{NOT_FAITHFUL}: no point was measured.", "bold red")]
@@ -312,7 +319,8 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
     failed: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         for name, check in _by_name(row, lambda check: not check["ok"]).items():
-            failed.setdefault(name, []).append((place(row), check["says"]))
+            repeat = f", repeat {check['repeat']}" if check.get("repeat") else ""
+            failed.setdefault(name, []).append((f"{place(row)}{repeat}", check["says"]))
     count = sum(not row["faithful"] for row in rows)
     lines = [Text(f"{NOT_FAITHFUL}: {count} of {len(rows)} points; do not trust their numbers.", "bold red")]
     for name in sorted(failed, key=lambda name: name not in (STEAL, OTHERS)):

@@ -75,7 +75,7 @@ class Tolerance:
         parts += [f"{self.points:g}"] if self.points else []
         room = " + ".join(parts)
         if self.side == "both":
-            return f"+-{room}" if room else "equal"
+            return f"±{room}" if room else "equal"
         return f"at {self.side}" + (f", {'+' if self.side == 'most' else '-'}{room}" if room else "")
 
 

@@ -330,11 +330,15 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
 
     Without rows, only the results folder is named, if there is one.
     """
+    from experiments.acts import acted_on
     from experiments.redraw import read_folder
 
     if not runner.rows:
         if out is not None and options.json != "-" and runner.record.exists:
-            print(f"No row was measured; what was recorded is in {out}")
+            shown = shlex.quote(str(out))
+            print(f"No row was measured; what was recorded is in {out} (railyard report {shown} shows it)")
+        if options.json != "-" and (acted := acted_on(runner.record.manifest)):
+            print(acted)
         return False
     drawn = out if not options.no_figures else None
     recorded = read_folder(runner.record.results, runner.record.cuts if drawn is None else None)

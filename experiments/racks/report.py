@@ -19,8 +19,8 @@ _CIRCUITS_TITLE = (
     "decide until the policy has chosen the spare, rewire until circuits or routes are up"
 )
 _RESTART_TITLE = (
-    "From there to the end of the first step (s): launch of new agents, copy of the checkpoint, library, data and "
-    "load at start-up, start of all ranks, first step; the outage is all parts from the chip's death on"
+    "From there to the end of the first step (s): launch and fork of new agents, copy of the checkpoint, library, data "
+    "and load at start-up, start of all ranks, first step; the outage is all parts from the chip's death on"
 )
 _BETWEEN_BEATS = "; least and most depend on when the chip dies between two heartbeats"
 
@@ -76,7 +76,7 @@ _CIRCUITS_COLUMNS = (
 )
 _RESTART_COLUMNS = (
     *_NAMES,
-    Column("launch", "launch", ".3f"),
+    Column("launch,\nfork", "launch", ".3f"),
     Column("check-\npoint", "checkpoint", ".2f"),
     *(Column(name, name, ".2f") for name in ("library", "data", "load")),
     Column("start", "start", ".3f"),

@@ -84,7 +84,7 @@ class FailoverRow(MeasuredRow):
     unfinished_steps: Annotated[int | None, "steps under way when the chip died, 0 or 1"] = None
     changed_ports: Annotated[int | None, "ports whose circuits or routes changed"] = None
     circuits_s: Annotated[float | None, "from the fault until circuits or routes to the spare are up"] = None
-    launch_s: Annotated[float | None, "part of restart_s until new agents are launched"] = None
+    launch_s: Annotated[float | None, "part of restart_s until the launch of new agents, before they are forked"] = None
     first_collective_s: Annotated[float | None, "from the first step's start to its first all-reduce's end"] = None
     busbw_before_gb_s: Annotated[float | None, "busbw of the all-reduces before the fault, median"] = None
     busbw_after_gb_s: Annotated[float | None, "the same after it"] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from experiments.point_run import Counted, counted
 from experiments.racks.forecast import JobWindow, predict_recovery, windows
@@ -18,14 +19,16 @@ from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from experiments.racks.supervisor import JobSupervisor
-from experiments.runner import Runner
-from experiments.session import Session
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Verdict
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
 from measure.results.results import CHECKPOINTS
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
+    from experiments.session import Session
 
 _SLACK_S = 60.0
 

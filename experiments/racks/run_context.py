@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.point_run import note_circuits
-from experiments.session import Session
 from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
+
+if TYPE_CHECKING:
+    from experiments.session import Session
 
 
 @dataclass

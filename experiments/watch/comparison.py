@@ -11,7 +11,7 @@ from typing import Any
 from experiments.experiment import Experiment
 from experiments.options import in_words as setting_in_words
 from experiments.redraw import kind_of, read_folder
-from experiments.report import MODEL_ONLY, Recorded, in_words, yes_or_no
+from experiments.report import MODEL_ONLY, Column, Recorded, in_words, yes_or_no
 from experiments.watch.facts import facts
 from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.estimate import LEAST_ORDERED, Estimate
@@ -27,8 +27,24 @@ from railyard.errors import ConfigError
 from railyard.scale import scale_in_words
 
 LETTERS = ("A", "B")
-COLUMNS = ("point", *LETTERS, "B - A", "95 % interval", "B - A %", "95 % interval %", "faithful")
-_LEFT = {"point", "faithful"}
+
+
+def _column(place: int, name: str, *, left: bool = False, wide: bool = False) -> Column:
+    """A column of the texts that the cells of rows have at one place."""
+    return Column(name, lambda row: row["cells"][place], left=left, wide=wide)
+
+
+COLUMNS = (
+    _column(0, "point", left=True),
+    _column(1, LETTERS[0]),
+    _column(2, LETTERS[1]),
+    _column(3, "B - A", wide=True),
+    _column(4, "95 % interval", wide=True),
+    _column(5, "B - A\n%"),
+    _column(6, "95 % interval\n%"),
+    _column(7, "faithful", left=True),
+)
+"""The columns of each table of a comparison. A reader with little room needs one of both differences."""
 _UNITS = (
     *(("_wall_s", "s wall-clock"), ("_wall_ms", "ms wall-clock"), ("_per_s", "1/s"), ("_gb_s", "GB/s")),
     *(("_gbps", "Gb/s"), ("_bytes", "bytes"), ("_percent", "%"), ("_ms", "ms"), ("_ps", "ps"), ("_db", "dB")),
@@ -64,11 +80,7 @@ def comparison(a: Side, b: Side) -> dict[str, Any]:
     ``cells`` the texts of the columns. ``notes`` must be known before any number is believed; ``remarks`` need not.
     ``ConfigError`` for runs of two experiments.
     """
-    if a.kind is not b.kind:
-        raise ConfigError(
-            f"{a.name} is of {a.kind.name} and {b.name} of {b.kind.name}; only runs of one experiment are compared",
-            key="results",
-        )
+    _check_experiments((a.name, a.kind.name), (b.name, b.kind.name))
     found = match(a.recorded.rows, b.recorded.rows, a.kind.rows)
     named = partial(_named, a.kind, found.names)
     tables, equal = _tables(found.pairs, named)
@@ -84,8 +96,28 @@ def comparison(a: Side, b: Side) -> dict[str, Any]:
             for row in rows
         ],
         "notes": list(_notes(a, b, found.pairs)),
-        "remarks": [*_about_intervals(tables), *equal],
+        "remarks": [*(() if a.recorded.predicted or b.recorded.predicted else _about_intervals(tables)), *equal],
     }
+
+
+def check_comparable(folders: Sequence[Path], kind: type[Experiment[Any]] | None = None) -> None:
+    """``ConfigError`` for two results folders that are one, or of two experiments; reads their manifests and no row.
+
+    ``kind`` is the experiment of both, for code that is not part of Railyard.
+    """
+    a, b = folders
+    if a.resolve() == b.resolve():
+        raise ConfigError(f"{a} is compared with itself; name two different folders", key="results")
+    if kind is None:
+        _check_experiments(*((folder.resolve().name, Results.open(folder).experiment) for folder in (a, b)))
+
+
+def _check_experiments(a: tuple[str, str], b: tuple[str, str]) -> None:
+    """``ConfigError`` for runs of two experiments; each is the name of a run and that of its experiment."""
+    if a[1] != b[1]:
+        raise ConfigError(
+            f"{a[0]} is of {a[1]} and {b[0]} of {b[1]}; only runs of one experiment are compared", key="results"
+        )
 
 
 def _names(a: Side, b: Side) -> list[str]:
@@ -134,7 +166,9 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]], *, main: bool) -> dict[
         "title": title,
         "name": name,
         "main": main,
-        "columns": [{"name": column, "left": column in _LEFT} for column in COLUMNS],
+        "columns": [
+            {"name": " ".join(column.name.split()), "left": column.left, "wide": column.wide} for column in COLUMNS
+        ],
         "rows": list(rows),
     }
 
@@ -155,6 +189,7 @@ def _row(title_a: str, title_b: str, name: str, pair: Pair, found: Compared) -> 
         "interval": _bounds(found.difference),
         "percent_interval": percent and _bounds(percent),
         "faithful": faithful,
+        "computed": any(row.get("computed") for row in (pair.a, pair.b)),
         "points": [_points(pair.a), _points(pair.b)],
         "cells": [*cells, _faithful(faithful)],
     }
@@ -206,7 +241,7 @@ def _interval(found: Difference, form: str = "+.3g") -> str:
 
 def _faithful(found: Sequence[bool | None]) -> str:
     bad = [letter for letter, each in zip(LETTERS, found, strict=True) if each is False]
-    return f"{' and '.join(bad)}: NO" if bad else str(yes_or_no(None if None in found else True))
+    return f"{', '.join(bad)}: NO" if bad else str(yes_or_no(None if None in found else True))
 
 
 # ---- notes -----------------------------------------------------------------------------------------------------------
@@ -234,10 +269,22 @@ def _notes(a: Side, b: Side, pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _about_intervals(tables: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How the intervals were made, and where there are none."""
-    least = [min(row["a"]["n"], row["b"]["n"]) for table in tables for row in table["rows"]]
+    """How the intervals of measured numbers were made, which one decides, and where there are none."""
+    least = [
+        min(row["a"]["n"], row["b"]["n"])
+        for table in tables
+        for row in table["rows"]
+        if not table["name"].startswith(NOT_MEASURED) and not row["computed"]
+    ]
     if any(n < 2 for n in least):
         yield "No interval where a run measured a point once: how much it varies is not known (--repeats)."
     if any(n >= 2 for n in least):
-        few = f"Welch's t where a run has fewer than {LEAST_ORDERED} repeats (it assumes normal values)"
-        yield f"Intervals: 95 %, of independent runs; {few}, else Price and Bonett's of medians."
+        yield "Intervals: 95 %, of independent runs. A, B and B - A are medians and their difference."
+        if any(n >= LEAST_ORDERED for n in least):
+            yield f"With {LEAST_ORDERED} or more repeats in both, the interval is Price and Bonett's of medians."
+        if any(2 <= n < LEAST_ORDERED for n in least):
+            yield (
+                f"Where a run has fewer than {LEAST_ORDERED} repeats, the interval is Welch's t: around the difference "
+                "of the means, which is not exactly B - A, and for normal values."
+            )
+        yield "Where the intervals of a difference do not hold 0, the page shows it bold and its dot filled."

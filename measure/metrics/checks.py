@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 NOT_FAITHFUL = "NOT FAITHFUL"
 CAUSES = frozenset((
@@ -15,13 +16,15 @@ CAUSES = frozenset((
 
 All others look at the result: how long the steps were, how they spread, at what rate bytes moved and which were lost.
 """
+_NO_LIMIT = 1e-12
 
 
 @dataclass(frozen=True)
 class Check:
     """One fidelity check: ``value`` against ``limit``, in ``unit``; ``value`` is None if nothing was measured.
 
-    ``judged`` is False where the check says nothing of a point that could have been wrong all the same.
+    ``judged`` is False where the check says nothing of a point that could have been wrong all the same. ``repeat`` is
+    the number of the measurement, from 1, of which a row of several repeats has the check; None in all others.
     """
 
     name: str
@@ -31,6 +34,15 @@ class Check:
     ok: bool
     says: str
     judged: bool = True
+    repeat: int | None = None
+
+    @property
+    def excess(self) -> float:
+        """How far the value is from the limit, as a share of it; endless where nothing was measured.
+
+        Limits of repeats may differ. From a limit of 0 any value is farther than from another, the larger the farther.
+        """
+        return inf if self.value is None else abs(self.value - self.limit) / (abs(self.limit) or _NO_LIMIT)
 
     @property
     def cause(self) -> bool:

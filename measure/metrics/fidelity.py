@@ -72,7 +72,8 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     if share < limit and all(t.rounds and not _is_long(t, limits) for t in chosen):
         over = median((t.seconds - t.ideal_s) / t.rounds for t in chosen) or 0.0
         if over <= limits.message_s:
-            return not_judged(name, limit, unit, f"a round took {_ms(over)} more than its few bytes, which is latency")
+            latency = f"a round took {_wall(over)} more than its few bytes, which is latency"
+            return not_judged(name, limit, unit, latency)
     ok = share >= limit
     says = f"links reached {share:.1%} of line rate in {which}, {'at least' if ok else 'under'} {limit:.0%}"
     return Check(name, share, limit, unit, ok, says)
@@ -94,10 +95,10 @@ def _long(transfers: Sequence[ObservedTransfer], limits: Limits) -> tuple[Sequen
     together = [t for t in transfers if t.together] or transfers
     long = [t for t in together if _is_long(t, limits)]
     if long:
-        return long, f"{len(long)} transfers of {limits.long_s * 1e3:g} ms or more"
+        return long, f"{len(long)} transfers of {_wall(limits.long_s)} or more"
     ordered = sorted(together, key=lambda t: t.ideal_s)
     tenth = ordered[-max(1, len(ordered) // 10) :]
-    return tenth, f"the {len(tenth)} longest transfers (none is {limits.long_s * 1e3:g} ms long)"
+    return tenth, f"the {len(tenth)} longest transfers (none takes {_wall(limits.long_s)})"
 
 
 def _step_wall_s(point: Point, metrics: PointMetrics) -> float:
@@ -115,7 +116,7 @@ def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits
     if lag is None or metrics.timer_lag_per_step_s is None or not step:
         yield not_measured(name, limit, "s", "no agent reported how late its timers were")
         return
-    says = f"timers were {_ms(lag.p99)} late at the p99 (limit {_ms(limit)}), {_ms(lag.p50)} at the median"
+    says = f"timers were {_wall(lag.p99)} late at the p99 (limit {_ms(limit)}), {_ms(lag.p50)} at the median"
     yield Check(name, lag.p99, limit, "s", lag.p99 <= limit, says)
     share, most = metrics.timer_lag_per_step_s / step, max(limits.lag_sum_share, limits.noise_s / step)
     says = f"timer lag added up to {share:.2%} of a step (limit {most:.0%})"
@@ -127,7 +128,7 @@ def _control(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     limit = max(limits.control_floor_s, limits.lag_step_share * _step_wall_s(point, metrics))
     if latency is None:
         return does_not_apply(name, limit, "s", "no request was answered without a change of circuits")
-    says = f"the control plane answered within {_ms(latency.p99)} at the p99 (limit {_ms(limit)})"
+    says = f"the control plane answered within {_wall(latency.p99)} at the p99 (limit {_ms(limit)})"
     return Check(name, latency.p99, limit, "s", latency.p99 <= limit, says)
 
 
@@ -145,7 +146,7 @@ def link_delay(delayed: bool, events: Iterable[Event], limits: Limits | None = N
         return not_measured(name, limit, "s", "nothing tells when packets left the delayed links")
     off, worst = (max(column) for column in zip(*known, strict=True))
     says = (
-        f"packets left delayed links {_ms(off)} off their time at the p95 (limit {_ms(limit)}), {_ms(worst)} at worst"
+        f"packets left delayed links {_wall(off)} off their time at the p95 (limit {_ms(limit)}), {_ms(worst)} at worst"
     )
     says += f"; {overflowed} found no room" if overflowed else ""
     return Check(name, off, limit, "s", off <= limit and not overflowed, says)
@@ -219,6 +220,10 @@ def _dark(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     median_limit = max(shortest, limits.dark_median_share * configured)
     if configured == 0:
         median_limit = worst_limit  # Without a delay, the dark time is that of the message that swaps the circuits.
+    if error is None and point.part and any(switch.kind == "ocs" for switch in point.plan.switches):
+        why = "no circuit changed in these steps; changes of circuits between them were not measured"
+        yield not_judged("dark time", median_limit, "s", why)
+        return
     if error is None:
         yield does_not_apply("dark time", median_limit, "s", "no circuit changed")
         return
@@ -228,7 +233,7 @@ def _dark(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
     else:
         values.append(("worst dark time", max(abs(error.low), abs(error.high)), worst_limit))
     for name, value, limit in values:
-        says = f"{name} is off by {_ms(value)} from {_ms(configured)} (limit {_ms(limit)})"
+        says = f"{name} is off by {_ms(value)} from {_wall(configured)} (limit {_ms(limit)})"
         yield Check(name, value, limit, "s", value <= limit, says)
 
 
@@ -244,7 +249,7 @@ def _slow_swaps(point: Point, events: Sequence[Event], metrics: PointMetrics, li
                 added[rank, step] += max(0.0, dark.end - dark.t - usual)
     value = max(added.values(), default=0.0)
     limit = max(limits.dark_worst_s, limits.dark_step_share * _step_wall_s(point, metrics))
-    says = f"swaps of circuits that took longer than usual added {_ms(value)} to a step (limit {_ms(limit)})"
+    says = f"swaps of circuits that took longer than usual added {_wall(value)} to a step (limit {_ms(limit)})"
     return Check(name, value, limit, "s", value <= limit, says)
 
 
@@ -255,7 +260,7 @@ def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
 
 
 def _noise(limits: Limits) -> str:
-    return f"under the {_ms(limits.noise_s)} that a process may wait for a processor"
+    return f"under the {_wall(limits.noise_s)} that a process may wait for a processor"
 
 
 def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
@@ -303,6 +308,11 @@ def _steps(metrics: PointMetrics) -> Check:
     if not metrics.steps:
         return not_measured("steps", 1, "steps", "not one step was finished by all ranks")
     return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")
+
+
+def _wall(seconds: float) -> str:
+    """A time of the emulator, which beside the numbers of a row could be taken for one of the real system."""
+    return f"{_ms(seconds)} of wall-clock time"
 
 
 def _ms(seconds: float) -> str:

@@ -40,6 +40,17 @@ class Difference:
         low, high = (None if x is None else x * factor for x in (self.low, self.high))
         return Difference(self.value * factor, low, high)
 
+    @property
+    def holds_zero(self) -> bool:
+        """Whether there is an interval and 0 lies in it, so that the samples may be of one median."""
+        return self.low is not None and self.high is not None and self.low <= 0 <= self.high
+
+    def widened_to_zero(self) -> Difference:
+        """The difference with an interval that reaches to 0 at least, if it has one."""
+        if self.low is None or self.high is None:
+            return self
+        return Difference(self.value, min(self.low, 0.0), max(self.high, 0.0))
+
 
 def difference(base: Sequence[float | None], values: Sequence[float | None]) -> Difference | None:
     """The median of ``values`` less that of ``base``, without those that were not measured; None if one has none."""

@@ -166,7 +166,7 @@ def samples_check(interval: Interval, events: Iterable[Event], interfaces: Colle
     gaps = {machine: _longest_gap(interval, times) for machine, times in covered.items()}
     gap = max(gaps.values())
     if gap > limit:
-        says = f"for {gap:.3g} s of {end - start:.3g} s no processor was sampled"
+        says = f"for {gap:.3g} s of {end - start:.3g} s of wall-clock time no processor was sampled"
         return on_machine(max(gaps, key=lambda each: gaps[each]), not_measured(name, limit, "s", says))
     missing = [each for each in interfaces if each not in first]
     if missing:
@@ -174,8 +174,12 @@ def samples_check(interval: Interval, events: Iterable[Event], interfaces: Colle
     late = {each: max(first[each] - start, end - last[each]) for each in interfaces}
     if late and max(late.values()) > limit:
         worst = max(late, key=lambda each: late[each])
-        return not_measured(name, limit, "s", f"for {late[worst]:.3g} s no counters of {worst} were sampled")
-    return Check(name, gap, limit, "s", True, f"the longest time between two samples was {gap:.3g} s")
+        return not_measured(
+            name, limit, "s", f"for {late[worst]:.3g} s of wall-clock time no counters of {worst} were sampled"
+        )
+    return Check(
+        name, gap, limit, "s", True, f"the longest time between two samples was {gap:.3g} s of wall-clock time"
+    )
 
 
 def _longest_gap(interval: Interval, covered: Sequence[Interval]) -> float:

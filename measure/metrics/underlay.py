@@ -172,7 +172,8 @@ def clock_checks(events: Iterable[Event], delay_s: float, limits: Limits) -> Ite
     limit = max(limits.clock_floor_s, limits.clock_delay_share * delay_s)
     worst = max(clocks, key=_off_s)
     value = _off_s(worst)
-    says = f"the clock of {worst['machine']} may be off by {value * 1e3:.3g} ms (limit {limit * 1e3:.3g} ms)"
+    off = f"{value * 1e3:.3g} ms of wall-clock time (limit {limit * 1e3:.3g} ms)"
+    says = f"the clock of {worst['machine']} may be off by {off}"
     yield Check(CLOCK, value, limit, "s", value <= limit, says)
 
 

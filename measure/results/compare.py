@@ -43,7 +43,11 @@ class Matched:
 
 @dataclass(frozen=True)
 class Compared:
-    """One number of a point in both runs: ``b`` less ``a``, and the same as a share of ``a``."""
+    """One number of a point in both runs: ``b`` less ``a``, and the same as a share of ``a``.
+
+    Either both intervals hold 0 or neither does: the one is of values and the other of logarithms, so that one of them
+    may just reach 0 where the other does not; that one is then widened to it.
+    """
 
     a: Estimate
     b: Estimate
@@ -153,4 +157,7 @@ def compared(pair: Pair, name: str) -> Compared | None:
     found = difference(values_of(pair.a, name), values_of(pair.b, name))
     if a is None or b is None or found is None:
         return None
-    return Compared(a, b, found, relative(values_of(pair.a, name), values_of(pair.b, name)))
+    share = relative(values_of(pair.a, name), values_of(pair.b, name))
+    if share is not None and (found.holds_zero or share.holds_zero):
+        found, share = found.widened_to_zero(), share.widened_to_zero()
+    return Compared(a, b, found, share)

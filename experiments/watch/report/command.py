@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table as RichTable
+
 from experiments.parser import Parser, folder
+from experiments.progress import wrapped
 from experiments.registry import find
-from experiments.report import Column, Table, as_rich, console_for_tables, exit_status
-from experiments.watch.comparison import LETTERS, Side, comparison
+from experiments.report import WIDTH, Table, as_rich, console_for_tables, exit_status
+from experiments.watch.comparison import COLUMNS, LETTERS, Side, check_comparable, comparison
 from experiments.watch.report.file import write_report
 from measure.results.foreign import reading
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
@@ -31,20 +34,23 @@ def main(arguments: Sequence[str]) -> int:
         "--out", type=folder, metavar="FILE", help="the file (default report.html in FOLDER; of two comparison.html)"
     )
     parser.add_argument("--all", action="store_true", help="with two folders: tables of all numbers, not the main ones")
+    parser.add_argument("--wide", action="store_true", help="with two folders: all columns of the tables")
     parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
     folders: list[Path] = options.results
     if len(folders) > _MOST:
         raise ConfigError(f"compares two folders at most, not {len(folders)}", key="report")
     kind = find(options.experiment) if options.experiment else None
+    if len(folders) == _MOST:
+        check_comparable(folders, kind)
     sides = [Side.read(each, kind) for each in folders]
     compared = None
     if len(sides) == _MOST:
         with reading(folders[1]):
             compared = comparison(*sides)
-        _print(compared, everything=options.all)
-    elif options.all:
-        raise ConfigError("is about two folders; name another one", key="--all")
+        _print(compared, everything=options.all, wide=options.wide)
+    elif options.all or options.wide:
+        raise ConfigError("is about two folders; name another one", key="--all" if options.all else "--wide")
     print(write_report(folders, options.out, kind, compared))
     if any(side.recorded.partial for side in sides):
         return PARTIAL_EXIT_STATUS
@@ -53,12 +59,12 @@ def main(arguments: Sequence[str]) -> int:
     )
 
 
-def _print(compared: Mapping[str, Any], *, everything: bool) -> None:
+def _print(compared: Mapping[str, Any], *, everything: bool, wide: bool) -> None:
     """Print the comparison: names, what differs, the tables, and points of one run alone."""
-    console = console_for_tables(wide=everything)
+    console = console_for_tables(wide=wide)
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False)
+        console.print(wrapped(line, WIDTH if wide else console.width), highlight=False, markup=False, soft_wrap=True)
 
     for letter, name in zip(LETTERS, compared["names"], strict=True):
         say(f"{letter}: {name}")
@@ -66,19 +72,20 @@ def _print(compared: Mapping[str, Any], *, everything: bool) -> None:
         say(f"differs: {each['key']} ({each['group']}): {' | '.join(each['values'])}")
     for each in compared["tables"]:
         if each["main"] or everything:
-            table = as_table(each)
-            console.print(table.title, style="bold", highlight=False, markup=False)
-            console.print(as_rich(table, console.width))
+            console.print(each["title"], style="bold", highlight=False, markup=False)
+            console.print(as_table(each, console.width))
     for each in compared["unmatched"]:
         say(f"only in {LETTERS[each['run']]}: {each['title']}")
     for note in (*compared["notes"], *compared["remarks"]):
         say(note)
 
 
-def as_table(shown: Mapping[str, Any]) -> Table:
-    """A table of a comparison for the terminal; a column of dashes is left out."""
-    columns = [
-        Column(each["name"], lambda row, place=number: row["cells"][place], left=each["left"])  # type: ignore[misc]
-        for number, each in enumerate(shown["columns"])
-    ]
-    return Table(shown["title"], columns, shown["rows"])
+def as_table(shown: Mapping[str, Any], width: int) -> RichTable:
+    """A table of a comparison for the terminal, where a cell for which there is no room goes on in the next line.
+
+    No cell is cut: names of points may be long, and a number without its end is another one.
+    """
+    table = as_rich(Table(shown["title"], COLUMNS, shown["rows"]), width)
+    for column in table.columns:
+        column.no_wrap, column.overflow = False, "fold"
+    return table

@@ -74,7 +74,8 @@ def _run(run: Recounted, number: int) -> Iterator[str]:
 def _verdicts(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield "<h3>Verdict</h3>\n<ul>\n"
     for each in found:
-        yield f"<li>{text(each['title'])}: {text(each['verdict'])}"
+        repeat = f", repeat {each['repeat']} of {each['repeats']}" if each.get("repeat") else ""
+        yield f"<li>{text(each['title'] + repeat)}: {text(each['verdict'])}"
         failed = [check["says"] for check in each.get("checks", ()) if not check["ok"]]
         yield from (f"<br>{text(says)}" for says in failed)
         yield "</li>\n"

@@ -105,7 +105,8 @@ def _link_rate(events: Sequence[Event], links: EdgeLinks, limits: Limits) -> Che
     shares = [min(1.0, best / took) for best, took in ideal if best >= LONG_S and took > 0]
     share = median(shares)
     if share is None:
-        return not_measured(name, limit, unit, f"no upload of {LONG_S * 1e3:g} ms or more was acknowledged")
+        long = f"{LONG_S * 1e3:g} ms of wall-clock time"
+        return not_measured(name, limit, unit, f"no upload of {long} or more was acknowledged")
     ok = share >= limit
     reached = f"{share:.1%} of line rate (median of {len(shares)})"
     says = f"uploads reached {reached}, {'at least' if ok else 'under'} {limit:.0%}"
@@ -121,7 +122,7 @@ def _timers(events: Sequence[Event], limits: Limits) -> Check:
         return not_measured(name, limits.lag_floor_s, "s", "no client trained")
     typical = median([e.seconds for e in trains]) or 0.0
     limit = max(limits.control_floor_s, limits.lag_step_share * typical)
-    says = f"training ended {late.p99 * 1e3:.3g} ms late at the p99 (limit {limit * 1e3:.3g} ms)"
+    says = f"training ended {late.p99 * 1e3:.3g} ms of wall-clock time late at the p99 (limit {limit * 1e3:.3g} ms)"
     return Check(name, late.p99, limit, "s", late.p99 <= limit, says)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 from fabric_plans import rail_plan
 
 from experiments.command.main import main
+from experiments.command.run import _report
 from experiments.progress import RunProgress
 from experiments.redraw import read_folder
 from experiments.registry import ENTRIES, find
 from experiments.repeats import Piece, RepeatedExperiment, order
+from experiments.report import Report
 from experiments.runner import Runner
 from experiments.settings import RepeatedSettings, UnscaledSection
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.point import Point
-from measure.results.results import Results
+from measure.results.results import EVENTS, REPORT, Results
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -183,6 +186,22 @@ def test_a_run_that_is_stopped_keeps_what_was_measured_and_counts_it(tmp_path: P
     results = Results.open(tmp_path / "out")
     assert sorted(row["repeats"] for row in results.rows()) == [1, 1, 2]
     assert read_folder(results).partial == "PARTIAL 4 of 6 measurements (2 of each point): stopped: by a signal"
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_run_that_is_stopped_has_a_report_of_its_rows_or_says_how_to_see_what_was_recorded(
+    tmp_path: Path, rows: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Numbers, "report", staticmethod(lambda: Report(tables=lambda rows: ())))
+    experiment, out = Numbers([*[GOOD] * rows, None], repeats=1), tmp_path / "out"  # type: ignore[list-item]
+    runner = Runner(experiment, out, RunProgress())
+    with pytest.raises(KeyboardInterrupt), runner:
+        (out / EVENTS).touch()
+        experiment.run(runner)
+    _report(experiment, runner, out, Namespace(json=None, wide=False, no_figures=False))
+    said = capsys.readouterr().out
+    assert (out / REPORT).exists() is (f"Report (opens in a browser): {out / REPORT}" in said) is (rows > 0)
+    assert (f"what was recorded is in {out} (railyard report {out} shows it)" in said) is (rows == 0)
 
 
 def test_predicted_timelines_are_written_once_each_and_not_held_in_memory(tmp_path: Path) -> None:

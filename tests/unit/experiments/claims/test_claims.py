@@ -361,3 +361,7 @@ def test_the_claims_of_a_run_are_named_by_it() -> None:
     assert {claim.run for claim in claims_of(["fabric-cost"])} == {"fabric-cost"}
     assert [claim.name for claim in claims_of(["opus-cost"])] == ["opus-cost"]
     assert {claim.run for claim in claims_of([], quick=True)} == {run.name for run in RUNS if run.quick}
+
+
+def test_a_tolerance_on_both_sides_has_the_sign_for_it() -> None:
+    assert str(Tolerance(0.03)) == "±3 %" and str(Tolerance()) == "equal"

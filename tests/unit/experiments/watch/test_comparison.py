@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from experiments.command.main import main
+from experiments.rails.experiment import Rails
 from experiments.rails.row import RailRow
 from experiments.trials.row import TrialRow
-from experiments.watch.comparison import COLUMNS, Side, comparison, unit_of
+from experiments.watch.comparison import COLUMNS, Side, check_comparable, comparison, unit_of
+from experiments.watch.report.command import as_table
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE
 from measure.results.plain import plain
@@ -81,8 +85,62 @@ def test_a_number_has_both_estimates_and_the_difference_with_its_interval(made: 
     assert (second["interval"], second["percent_interval"]) == (None, None)
     assert second["cells"] == ["on-demand 200 ms", "12", "12.6", "+0.6", "-", "+5.00", "-", "yes"]
     assert len(first["cells"]) == len(COLUMNS) == len(table["columns"])
-    assert any("once" in each and "--repeats" in each for each in found["remarks"])
-    assert any("Welch" in each for each in found["remarks"]) and found["notes"] == []
+    assert [(column["name"], column["wide"]) for column in table["columns"]][3:7] == [
+        ("B - A", True), ("95 % interval", True), ("B - A %", False), ("95 % interval %", False)
+    ]  # fmt: skip
+    assert any("once" in each and "--repeats" in each for each in found["remarks"]) and found["notes"] == []
+    assert any("Welch" in each and "difference of the means" in each for each in found["remarks"])
+
+
+def test_sentences_about_intervals_are_those_of_measured_numbers(made: Made) -> None:
+    """The numbers of the model have no repeats, and need none; neither does a run of the model alone."""
+    repeated = [rail("on-demand", 0, *(10 + n / 9 for n in range(6)))]
+    said = compared(made("a", repeated), made("b", repeated))["remarks"]
+    assert not any("once" in each or "Welch" in each for each in said)
+    assert any("Price and Bonett" in each for each in said) and any("bold" in each for each in said)
+    row = rail("on-demand", 0, 1.0)
+    row.faithful = None
+    said = compared(made("c", [row], predicted=True), made("d", [row], predicted=True))["remarks"]
+    assert not any("nterval" in each for each in said)
+    said = compared(made("e", [row]), made("f", [row]))["remarks"]
+    assert any("once" in each for each in said), "measured without a verdict, as by bench"
+    row.computed = True
+    assert not any("nterval" in each for each in compared(made("g", [row]), made("h", [row]))["remarks"])
+
+
+def test_code_of_ones_own_may_be_compared_from_two_places(made: Made) -> None:
+    rows = [rail("on-demand", 0, 1.0)]
+    folders = [made(name, rows, {"experiment": f"/{name}/mine.py:Mine"}) for name in ("a", "b")]
+    with pytest.raises(ConfigError, match="only runs of one experiment"):
+        check_comparable(folders)
+    check_comparable(folders, kind=Rails)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_cell_is_cut_on_the_terminal(made: Made, width: int) -> None:
+    """Names of points go on in the next line; of numbers, those that are said twice are left out."""
+    long = "a-mode-with-a-name-of-thirty-letters"
+    found = compared(
+        made("a", [rail(long, 0, 1.302, 1.31, 1.29), rail("x", 0, 1.234e-5, 1.244e-5, 1.3e-5)]),
+        made("b", [rail(long, 0, 1.311, 1.33, 1.35), rail("x", 0, 4.321e-4, 4.421e-4, 4.5e-4)]),
+    )
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(as_table(found["tables"][0], width))
+    said = console.export_text()
+    assert "…" not in said and max(map(len, said.splitlines())) <= width
+    for number in ("1.302 ± 0.025", "1.33 ± 0.048", "+2.15", "-0.77 to +5.42"):
+        assert number in said, said
+    assert ("+0.028" in said) is (width == 160)
+
+
+def test_few_repeats_in_80_columns_are_lines_of_their_own(made: Made) -> None:
+    found = compared(
+        made("a", [rail("on-demand", 100, 1.3, 1.31, 1.29, faithful=False)]),
+        made("b", [rail("on-demand", 100, 1.4, 1.33, 1.35, faithful=False)]),
+    )
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(as_table(found["tables"][0], 80))
+    assert len(console.export_text().splitlines()) == 3
 
 
 def test_rows_without_a_partner_and_rows_that_are_not_faithful_are_marked(made: Made) -> None:
@@ -170,8 +228,10 @@ def test_bad_folders_are_one_sentence(
     for arguments, says in (
         ([str(tmp_path)], "is not a Railyard results folder"),
         ([str(folder), str(tmp_path / "none")], "it does not exist"),
+        ([str(folder)] * 2, "is compared with itself; name two different folders"),
         ([str(folder)] * 3, "compares two folders at most, not 3"),
         ([str(folder), "--all"], "--all: is about two folders"),
+        ([str(folder), "--wide"], "--wide: is about two folders"),
         ([str(folder), "--out", str(tmp_path)], "is a folder; name a file"),
         ([str(folder), "--out", str(tmp_path / "no" / "x.html")], "is in no folder"),
     ):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_steps_that_differ(make_point: Any, make_job: Any) -> None:
     ]
     assert {c.name for c in _verdict(job).failed} == {"step spread"}
     check = _check(_verdict(job, Limits(noise_s=1.0)), "step spread")
-    assert check.ok and not check.judged and "under the 1e+03 ms that a process may wait" in check.says
+    assert check.ok and not check.judged and "under the 1e+03 ms of wall-clock time that a process" in check.says
     assert _check(_verdict(job), "link rate").judged
 
 
@@ -166,6 +167,29 @@ def test_slow_links(make_point: Any, make_job: Any) -> None:
             e.fields["sent_bytes"] = round(e["sent_bytes"] * 0.85)
     check = _check(_verdict(job), "link rate")
     assert not check.ok and check.value == pytest.approx(0.85, rel=0.02)  # less the first and the last message
+
+
+@pytest.mark.parametrize(("mode", "part", "more"), [
+    ("on-demand", True, " in these steps; changes of circuits between them were not measured"),
+    ("on-demand", False, ""),
+    ("electrical", True, ""),
+])  # fmt: skip
+def test_the_dark_time_of_a_splice_between_the_steps_is_not_called_kept(
+    make_point: Any, make_job: Any, mode: str, part: bool, more: str
+) -> None:
+    job = make_job(make_point(mode, 0.04)).with_samples()
+    job.point = replace(job.point, part=part)
+    job.events = [e for e in job.events if e.kind != "reconfigure"]
+    check = _check(_verdict(job), "dark time")
+    assert (check.says, check.ok, check.judged) == (f"dark time: no circuit changed{more}", True, not more)
+
+
+def test_a_time_in_a_sentence_says_that_it_is_wall_clock(make_point: Any, make_job: Any) -> None:
+    """Numbers beside it are those of the real system."""
+    checks = _verdict(make_job(make_point()).with_samples()).checks
+    timed = {c.name: c.says for c in checks if re.search(r"\d m?s\b", c.says)}
+    assert {"link rate", "timer lag", "dark time", "worst dark time", "samples"} <= timed.keys()
+    assert [says for says in timed.values() if "of wall-clock time" not in says] == []
 
 
 def test_dark_time_off(make_point: Any, make_job: Any) -> None:
@@ -251,8 +275,8 @@ def _held(late_p95_s: float | None = 0.0002, **more: Any) -> dict[str, Any]:
     ("held", "ok", "says"),
     [
         (None, False, "not measured"),
-        (_held(), True, "0.2 ms off their time at the p95"),
-        (_held(0.0015), False, "1.5 ms off"),
+        (_held(), True, "0.2 ms of wall-clock time off their time at the p95"),
+        (_held(0.0015), False, "1.5 ms of wall-clock time off"),
         (_held(overflowed=3), False, "3 found no room"),
         (_held(None, frames=0), False, "not measured"),
         (_held(None, method="netem", frames=None), True, "netem"),

@@ -177,4 +177,6 @@ def test_the_clock_of_each_machine_is_known_well_enough(
     check = next(check for check in _verdict(job).checks if check.name == "clock uncertainty")
     assert check.ok is ok and check.value == pytest.approx(uncertainty_s) and check.cause
     assert check.limit == max(Limits().clock_floor_s, delay_s / 10)
-    assert check.says.startswith(f"the clock of m1 may be off by {uncertainty_s * 1e3:.3g} ms (limit ")
+    assert check.says.startswith(
+        f"the clock of m1 may be off by {uncertainty_s * 1e3:.3g} ms of wall-clock time (limit "
+    )

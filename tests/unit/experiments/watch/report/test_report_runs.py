@@ -79,7 +79,7 @@ def test_two_folders_are_printed_and_written(
     assert main(["report", str(measured), str(longer)]) == 8
     said = capsys.readouterr().out
     assert "A: run\nB: longer\n" in said and said.endswith("comparison.html\n")
-    assert said.count("+10.00") == 5 and "A and B: NO" in said and "95 % interval" not in said
+    assert said.count("+10.00") == 5 and "A, B: NO" in said and "95 % interval" not in said
     assert max(map(len, said.splitlines()[:-1])) <= 80
     data = data_in(tmp_path / "comparison.html")
     assert [run["overview"]["name"] for run in data["runs"]] == ["run", "longer"]
