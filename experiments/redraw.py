@@ -59,7 +59,8 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Re
         for drawn in kind.report().figures(recorded):
             if drawn.figure is not None:
                 faithful = scale is None or (bool(drawn.rows) and all(row.get("faithful") for row in drawn.rows))
-                note = f"{model}{drawn.note} {why_not_faithful(drawn.rows)}".strip()
+                said = (f"{model}{drawn.note}", why_not_faithful(drawn.rows), recorded.acted_on)
+                note = " ".join(sentence.strip() for sentence in said if sentence)
                 image = png(drawn.figure, scale, faithful=faithful, note=note, partial=recorded.partial)
                 written.append(results.write(f"{FIGURES}/{drawn.name}.png", image))
     except PermissionError:

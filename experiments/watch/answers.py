@@ -39,24 +39,19 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Window:
-    """The window of a query: moments from ``start`` to ``end`` in seconds (None: the whole point), ``px`` wide."""
+    """The window of a query: moments from ``start`` to ``end`` in seconds (None: those of the point), ``px`` wide."""
 
     start: float | None
     end: float | None
     px: int
 
-    def until(self, now: float) -> tuple[float, float]:
-        """Start and end, where the point has come to moment ``now``; ``ConfigError`` if they are in no order."""
-        start = 0.0 if self.start is None else self.start
-        end = max(now, start + 1e-3) if self.end is None else self.end
-        if not start < end:
-            raise ConfigError(f"must be before to, not {start:g} with to {end:g}", key="from")
-        return start, end
-
 
 def window(query: Mapping[str, str]) -> Window:
-    """The window that ``query`` asks for; ``ConfigError`` for numbers that are none or out of bounds."""
-    return Window(moment(query, "from"), moment(query, "to"), whole(query, "px", DEFAULT_PX, 1, MOST_PX))
+    """The window that ``query`` asks for; ``ConfigError`` for numbers that are none, out of bounds or in no order."""
+    start, end = moment(query, "from"), moment(query, "to")
+    if end is not None and not (start or 0.0) < end:
+        raise ConfigError(f"must be before to, not {start or 0.0:g} with to {end:g}", key="from")
+    return Window(start, end, whole(query, "px", DEFAULT_PX, 1, MOST_PX))
 
 
 def whole(query: Mapping[str, str], key: str, default: int, least: int, most: int) -> int:

@@ -167,10 +167,7 @@ class Site:
     def _of_window(self, query: Mapping[str, str], find: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         window = answers.window(query)
 
-        def of(view: View, point: int) -> dict[str, Any]:
-            return find(view, point, *window.until(view.now(point)), window.px)
-
-        return self._of_point(query, of)
+        return self._of_point(query, lambda view, point: find(view, point, window.start, window.end, window.px))
 
     def _state(self, query: Mapping[str, str]) -> dict[str, Any]:
         t = answers.moment(query, "t")

@@ -58,14 +58,14 @@ class View(Protocol):
     def overview(self) -> dict[str, Any]:
         """The run as a whole."""
 
-    def timeline(self, point: int, start: float, end: float, px: int) -> dict[str, Any]:
-        """The bars and marks of a point in a window of ``px`` pixels."""
+    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+        """The bars and marks of a point in a window (None: the start or end of the point) of ``px`` pixels."""
 
     def state(self, point: int, t: float) -> dict[str, Any]:
         """What stood at moment ``t`` of a point."""
 
-    def strips(self, point: int, start: float, end: float, px: int) -> dict[str, Any]:
-        """Rates of links and times of steps in a window of ``px`` pixels."""
+    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+        """Rates of links and times of steps in such a window."""
 
     def now(self, point: int) -> float:
         """The latest moment of a point."""

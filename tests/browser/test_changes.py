@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,19 @@ def test_a_point_that_is_read_over_several_calls_is_asked_for_until_it_is_whole(
     assert browser.js("document.querySelector('#tl-empty').hidden")
 
 
-def test_a_comparison_is_made_again_when_a_run_changes(browser: Browser, finished: Path) -> None:
-    with watching(finished, finished) as served:
+def test_a_run_without_points_is_asked_for_none(browser: Browser, finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "predicted")
+    (folder / "events.jsonl").write_text("")
+    with watching(folder) as served:
+        browser.open(served.url)
+        browser.until("Railyard.debug.tick.updates > 0")
+        assert browser.js("[Railyard.debug.window.point, Railyard.debug.failures]") == [None, []]
+        assert browser.text("#banner") == "" and not browser.js("document.querySelector('#verdict').checkVisibility()")
+
+
+def test_a_comparison_is_made_again_when_a_run_changes(browser: Browser, finished: Path, tmp_path: Path) -> None:
+    second = shutil.copytree(finished, tmp_path / "second")
+    with watching(finished, second) as served:
         browser.open(f"{served.url}#view=comparison")
         browser.until("document.querySelectorAll('#comparison td').length > 10")
         assert browser.js("[...document.querySelectorAll('#stamps strong')].map(e => e.innerText)") == [
@@ -123,8 +135,160 @@ def test_a_comparison_is_made_again_when_a_run_changes(browser: Browser, finishe
         browser.click("#tabs button:last-child")
         browser.js("(Railyard.app.comparison = {tables: [given[0]]}, Railyard.emit('comparison'), 1)", table)
         drawn = browser.js("[...document.querySelectorAll('.forest g')].map(e => e.getAttribute('class'))")
-        assert drawn == ["around", "clear"]
+        bold = browser.js("[...document.querySelectorAll('#comparison tbody tr')].map(e => e.getAttribute('class'))")
+        assert drawn == bold == ["clear", "clear"]
         assert "+1.0 %" in browser.js("document.querySelector('.forest').textContent")
+
+
+PUT = """((change, app) => {
+  const found = JSON.parse(JSON.stringify(app.overview));
+  Object.assign(found, change(found));
+  app.source.overview = async () => found;
+  app.overviews[0] = app.overview = found;
+  Railyard.emit('overview');
+})(%s, Railyard.app) || 1"""
+"""Change the overview as if the server had."""
+
+
+def test_each_repeat_shows_its_own_verdict(browser: Browser, page: Served) -> None:
+    browser.open(f"{page.url}#run=0&point=3")
+    browser.until("Railyard.debug.tick.updates > 0")
+    one = {"title": "on-demand, 200 ms", "what": "step time", "predicted_s": 1.0, "repeats": 2}
+    first = {**one, "repeat": 1, "points": [2], "faithful": True, "measured_s": 1.1, "verdict": "faithful"}
+    second = {**one, "repeat": 2, "points": [3], "faithful": False, "measured_s": 1.4, "verdict": "dark too long"}
+    second["checks_of"] = "The checks in full are kept for repeat 1 only."
+    browser.js(PUT % "found => ({verdicts: given[0]})", [first, second])
+    said = browser.text("#verdict")
+    assert "repeat 2 of 2" in said and "NOT FAITHFUL" in said and "kept for repeat 1 only" in said
+    assert "measured step time" in said and "1.400 s" in said and "1.100 s" not in said
+    assert "repeat 2 of 2" in browser.text("#time-title")
+    browser.keys("p")
+    browser.until("document.querySelector('#verdict').innerText.includes('repeat 1 of 2')")
+    assert "1.100 s" in browser.text("#verdict") and "faithful" in browser.text("#verdict")
+
+
+def test_a_run_opens_on_a_point_that_counts_and_others_say_that_they_do_not(browser: Browser, page: Served) -> None:
+    browser.open(page.url)
+    browser.until("Railyard.debug.tick.updates > 0")
+    browser.js(PUT % "found => ({points: found.points.map(p => ({...p, counts: p.number !== 1}))})")
+    browser.js("(Railyard.model.setRun(0), 1)")
+    assert browser.js("Railyard.debug.window.point") == 2
+    chosen = "[...document.querySelectorAll('#points tr[aria-selected=true]')].map(row => row.dataset.points)"
+    assert browser.js(chosen) == ["[2]"] and "does not count" not in browser.text("#verdict")
+    browser.keys("p")
+    browser.until("Railyard.debug.window.point === 1")
+    assert "does not count" in browser.text("#verdict") and "does not count" in browser.text("#time-title")
+
+
+def test_a_lost_point_shows_what_is_kept_of_it_and_nothing_of_another(browser: Browser, page: Served) -> None:
+    browser.open(f"{page.url}#run=0&point=3")
+    browser.until("Railyard.debug.tick.updates > 0 && document.querySelectorAll('#tl-bars path').length > 10")
+    browser.js(PUT % "found => ({points: found.points.map(p => ({...p, lost: p.number === 3}))})")
+    mark = {"t": 1.0, "end": None, "kind": "fault", "rail": None, "ranks": [1], "ports": [], "says": "kill of a point"}
+    kill = "(Railyard.app.marks = given[0], Railyard.emit('marks'), 1)"
+    browser.js(kill, [mark])
+    browser.js("(Railyard.model.setPoint(3), 1)")
+    assert "kill of a point" in browser.text("#happened") and browser.js("document.querySelector('#tl-empty').hidden")
+    browser.keys("p")
+    browser.until("Railyard.debug.window.point === 2 && document.querySelectorAll('#tl-bars path').length > 10")
+    browser.js(kill, [mark])
+    browser.keys("n")
+    browser.until("document.querySelector('#tl-empty').innerText.startsWith('The run ended without this point')")
+    assert "kill" not in browser.text("#happened") and "Nothing failed" not in browser.text("#happened")
+    ended = {"run": 0, "revision": 9, "point": 4, "now": 1.0, "live": False, "parts": ["overview"]}
+    browser.js("(Railyard.app.source.overview = async () => given[0], 1)", browser.js("{...Railyard.app.overview}"))
+    gone = "(app => app.source.overview().then(o => o.points = o.points.filter(p => !p.lost)))(Railyard.app)"
+    browser.js(f"({gone}, 1)")
+    updates = browser.js("Railyard.debug.tick.updates")
+    browser.js(TICK, json.dumps(ended))
+    browser.until("Railyard.debug.tick.updates > given[0]", updates)
+    assert browser.js("Railyard.model.pointEntry().lost") and browser.text("#banner") == ""
+    assert browser.js("Railyard.debug.failures") == []
+
+
+def test_the_last_read_of_a_point_reaches_wider_than_its_window(browser: Browser, page: Served) -> None:
+    browser.open(f"{page.url}#run=0&point={ON_DEMAND}&t=0.9")
+    browser.until("document.querySelectorAll('#tl-bars path').length > 10")
+    asked = browser.js(
+        """((source, ask, app, model) => {
+          const whole = model.duration(), from = 0.7 * whole;
+          window.asked = [];
+          source.timeline = (...given) => (window.asked.push(given[2]), ask.apply(source, given));
+          app.timeline.start = from;
+          model.setWindow(from, 2 * whole, true);
+          model.reread();
+          return [from - 2 * (whole - from), from - (whole - from)];
+        })(Railyard.app.source, Railyard.app.source.timeline, Railyard.app, Railyard.model)"""
+    )
+    browser.until("window.asked.length > 1")  # of the window and of what happened in the whole point
+    browser.js("new Promise(done => setTimeout(done, 400))")
+    ends = [start for start in browser.js("window.asked") if start > 0]
+    assert ends == [pytest.approx(asked[0])], f"a narrower read, from {asked[1]} s, would replace it"
+
+
+def test_the_sentence_names_all_ranks_that_are_drawn_as_waiting(browser: Browser, page: Served) -> None:
+    browser.open(f"{page.url}#run=0&point={ON_DEMAND}&t=0.9")
+    browser.until("document.querySelectorAll('path.circuit').length > 0")
+    ranks = {str(rank): {"kind": "wait" if rank in (1, 2, 6) else "compute", "label": ""} for rank in range(8)}
+    wait = {"rank": 2, "for": [5], "group": "pp"}
+    browser.js(
+        "(Object.assign(Railyard.app.state, given[0]), Railyard.emit('state'), 1)", {"ranks": ranks, "waits": [wait]}
+    )
+    said = browser.text("#fabric-says")
+    assert "rank 2 waits for rank 5 (pp)" in said and "ranks 1, 6 wait" in said
+
+
+def test_rates_say_of_how_many_ports_they_are_the_sum(browser: Browser, page: Served) -> None:
+    browser.open(page.url)
+    browser.until("document.querySelector('#strips canvas')")
+    put = "(Railyard.app.strips.rates.forEach(each => Object.assign(each, given[0])), Railyard.emit('strips'), 1)"
+    rate = {"ports": 8, "port_gbps": 12.5, "line_gbps": 100.0}
+    browser.js(put, rate)
+    assert "sum of 8 ports, line rate 8 × 12.5 Gb/s" in browser.text("[data-strip=rates], #strips")
+    browser.js(put, {"ports": 5, "port_gbps": None, "line_gbps": 45.0})
+    assert "sum of 5 ports, line rate 45.0 Gb/s together" in browser.text("[data-strip=rates], #strips")
+
+
+def test_marks_lie_above_the_steps_in_a_window_longer_than_the_point(browser: Browser, page: Served) -> None:
+    browser.open(page.url)
+    browser.until("document.querySelectorAll('#tl-top .step').length > 1")
+    lowest, steps = browser.js(
+        """(whole => {
+          Railyard.model.setWindow(0, 10 * whole, true);
+          Railyard.app.marks = [0.1, 0.2, 0.3].map(part => ({t: part * whole, end: null, kind: 'fault', says: 'f'}));
+          Railyard.emit('marks');
+          const boxes = kind => [...document.querySelectorAll(`#tl-top ${kind}`)].map(e => e.getBoundingClientRect());
+          return [Math.max(...boxes('.mark').map(b => b.bottom)), Math.min(...boxes('.step').map(b => b.top))];
+        })(Railyard.model.duration())"""
+    )
+    assert lowest <= steps + 1
+
+
+def test_all_times_of_a_window_have_one_unit(browser: Browser, page: Served) -> None:
+    browser.open(f"{page.url}#run=0&point={ON_DEMAND}&from=1.2&to=1.25&t=1.225")
+    browser.until("document.querySelectorAll('#tl-bars path').length > 2")
+    assert browser.js("Railyard.model.duration()") > 2
+    assert browser.text("#window-says").startswith("1.20000 to 1.25000 s of ")
+    assert browser.js("document.querySelector('#tl-top .unit').textContent") == "time (s)"
+    assert browser.js("document.querySelector('.flag text').textContent") == "1.22500 s"
+    browser.keys("0")
+    browser.until("Railyard.debug.window.from === 0")
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    browser.js("(Railyard.model.setWindow(0, 0.5), 1)")
+    ActionChains(browser.driver).key_down(Keys.SHIFT).send_keys(Keys.ARROW_RIGHT).key_up(Keys.SHIFT).perform()
+    browser.until("Math.abs(Railyard.debug.window.from - 0.5) < 1e-9")
+
+
+def test_names_of_groups_are_explained(browser: Browser, page: Served) -> None:
+    browser.open(page.url)
+    found = browser.js("['pp.t0.d1.s0', 'gather of dp.t1.s0', 'world'].map(Railyard.format.group)")
+    assert found == [
+        "pp.t0.d1.s0: the PP group of TP index 0, DP index 1, stages 0 and 1",
+        "dp.t1.s0: the DP group of TP index 1, stage 0",
+        "",
+    ]
 
 
 def test_the_report_of_a_run_that_was_killed_shows_its_point(browser: Browser, tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 from watch.browser import Browser
+from watch.folders import DOT
 from watch.live_run import LiveRun
 from watch.watching import Served, watching
 
+from measure.results.results import FIGURES
+from railyard.ownership import make_folder
 from railyard.timeline import Event
 
 pytestmark = pytest.mark.browser
@@ -104,6 +107,8 @@ def test_a_circuit_is_on_the_screen_soon_after_its_event(live: LiveRun, page: Se
 
 def test_a_live_page_grows_and_then_shows_the_finished_run(live: LiveRun, page: Served, browser: Browser) -> None:
     assert browser.js("document.querySelector('#state').dataset.state") == "live"
+    shown = "/^0.00 to 10.00 s, [0-9.]+ s so far, 100 s expected$/"
+    browser.until(f"{shown}.test(document.querySelector('#window-says').innerText)")
     for step in range(3):
         now = time.monotonic()
         fields = {"rank": 0, "step": step}
@@ -118,6 +123,9 @@ def test_a_live_page_grows_and_then_shows_the_finished_run(live: LiveRun, page: 
     live.end()
     browser.until("document.querySelector('#state').dataset.state === 'complete'")
     browser.until("document.querySelectorAll('#points tr[data-points]').length === 1")
+    make_folder(live.folder / FIGURES)
+    (live.folder / FIGURES / "step-time.png").write_bytes(DOT)
+    browser.until("document.querySelector('#figures figcaption')?.innerText === 'Step time'", within_s=20)
     assert browser.js("Railyard.debug.failures") == []
 
 
@@ -128,7 +136,89 @@ def test_the_last_sentence_of_a_server_stays(live: LiveRun, page: Served, browse
     browser.js("(Railyard.model.setPoint(Railyard.app.point), 1)")
     browser.until("Railyard.debug.failures.length > 0")
     assert browser.text("#banner") == said
+    browser.until("document.querySelector('#tl-empty').innerText.includes('The server was gone before')")
     assert browser.js("!Railyard.debug.window.live && document.querySelector('#follow').hidden")
+
+
+BARS = "document.querySelectorAll('#tl-bars g[data-lane=rank0] path').length"
+"""Bars of the first rank that are drawn."""
+GONE_AFTER_OVERVIEW = """
+((ask, source) => source.overview = async (...given) => {
+  const found = await ask.apply(source, given);
+  if (found.state !== 'live') window.fetch = () => Promise.reject(new TypeError('Failed to fetch'));
+  return found;
+})(Railyard.app.source.overview, Railyard.app.source) && 1
+"""
+"""From the overview on that tells the end of the run, the page can read nothing more."""
+SAYS_GONE = "document.querySelector('#banner').innerText.includes('with the folder live shows the run again')"
+
+
+def compute(live: LiveRun, browser: Browser) -> None:
+    """Let the first rank compute and the second fail, and wait until the page shows it."""
+    now = time.monotonic()
+    fields = {"rank": 0, "step": 0, "op": 0, "name": "forward", "late_s": 0.0}
+    live.agent(0, Event(now - 0.2, "agent", "compute", now - 0.1, fields))
+    live.rewire("rail0", [2, 7], [[2, 7]], "pp0.0")
+    live.note(Event(now, "controller", "failed", None, {"rank": 1, "job": "", "cause": "its process is gone"}))
+    browser.until(f"{BARS} > 0 && document.querySelector('#happened ol') && document.querySelector('#strips canvas')")
+
+
+def still_shown(browser: Browser) -> list[bool]:
+    """Whether bars, circuits, what happened, and the strip charts are on the page."""
+    shown = [BARS, "document.querySelectorAll('path.circuit').length", "Railyard.app.marks.length"]
+    charts = "document.querySelectorAll('#strips canvas').length"
+    return [bool(browser.js(each)) for each in (*shown, "document.querySelector('#happened li')", charts)]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_page_keeps_what_it_shows_when_the_run_ends_and_its_server_is_gone_at_once(
+    live: LiveRun, page: Served, browser: Browser, saved: bool
+) -> None:
+    compute(live, browser)
+    browser.js(GONE_AFTER_OVERVIEW)
+    if saved:
+        live.finish_point()
+    live.end()
+    browser.until("document.querySelector('#state').dataset.state === 'complete'")
+    page.process.kill()
+    browser.until(SAYS_GONE)
+    assert still_shown(browser) == [True] * 5
+    assert "trying again" not in browser.text("#banner")
+    browser.js("(Railyard.model.setWindow(0, 0.1), Railyard.model.setTime(0.01), 1)")
+    browser.until("Railyard.app.state.t === 0.01")
+    assert "with the folder live shows" in browser.text("#banner")
+
+
+def test_a_page_that_is_opened_shortly_before_the_end_keeps_what_it_shows(
+    live: LiveRun, page: Served, browser: Browser
+) -> None:
+    compute(live, browser)
+    browser.open(page.url)
+    browser.until(f"{BARS} > 0 && document.querySelector('#happened ol')")
+    live.end()
+    page.process.send_signal(signal.SIGINT)
+    browser.until("document.querySelector('#banner').innerText.includes('railyard watch')", within_s=30)
+    assert still_shown(browser)[:4] == [True] * 4
+    assert not browser.text("#state").startswith("live")
+
+
+def test_a_page_whose_server_dies_in_mid_run_says_so(live: LiveRun, page: Served, browser: Browser) -> None:
+    compute(live, browser)
+    page.process.kill()
+    browser.until(SAYS_GONE)
+    assert still_shown(browser) == [True] * 5
+    assert browser.text("#state").startswith("under way when this was read last")
+
+
+def test_a_page_whose_server_returns_says_that_the_run_is_live(live: LiveRun, page: Served, browser: Browser) -> None:
+    state = "document.querySelector('#state').innerText"
+    browser.js(
+        """((app, same) => (app.source.overview = async () => same, app.source.tries = 3,
+        app.source.stream.onerror(), 1))(Railyard.app, Railyard.app.overview)"""
+    )
+    browser.until(SAYS_GONE)
+    assert browser.js(state).startswith("under way when this was read last")
+    browser.until(f"{state}.startsWith('live') && document.querySelector('#banner').innerText === ''")
 
 
 def events_of(url: str, heard: list[float], joined: threading.Barrier, leaves: threading.Event) -> None:

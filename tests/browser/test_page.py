@@ -254,13 +254,50 @@ def test_text_stands_out_in_light_and_in_dark_colours(browser: Browser, page: Se
     assert (luminance(browser.js("getComputedStyle(document.body).backgroundColor")) < 0.2) == dark
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_marks_stand_out_and_none_hides_another(browser: Browser, page: Served, dark: bool) -> None:
+    browser.size(1280, 720, dark=dark)
+    browser.open(page.url)
+    browser.until("document.querySelectorAll('#tl-bars path').length > 10")
+    kinds = [
+        "fault",
+        "failed",
+        "replaced",
+        "stranded",
+        "port",
+        "launch",
+        "refused",
+        "left",
+        "recovered",
+        "lost",
+        "wrong",
+    ]
+    marks = [{"t": 1 + 0.2 * (i // 3), "end": None, "kind": kind, "says": kind} for i, kind in enumerate(kinds)]
+    browser.js("(Railyard.app.marks = given[0], Railyard.emit('marks'), 1)", marks)
+    drawn = browser.js(
+        """[...document.querySelectorAll('#tl-top [data-mark], #happened .chip')].map(g => {
+          const p = g.querySelector('.mark'), style = getComputedStyle(p), box = p.getBoundingClientRect();
+          const colour = p.classList.contains('line') ? style.stroke : style.fill;
+          return [g.dataset.mark ?? null, colour, box.x + box.width / 2, box.y + box.height / 2];
+        })"""
+    )
+    ground = luminance(browser.js("getComputedStyle(document.querySelector('#time-panel')).backgroundColor"))
+    places = [(x, y) for mark, _, x, y in drawn if mark is not None]
+    assert len(drawn) == 2 * len(places) == 2 * len(kinds)
+    for mark, colour, _, _ in drawn:
+        light, deep = sorted([luminance(colour), ground], reverse=True)
+        assert (light + 0.05) / (deep + 0.05) >= 3, f"{mark}: {colour}"
+    for i, (x, y) in enumerate(places):
+        assert all(abs(x - a) + abs(y - b) >= 8 for a, b in places[:i]), "no two marks are at one place"
+
+
 def test_two_runs_stand_beside_each_other(browser: Browser, finished: Path, tmp_path: Path) -> None:
     slower = rail_results(tmp_path / "slower", longer=1.25)
     with watching(finished, slower) as served:
         browser.open(served.url)
         browser.until("document.querySelectorAll('#tabs button').length === 3")
-        browser.click("#tabs button:last-child")
         browser.until("document.querySelectorAll('#comparison td').length > 10")
+        assert browser.js("document.title") == "finished and slower · Railyard", "it opens on the comparison"
         said = browser.text("#comparison")
         assert "finished" in said and "slower" in said and "25" in said
         rows = browser.js(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 from watch.browser import Browser
+from watch.folders import DOT
 from watch.rail_results import rail_results
 from watch.watching import Served
 
@@ -21,10 +21,6 @@ HOSTILE = '</script><img src=x onerror="document.title=1">{}'
 """A pattern for names of operations, from whoever wrote the events."""
 ON_DEMAND = 2
 MOMENT = f"#run=0&point={ON_DEMAND}&from=0&to=2&t=0.9"
-DOT = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-"""A PNG of one pixel."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +45,7 @@ def test_it_opens_from_a_file_asks_for_nothing_and_closes_its_record(browser: Br
     assert browser.js("document.getElementById('record').open") is False
     assert "NOT FAITHFUL" in browser.text("#stamps")
     assert browser.js("document.querySelector('#figures img').naturalWidth") == 1
+    assert browser.text("#figures figcaption") == "Step time"
     assert "opus-slope" in browser.text("#claims")
 
 

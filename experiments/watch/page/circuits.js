@@ -2,6 +2,8 @@
 
 (function () {
   const { s, put, byId, list, record, words, named, app, on, model, format, fabric } = Railyard;
+  const MOST_WAITS = 3,
+    WAITING = ["ask", "wait"];
 
   /** Centre of the box of a switch, towards which its circuits bend. */
   function centre(name) {
@@ -38,6 +40,7 @@
     return [
       `circuit ${name}: port ${circuit.a}${ranks[0]} and port ${circuit.b}${ranks[1]}`,
       `for ${kind}${circuit.group ? `: ${circuit.group}` : ""}`,
+      format.group(words(circuit.group)),
       typeof circuit.since === "number" ? `stands for ${format.duration(app.t - circuit.since)}` : "",
     ];
   }
@@ -175,11 +178,19 @@
     }
     if (list(state.dead).length)
       said.push(`${list(state.dead).length === 1 ? "rank" : "ranks"} ${format.some(list(state.dead))} failed`);
-    list(state.waits)
-      .slice(0, 3)
-      .forEach((wait) => said.push(`rank ${wait.rank} ${waitSays(wait)}`));
-    if (list(state.waits).length > 3) said.push(`${list(state.waits).length - 3} more ranks wait`);
-    return said.join(" · ");
+    return [...said, ...waiting(state)].join(" · ");
+  }
+
+  /** Who waits: some ranks with whom they wait for, and the numbers of all others that are drawn as waiting. */
+  function waiting(state) {
+    const named = list(state.waits).slice(0, MOST_WAITS),
+      known = new Set(named.map((wait) => wait.rank));
+    const drawn = Object.entries(record(state.ranks)).filter(([, now]) => WAITING.includes(now.kind));
+    const others = [...drawn.map(([rank]) => Number(rank)), ...list(state.waits).map((wait) => wait.rank)];
+    const rest = [...new Set(others.filter((rank) => !known.has(rank)))].sort((a, b) => a - b);
+    const verb = rest.length === 1 ? "waits" : "wait";
+    const more = rest.length ? `${rest.length === 1 ? "rank" : "ranks"} ${format.some(rest, 8)} ${verb}` : "";
+    return [...named.map((wait) => `rank ${wait.rank} ${waitSays(wait)}`), more].filter(Boolean);
   }
 
   /** What the signs of the drawing mean; its colours are those of the time line. */

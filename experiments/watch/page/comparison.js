@@ -26,7 +26,7 @@
     );
   }
 
-  /** Where an interval lies: beyond zero on one side, or around it. */
+  /** Where the interval of a difference lies: clear of zero, which is what all emphasis means, or around it. */
   function side(given) {
     const interval = list(given);
     if (interval.length !== 2) return "";
@@ -88,7 +88,7 @@
       title = words(row.title);
     return s(
       "g",
-      { class: side(row.percent_interval) || "around" },
+      { class: side(row.interval) || "around" },
       s("text", { x: 0, y: y + 4, class: "label", text: title.length > 30 ? `${title.slice(0, 29)}…` : title }),
       interval.length === 2
         ? s("path", {
@@ -160,7 +160,9 @@
     return h(
       "details",
       { open: rows.length <= 8 },
-      h("summary", { text: `${rows.length} differences between the runs, ${settings} of them in settings` }),
+      h("summary", {
+        text: `${Railyard.format.counted(rows.length, "difference")} between the runs, ${settings} in settings`,
+      }),
       h(
         "div",
         { class: "scroll-x" },

@@ -36,8 +36,9 @@
     return `${(t * factor).toFixed(Math.min(after, 9))} ${unit}`;
   }
 
-  /** Unit of moments in a window of `span` seconds: seconds, or milliseconds in a short one. */
-  function momentUnit(span) {
+  /** Unit of moments: seconds, or less in a point that is shorter; the same for all windows of a point. */
+  function momentUnit(window) {
+    const span = Math.max(window, Railyard.model.duration());
     return span >= 2 ? TIMES[0] : span >= 2e-3 ? TIMES[1] : TIMES[2];
   }
 
@@ -87,5 +88,21 @@
     return values.length > most ? `${shown} and ${values.length - most} more` : shown;
   }
 
-  Railyard.format = { number, duration, moment, momentUnit, ticks, bytes, rate, percent, counted, some };
+  const GROUP = /\b(tp|cp|dp|ep|edp|pp)((?:\.[tdes]\d+)+)\b/,
+    FIXED = { t: "TP index", d: "DP index", e: "EP index", s: "stage" };
+
+  /** What the name of a group such as dp.t0.s1 in a text means: its dimension, and what its ranks have in common. */
+  function group(text) {
+    const found = GROUP.exec(text);
+    if (!found) return "";
+    const [name, dimension, places] = found;
+    const fixed = [...places.matchAll(/\.([a-z])(\d+)/g)].map(([, letter, number]) =>
+      dimension === "pp" && letter === "s"
+        ? `stages ${number} and ${Number(number) + 1}`
+        : `${FIXED[letter]} ${number}`,
+    );
+    return `${name}: the ${dimension.toUpperCase()} group of ${fixed.join(", ")}`;
+  }
+
+  Railyard.format = { number, duration, moment, momentUnit, ticks, bytes, rate, percent, counted, some, group };
 })();

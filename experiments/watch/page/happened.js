@@ -2,7 +2,8 @@
 
 (function () {
   const { h, put, byId, list, record, words, app, on, model, format, timeline } = Railyard;
-  const MOST = 200;
+  const MOST = 200,
+    EAGER = 20;
 
   /** Show the moment of a mark: the cursor goes there, and the window where it must. */
   function show(mark) {
@@ -21,7 +22,7 @@
       h(
         "button",
         { class: "mark-row", on: { click: () => show(mark) } },
-        h("span", { class: "when", text: format.duration(mark.t, 4) }),
+        h("span", { class: "when", text: format.moment(mark.t, model.duration() / 10) }),
         h(
           "span",
           { class: mark.manual ? "tag person" : "tag" },
@@ -42,7 +43,7 @@
     place.hidden = app.point === null;
     const there = Boolean(timeline.current()),
       nothing = there && !model.loading() ? "Nothing failed, and nobody acted by hand." : timeline.reading();
-    const now = JSON.stringify([app.run, app.point, nothing, marks]);
+    const now = JSON.stringify([app.run, app.point, nothing, marks, format.momentUnit(0)[0]]);
     if (now === listed) return;
     listed = now;
     const old = place.querySelector("ol"),
@@ -82,15 +83,25 @@
     );
   }
 
+  /** The name of a figure's file in words: modes keep their hyphen, and numbers stand apart from their units. */
+  function caption(name) {
+    const spaced = name
+      .replace(/-/g, " ")
+      .replace(/\b(on|one|rail|multi|two) (demand|shot|optimized|hop|sided)\b/g, "$1-$2")
+      .replace(/(\d)(ms|us|ns|s)\b/g, "$1 $2");
+    return spaced.charAt(0).toUpperCase() + spaced.slice(1);
+  }
+
   /** The figures of the run; each opens in full size. */
   function drawFigures() {
     const place = byId("figures"),
+      all = list(app.overview.figures),
       made = [];
-    for (const figure of list(app.overview.figures)) {
+    for (const figure of all) {
       const from = app.source.figure(app.run, record(figure));
       if (!from) continue;
-      const name = words(figure.name || figure.file);
-      const image = h("img", { src: from, alt: `Figure: ${name}`, loading: app.source.embedded ? null : "lazy" });
+      const name = caption(words(figure.name || figure.file));
+      const image = h("img", { src: from, alt: `Figure: ${name}`, loading: all.length > EAGER ? "lazy" : null });
       made.push(
         h(
           "figure",
@@ -108,15 +119,21 @@
     put(place, h("h2", { text: "Figures" }), h("div", { class: "gallery" }, made));
   }
 
-  /** Show a figure in full size. */
+  /** Show a figure in full size, from its top on. */
   function enlarge(name, from) {
     const place = byId("helper");
     put(
       place,
+      h(
+        "div",
+        { class: "figure-head" },
+        h("h2", { text: name }),
+        h("button", { text: "Close", autofocus: true, on: { click: () => place.close() } }),
+      ),
       h("img", { src: from, alt: `Figure: ${name}`, class: "full" }),
-      h("button", { text: "Close", autofocus: true, on: { click: () => place.close() } }),
     );
     place.showModal();
+    place.scrollTop = 0;
   }
 
   /** A fact as words: parts of a record with their names. */

@@ -42,17 +42,17 @@
   function drawHeader() {
     const seen = app.overview,
       state = words(seen.state) || "unknown";
-    document.title = `${words(seen.name) || "run"} · Railyard`;
     const both =
       app.view === "comparison" ? app.overviews.map((each) => words(each.name)).join(" and ") : words(seen.name);
+    document.title = `${both || "run"} · Railyard`;
     put(byId("name"), both);
     put(byId("experiment"), words(seen.experiment));
     const chip = byId("state");
-    chip.dataset.state = state;
     const progress = record(seen.progress),
       part = progress.measured < progress.planned;
-    const then = state === "live" && app.source && app.source.embedded;
-    const says = then ? "under way when this was written" : STATES[state] || state;
+    const then = app.source && app.source.embedded ? "written" : app.gone ? "read last" : "";
+    const says = state === "live" && then ? `under way when this was ${then}` : STATES[state] || state;
+    chip.dataset.state = state === "live" && then ? "last" : state;
     put(chip, says, part ? `, ${progress.measured} of ${progress.planned} points` : "");
     put(byId("scale"), words(record(seen.scale).says));
     byId("scale").title = words(record(seen.scale).says);
@@ -171,6 +171,14 @@
     over = true;
   }
 
+  /** The sentence about a server that is gone: what is shown, and how to see the run again. */
+  function gone() {
+    const names = app.overviews.map((each) => words(each.name)),
+      [folders, runs] = names.length > 1 ? ["folders", "runs"] : ["folder", "run"];
+    const again = `railyard watch with the ${folders} ${names.join(" and ")} shows the ${runs} again`;
+    return `The server of this page is gone; this is what it showed last. ${again}.`;
+  }
+
   on("overview", drawHeader);
   on("overview", drawStamps);
   on("overview", drawTabs);
@@ -178,11 +186,9 @@
 
   Railyard.trouble = (error) => {
     Railyard.note(String(error));
-    banner(
-      navigator.onLine === false || error instanceof TypeError
-        ? "The server does not answer."
-        : String(error.message || error),
-    );
+    const silent = navigator.onLine === false || error instanceof TypeError;
+    if (app.gone) banner(gone());
+    else banner(silent ? "The server does not answer." : String(error.message || error));
   };
-  Railyard.header = { theme, setTheme, banner, last };
+  Railyard.header = { theme, setTheme, banner, last, gone };
 })();

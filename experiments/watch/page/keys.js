@@ -5,6 +5,11 @@
   const KEYS = [
     ["← →", "move the window", { ArrowLeft: () => pointing.pan(-0.15), ArrowRight: () => pointing.pan(0.15) }],
     [
+      "Shift+← Shift+→",
+      "move by a whole window",
+      { "Shift+ArrowLeft": () => pointing.pan(-1), "Shift+ArrowRight": () => pointing.pan(1) },
+    ],
+    [
       "+ −",
       "zoom around the cursor",
       {
@@ -101,10 +106,11 @@
   /** Do what a key asks for. */
   function press(e) {
     if (taken(e) || app.view !== "run") return;
+    const key = e.shiftKey && e.key.startsWith("Arrow") ? `Shift+${e.key}` : e.key;
     if (e.target === timeline.parts.all && (e.key === "ArrowUp" || e.key === "ArrowDown")) {
       chooseLane(e.key === "ArrowDown" ? 1 : -1);
     } else if (e.key === "Escape") Railyard.hideTip();
-    else if (ACTS[e.key] && (app.point !== null || "t?".includes(e.key))) ACTS[e.key]();
+    else if (ACTS[key] && (app.point !== null || "t?".includes(key))) ACTS[key]();
     else return;
     e.preventDefault();
   }

@@ -1,13 +1,16 @@
 "use strict";
 
 (function () {
-  const { app, list, record, model, on, derive, pointing, source } = Railyard;
-  const LEAST_PAUSE_MS = 200,
+  const { app, list, record, model, on, derive, pointing } = Railyard;
+  const LEAST_PAUSE_MS = 120,
     PATIENT_MS = 1000,
     COST_FACTOR = 10,
     STRIPS_MS = 2000,
     OVERVIEW_MS = 1000,
     LATE_WALL_S = 2.5,
+    TRIES = 3,
+    LOOKS = 12,
+    LOOK_MS = 3000,
     FIRST_WINDOW_S = 10;
 
   /** What is known of the stream: parts that changed since the last update, and times in milliseconds of the page. */
@@ -37,12 +40,13 @@
     list(tick.parts).forEach((part) => seen.parts.add(part));
     if (tick.point === app.point && typeof tick.now === "number") app.now = Math.max(app.now, tick.now);
     if (tick.point !== undefined && tick.point !== null && tick.point !== seen.point) seen.all = true;
+    if (tick.live === false && app.live) seen.all = true; // the server may end soon
     seen.point = tick.point;
     if (!seen.first) seen.first = performance.now();
     plan();
   }
 
-  /** Plan the next update: a change of the fabric after 0.2 s, others after 1 s, and after ten times their cost. */
+  /** Plan the next update: a change of the fabric after 0.12 s, others after 1 s, and after ten times their cost. */
   function plan() {
     if (seen.busy || document.hidden || !seen.parts.size) return;
     const atOnce = seen.all || seen.parts.has("circuits"),
@@ -116,8 +120,11 @@
       await readOverview();
     } else if (parts.has("overview")) seen.parts.add("overview");
     if (run !== app.run) return;
-    if (live && !app.live) return void (await ended());
-    if (went && point === app.point && !isRunning()) return anew();
+    if (live && !app.live) {
+      pointing.setFollow(false);
+      lookForFigures(LOOKS);
+    }
+    if (point === app.point && ((live && !app.live) || (went && !isRunning()))) return model.reread();
     if (!(all || parts.has("timeline") || parts.has("circuits"))) return;
     if (!isRunning()) return void (parts.has("timeline") && (await readRest()));
     const patient = all || now - seen.news > PATIENT_MS - LEAST_PAUSE_MS;
@@ -134,21 +141,30 @@
     }
   }
 
+  /** Read the overview some more times: the figures of a run are drawn after its end. */
+  function lookForFigures(left) {
+    setTimeout(() => {
+      if (app.gone || app.live) return;
+      seen.all = true;
+      seen.parts.add("overview");
+      plan();
+      if (left > 1) lookForFigures(left - 1);
+    }, LOOK_MS);
+  }
+
   /** Whether the selected point is under way. */
   function isRunning() {
     return record(model.pointEntry()).state === "running";
   }
 
-  /** Read all of the selected point again, and show the same window of it. */
-  function anew() {
-    const { point, from, to, t } = app,
-      end = Math.min(to, record(model.pointEntry()).duration || to);
-    model.setPoint(point, end > from ? { from, to: end, t } : null);
+  /** Whether the time line of the selected point did not arrive, or not all of it. */
+  function lacks() {
+    return app.point !== null && (model.loading() > 0 || !model.mine(app.timeline));
   }
 
-  /** Ask again for a point that the server had not read to its end. */
+  /** Ask again for a point that the server had not read to its end, or whose time line did not arrive. */
   async function readRest() {
-    if (!model.loading()) return;
+    if (!lacks()) return;
     await model.requests.timeline.ask();
     model.requests.strips.ask();
     model.requests.state.ask();
@@ -162,6 +178,7 @@
     if (run !== app.run) return;
     cost(() => {
       const before = app.overviews[run];
+      keepPoint(before, found);
       app.overviews[run] = found;
       app.overview = found;
       app.live = found.state === "live";
@@ -170,6 +187,16 @@
       if (app.follow && running && running.number !== app.point) follow(running.number);
       else if (app.point === null && list(found.points).length) model.setPoint(found.points[0].number);
     });
+  }
+
+  /** Keep the point that is shown where the run has ended without it, so that the server does not know it any more. */
+  function keepPoint(before, found) {
+    const entry = list(record(before).points).find((point) => point.number === app.point),
+      held = model.mine(app.timeline) ? app.timeline : null;
+    if (!entry || !(held || entry.lost) || list(found.points).some((point) => point.number === app.point)) return;
+    const end = Math.max(entry.duration || 0, record(held).duration || 0);
+    found.points = [...list(found.points), { ...entry, state: "stopped", duration: end, counts: false, lost: true }];
+    found.plans = { ...record(before.plans), ...record(found.plans) };
   }
 
   /** Show the point under way from its start. */
@@ -226,19 +253,6 @@
     });
   }
 
-  /** The run has ended: read all once more. */
-  async function ended() {
-    pointing.setFollow(false);
-    const { run } = app,
-      found = await source.overviews(app.source).catch(() => null);
-    if (!found || run !== app.run) return;
-    app.overviews = found;
-    app.overview = found[run] || {};
-    app.live = app.overview.state === "live";
-    Railyard.emit("overview");
-    anew();
-  }
-
   /** The server ends: keep what is shown, and say what it said. */
   function over(data) {
     let says = "";
@@ -247,15 +261,22 @@
     } catch {
       /* it said nothing that can be read */
     }
+    app.gone = true;
     app.live = false;
     pointing.setFollow(false);
     Railyard.emit("overview");
-    Railyard.header.last(says || "The server has ended; this is what it showed last.");
+    Railyard.header.last(says || Railyard.header.gone());
   }
 
-  /** The connection was lost: say so quietly, and when it is tried again. */
-  function lost(pause) {
-    Railyard.header.banner(`The server does not answer; trying again in ${(pause / 1000).toFixed(1)} s.`);
+  /** The connection was lost: say so quietly, and when it is tried again; after some tries, how to see the run. */
+  function lost(pause, tries) {
+    if (tries <= TRIES)
+      return Railyard.header.banner(`The server does not answer; trying again in ${(pause / 1000).toFixed(1)} s.`);
+    if (!app.gone) {
+      app.gone = true;
+      Railyard.emit("overview");
+    }
+    Railyard.header.banner(Railyard.header.gone());
   }
 
   /** The connection stands: whatever was missed is read. */
@@ -263,7 +284,10 @@
     Railyard.header.banner("");
     seen.all = true;
     seen.parts.add("overview").add("timeline");
-    if (app.live || model.loading()) plan();
+    if (app.live || app.gone || lacks()) plan();
+    const returned = app.gone;
+    app.gone = false;
+    if (returned) Railyard.emit("overview");
   }
 
   /** Begin to follow, where the run is live. */

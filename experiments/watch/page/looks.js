@@ -40,7 +40,7 @@
 
   /** The colour mixed with the background: `share` of it is left. */
   function tint(colour, share) {
-    const behind = dark() ? [25, 28, 33] : [255, 255, 255];
+    const behind = dark() ? [20, 23, 28] : [255, 255, 255];
     return `rgb(${parts(colour)
       .map((c, i) => Math.round(c * share + behind[i] * (1 - share)))
       .join(",")})`;
@@ -49,6 +49,12 @@
   /** Colour of lines and bars of a kind. */
   function colour(kind) {
     return `rgb(${parts(ground(kind)).join(",")})`;
+  }
+
+  /** Colour of marks of a kind, which stand out against the ground. */
+  function line(kind) {
+    const drawn = look(kind);
+    return `rgb(${parts((dark() ? drawn.line_dark : drawn.line) || ground(kind)).join(",")})`;
   }
 
   /** Fill of bars and chips of a kind: its colour, or the pattern of its hatch. */
@@ -64,7 +70,7 @@
   /** Whether a kind is drawn in a colour so near to the ground that it needs an outline. */
   function pale(kind) {
     const level = (c) => (0.3 * c[0] + 0.59 * c[1] + 0.11 * c[2]) / 255,
-      behind = dark() ? 0.11 : 1;
+      behind = dark() ? 0.09 : 1;
     return !hatch(kind) && Math.abs(level(parts(ground(kind))) - behind) < 0.09;
   }
 
@@ -112,5 +118,5 @@
     return list(kinds).map((kind) => Railyard.h("span", { class: "key" }, chip(kind), look(kind).name || kind));
   }
 
-  Railyard.looks = { look, colour, fill, flat, pale, refresh, chip, legend, dark };
+  Railyard.looks = { look, colour, line, fill, flat, pale, refresh, chip, legend, dark };
 })();

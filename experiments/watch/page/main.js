@@ -54,7 +54,7 @@
     const asked = moment.read(location.hash);
     moment.restore();
     header.banner("");
-    if (app.live && !(asked.to > asked.from) && !asked.view) Railyard.pointing.setFollow(true);
+    if (app.live && !(asked.to > asked.from) && app.view === "run") Railyard.pointing.setFollow(true);
     Railyard.live.start();
     requestAnimationFrame(() => setTimeout(() => (firstPaint = performance.now())));
   }

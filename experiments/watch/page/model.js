@@ -3,7 +3,8 @@
 (function () {
   const { list, record, emit, on } = Railyard;
   const LEAST_SPAN_S = 1e-7,
-    WHOLE_SIDES = 1,
+    SIDES = 1,
+    LAST_SIDES = 2,
     GROUPS_FROM_LANES = 300,
     COARSE_PX = 20;
 
@@ -21,6 +22,7 @@
     follow: false,
     whole: true,
     live: false,
+    gone: false,
     now: 0,
     timeline: null,
     strips: null,
@@ -120,19 +122,26 @@
     return !names || !read.groups || names.every((name) => read.groups.includes(name));
   }
 
-  const timelineRequest = new OneInFlight(async () => {
+  /** Whether only the page still has the selected point. */
+  function lost() {
+    return record(pointEntry()).lost === true;
+  }
+
+  const timelineRequest = new OneInFlight(async (sides = SIDES) => {
+    if (lost()) return;
     const { from, to, run, point } = app,
       span = to - from,
       whole = duration(),
       names = wanted();
-    const start = Math.max(0, from - WHOLE_SIDES * span),
-      end = Math.min(whole, to + WHOLE_SIDES * span);
+    const start = Math.max(0, from - sides * span),
+      end = Math.min(whole, to + sides * span);
     const px = Math.round(Math.min(6000, (app.width * Math.max(end - start, span * 0.1)) / span));
     const read = await app.source.timeline(run, point, start, Math.max(end, to), px, names && names.join(","));
     take("timeline", read, { run, forPoint: point, px: read && read.px ? read.px : px, groups: names });
   });
 
   const stripsRequest = new OneInFlight(async () => {
+    if (lost()) return;
     const { from, to, run, point } = app,
       span = to - from;
     const read = await app.source.strips(run, point, Math.max(0, from - span), to + span, Math.round(app.width * 1.5));
@@ -140,8 +149,11 @@
   });
 
   const stateRequest = new OneInFlight(async () => {
-    const { run, point, t } = app;
-    take("state", await app.source.state(run, point, t), { run, forPoint: point });
+    const { run, point, t } = app,
+      alone = (app.gone || lost()) && mine(app.timeline);
+    if (lost() && !alone) return;
+    const read = alone ? Railyard.derive.state(app.timeline, t) : await app.source.state(run, point, t);
+    take("state", read, { run, forPoint: point });
   });
 
   /** Keep what was read, unless another point was chosen meanwhile. */
@@ -157,6 +169,7 @@
   /** Read what happened in the whole point, where the window shows a part of it. */
   async function readMarks() {
     const { run, point } = app;
+    if (lost()) return;
     const read = await app.source.timeline(run, point, 0, Math.max(app.to, duration()), COARSE_PX).catch(() => null);
     if (!read || run !== app.run || point !== app.point) return;
     app.marks = Railyard.derive.marks(app.marks, read);
@@ -211,14 +224,20 @@
     app.whole = false;
     app.from = start;
     app.to = end;
-    if (!frame) frame = requestAnimationFrame(drawWindow);
+    if (!frame) frame = requestAnimationFrame(drawFrame);
+  }
+
+  /** Draw the window in its frame, and read what it needs. */
+  function drawFrame() {
+    drawWindow();
+    if (!app.follow) readTimeline();
   }
 
   /** Draw the window that was set last. */
   function drawWindow() {
+    cancelAnimationFrame(frame);
     frame = 0;
     emit("window");
-    if (!app.follow) readTimeline();
     clearTimeout(settle);
     settle = setTimeout(() => emit("settled"), 150);
   }
@@ -240,8 +259,10 @@
     if (number !== app.point) app.now = 0;
     app.point = number;
     app.whole = !(at.to > at.from);
-    app.timeline = app.strips = app.state = null;
-    app.marks = [];
+    if (!(lost() && mine(app.timeline))) {
+      app.timeline = app.strips = app.state = null;
+      app.marks = [];
+    }
     const whole = duration();
     [app.from, app.to] = at.to > at.from ? [at.from, at.to] : [0, whole];
     app.t = at.t >= 0 ? at.t : whole / 2;
@@ -255,9 +276,39 @@
     emit("settled");
   }
 
-  /** Number of the point to show first: one with optical switches, where there are any. */
-  function firstOf(points) {
-    const plans = record(app.overview.plans);
+  /** Read all of the selected point again, and more around the window, as the server may end soon.
+   *
+   * What is shown stays until the new data is there.
+   */
+  function reread() {
+    const end = record(pointEntry()).duration;
+    if (end > 0 && app.to > end) setWindow(...(app.from < end ? [app.from, end] : [0, end]), true);
+    if (end > 0 && app.t > end) app.t = end;
+    if (frame) drawWindow(); // at once: the usual read after it may replace the wider one below
+    timelineRequest.ask(LAST_SIDES);
+    stripsRequest.ask();
+    stateRequest.ask();
+    if (!app.whole) readMarks();
+  }
+
+  /** Verdicts of the selected point: where a row has repeats, those of the repeat that the point is. */
+  function verdicts() {
+    return list(app.overview.verdicts).filter((each) => list(each.points).includes(app.point));
+  }
+
+  /** What distinguishes the selected point from others of its title: which repeat it is, or that it does not count. */
+  function marking() {
+    const given = record(verdicts().find((each) => each.repeats > 1)),
+      entry = record(pointEntry());
+    if (entry.counts === false && entry.state !== "running") return "does not count";
+    return given.repeat ? `repeat ${given.repeat} of ${given.repeats}` : "";
+  }
+
+  /** Number of the point to show first: one that counts, with optical switches where there are any. */
+  function firstOf(all) {
+    const plans = record(app.overview.plans),
+      counting = all.filter((point) => point.counts !== false),
+      points = counting.length ? counting : all;
     const optical = points.find((point) => list(record(plans[point.plan]).nodes).some((node) => node.kind === "ocs"));
     return (optical || record(points[0])).number ?? null;
   }
@@ -289,10 +340,14 @@
     OneInFlight,
     pointEntry,
     stamps,
+    verdicts,
+    marking,
     duration,
     mine,
     loading,
+    lost,
     readMarks,
+    reread,
     setWindow,
     setTime,
     setPoint,

@@ -31,7 +31,8 @@
   /** Show what the address names. */
   function restore() {
     const at = read(location.hash);
-    if (at.view === "comparison" && app.overviews.length > 1) {
+    const nothing = at.run === undefined && at.point === undefined;
+    if ((at.view === "comparison" || nothing) && app.overviews.length > 1) {
       model.setRun(0);
       return model.setView("comparison");
     }

@@ -118,13 +118,19 @@
     );
   }
 
+  /** How long a point took, or is expected to take. */
+  function duration(point) {
+    if (typeof point.duration === "number" || !(point.expected_s > 0)) return format.duration(point.duration);
+    return `${format.duration(point.expected_s)} expected`;
+  }
+
   /** A list of points for runs without a table yet: those measured so far and the one under way. */
   function plainTable() {
     const rows = list(app.overview.points).map((point) => ({
       cells: [
         String(point.number),
         words(point.title),
-        format.duration(point.duration ?? point.expected_s),
+        duration(point),
         words(point.state),
       ],
       faithful: null,
@@ -147,10 +153,12 @@
     return list(app.overview.points).filter((point) => !reached.has(point.number));
   }
 
-  /** What is to be said about a point outside of the tables. */
-  function remark(point) {
-    if (point.state === "running") return " (under way)";
-    return point.counts === false ? " (does not count)" : "";
+  /** The name of a point outside of the tables: that of its attempt, and why no row has it. */
+  function nameOf(point) {
+    const verdict = list(app.overview.verdicts).find((each) => list(each.points).includes(point.number));
+    const name = words(record(verdict).title || point.title);
+    if (point.state === "running") return `${name} (under way)`;
+    return point.counts === false && !name.includes("does not count") ? `${name} (does not count)` : name;
   }
 
   /** Buttons for points outside of the tables. */
@@ -166,7 +174,7 @@
           class: "link",
           "data-point": point.number,
           on: { click: () => model.setPoint(point.number) },
-          text: words(point.title) + remark(point),
+          text: nameOf(point),
         }),
       ),
     );
@@ -217,10 +225,11 @@
     );
   }
 
-  /** Measured and predicted step time, and by how much they differ. */
+  /** The measured and predicted time, such as that of a step, and by how much they differ. */
   function measured(given) {
-    const facts = [];
-    if (typeof given.measured_s === "number") facts.push(["measured", format.duration(given.measured_s, 4)]);
+    const facts = [],
+      what = given.what ? ` ${words(given.what)}` : "";
+    if (typeof given.measured_s === "number") facts.push([`measured${what}`, format.duration(given.measured_s, 4)]);
     if (typeof given.predicted_s === "number") facts.push(["predicted", format.duration(given.predicted_s, 4)]);
     if (given.measured_s > 0 && given.predicted_s > 0) {
       const off = (given.measured_s / given.predicted_s - 1) * 100;
@@ -240,7 +249,8 @@
   /** What a verdict says, and its checks. */
   function reasons(given) {
     const says = given.verdict && given.verdict !== "faithful" ? h("p", { text: words(given.verdict) }) : null;
-    return [says, checks(given)];
+    const elsewhere = given.checks_of ? h("p", { class: "quiet", text: words(given.checks_of) }) : null;
+    return [says, checks(given), elsewhere];
   }
 
   /** One of several verdicts of a point, with its title. */
@@ -256,7 +266,8 @@
     const place = byId("verdict"),
       entry = model.pointEntry();
     if (!place) return;
-    const found = list(app.overview.verdicts).filter((each) => list(each.points).includes(app.point));
+    const found = model.verdicts(),
+      marking = model.marking();
     if (!entry && !found.length) return put(place);
     const one = found.length === 1 ? found[0] : null,
       judged = found.map((each) => each.faithful);
@@ -269,6 +280,7 @@
         "div",
         { class: "verdict" },
         h("h3", { text: words(record(entry).title || record(found[0]).title) }),
+        marking ? h("span", { class: "tag", text: marking }) : null,
         sign({ faithful }),
         stamps.map((stamp) => h("strong", { class: "stamp small", text: words(stamp.kind) })),
         state === "running" ? h("span", { class: "tag", text: "under way" }) : null,

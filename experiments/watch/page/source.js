@@ -16,6 +16,7 @@
     constructor() {
       this.embedded = false;
       this.pause = FIRST_PAUSE_MS;
+      this.tries = 0;
       this.stream = null;
     }
 
@@ -68,6 +69,7 @@
       this.stream = stream;
       stream.onopen = () => {
         this.pause = FIRST_PAUSE_MS;
+        this.tries = 0;
         told.back();
       };
       stream.addEventListener("tick", (event) => {
@@ -83,7 +85,8 @@
       });
       stream.onerror = () => {
         stream.close();
-        told.lost(this.pause);
+        this.tries += 1;
+        told.lost(this.pause, this.tries);
         setTimeout(() => this.listen(told), this.pause);
         this.pause = Math.min(LONGEST_PAUSE_MS, this.pause * 2);
       };

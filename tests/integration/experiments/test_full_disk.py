@@ -37,7 +37,7 @@ def test_a_full_disk_and_one_that_is_read_only(tmp_path: Path) -> None:
         pytest.skip("this machine lets nobody mount a tmpfs")
     said = [line.removeprefix("railyard: ") for line in done.stderr.splitlines() if line.startswith("railyard: ")]
     assert "Traceback" not in done.stderr, done
-    unmeasured = f"No row was measured; what was recorded is in {disk}/out"
+    unmeasured = f"No row was measured; what was recorded is in {disk}/out (railyard report {disk}/out shows it)"
     assert done.stdout.split("\n")[:4] == ["read-only: 2", unmeasured, "full: 3", "plot: 9"], done
     assert said[0] == f"--out: {disk}/out cannot be written (Read-only file system); name another folder"
     full = [line for line in said if "No space left on device" in line]

@@ -36,7 +36,7 @@ class FakeView:
         """Some keys of an overview, and ``big`` bytes."""
         return {"format": 1, "name": "<b>fake</b>", "control": False, "big": "x" * self.big}
 
-    def timeline(self, point: int, start: float, end: float, px: int) -> dict[str, Any]:
+    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
         """What was asked for."""
         return self._asked("timeline", point, start=start, end=end, px=px)
 
@@ -44,7 +44,7 @@ class FakeView:
         """What was asked for."""
         return self._asked("state", point, t=t)
 
-    def strips(self, point: int, start: float, end: float, px: int) -> dict[str, Any]:
+    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
         """What was asked for."""
         return self._asked("strips", point, start=start, end=end, px=px)
 
@@ -58,6 +58,6 @@ class FakeView:
         """Take note of it."""
         self.closed = True
 
-    def _asked(self, what: str, point: int, **asked: float) -> dict[str, Any]:
+    def _asked(self, what: str, point: int, **asked: float | None) -> dict[str, Any]:
         self.now(point)
         return {"what": what, "point": point, **asked}

@@ -18,41 +18,69 @@
     "<": "M-4.6 0L4 4.8V-4.8Z",
     "*": "M0 -5.4L1.3 -1.7L5.2 -1.7L2.1 0.7L3.2 4.4L0 2.2L-3.2 4.4L-2.1 0.7L-5.2 -1.7L-1.3 -1.7Z",
   };
-  const LINES = "xXP";
+  const LINES = "xXP",
+    APART_PX = 11,
+    MOST_ROWS = 3,
+    ROW_PX = 13,
+    FIRST = ["fault", "failed"];
 
-  /** The marker of a kind of mark at a place. */
+  /** The marker of a kind of mark at a place; one made of lines has a casing, so that it stands out on bars too. */
   function sign(kind, x, y, given) {
     const marker = Railyard.looks.look(kind).marker,
-      colour = Railyard.looks.colour(kind),
-      line = marker && LINES.includes(marker);
+      colour = Railyard.looks.line(kind),
+      line = marker && LINES.includes(marker),
+      path = s("path", { d: SHAPES[marker] || SHAPES.D, class: line ? "mark line" : "mark", fill: colour });
+    if (line) path.style.setProperty("--sign", colour);
     return s(
       "g",
       { transform: `translate(${x.toFixed(1)} ${y})`, ...given },
       s("rect", { x: -HALF - 2, y: -HALF - 3, width: 2 * HALF + 4, height: 2 * HALF + 6, class: "catch-all" }),
-      s("path", {
-        d: SHAPES[marker] || SHAPES.D,
-        class: line ? "mark line" : "mark",
-        [line ? "stroke" : "fill"]: colour,
-      }),
+      line ? s("path", { d: SHAPES[marker], class: "mark-casing" }) : null,
+      path,
     );
   }
 
-  /** Marks of the window above the steps. */
-  function draw(xOf, y) {
+  /** The row of each mark from `from` on, so that none hides another where there is room; `scale`: pixels a second. */
+  function places(from, to, scale) {
+    const last = [],
+      found = new Map();
+    app.marks.forEach((mark, i) => {
+      if (!(mark.t >= from && mark.t <= to)) return;
+      const x = mark.t * scale;
+      let row = 0;
+      while (row < MOST_ROWS - 1 && x - (last[row] ?? -Infinity) < APART_PX) row += 1;
+      last[row] = x;
+      found.set(i, row);
+    });
+    return found;
+  }
+
+  /** Height of the marks of a point in pixels: none needs more rows than the point, or a window longer than it. */
+  function height(width) {
+    if (!app.marks.length) return 3;
+    const whole = Math.max(Railyard.model.duration(), app.to - app.from);
+    return 5 + ROW_PX * (1 + Math.max(0, ...places(-Infinity, Infinity, width / whole).values()));
+  }
+
+  /** Marks of the window above the steps, from `top` on; failures are drawn last, above what was done about them. */
+  function draw(xOf, top, scale) {
+    const rows = [...places(app.from, app.to, scale)],
+      first = ([i]) => FIRST.includes(app.marks[i].kind);
     return s(
       "g",
       {},
-      app.marks.map((mark, i) => {
-        if (!(mark.t >= app.from && mark.t <= app.to)) return null;
-        return named(sign(mark.kind, xOf(mark.t), y, { "data-mark": i, class: mark.manual ? "manual" : "" }), () =>
-          lines(mark),
-        );
+      [...rows.filter((each) => !first(each)), ...rows.filter(first)].map(([i, row]) => {
+        const mark = app.marks[i],
+          given = { "data-mark": i, class: mark.manual ? "manual" : "" };
+        return named(sign(mark.kind, xOf(mark.t), top + 9 + row * ROW_PX, given), () => lines(mark));
       }),
     );
   }
 
-  /** Name of a kind of mark. */
+  /** Name of a kind of mark; that of a port says whether it failed or was repaired. */
   function name(mark) {
+    if (mark.kind === "port" && / works again$/.test(mark.says)) return "port repaired";
+    if (mark.kind === "port" && / failed$/.test(mark.says)) return "port failed";
     return Railyard.looks.look(mark.kind).name || words(mark.kind);
   }
 
@@ -76,5 +104,5 @@
     );
   }
 
-  Railyard.marks = { draw, name, lines, chip };
+  Railyard.marks = { draw, height, name, lines, chip };
 })();

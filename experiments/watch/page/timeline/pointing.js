@@ -75,6 +75,7 @@
     return [
       `${kind}${lit ? " circuit" : ""} for ${format.duration(found.end - found.start, 4)}`,
       found.label === kind ? "" : words(found.label),
+      format.group(words(found.label)),
       `${words(lane.name)}${port ? ` of ${words(lane.group)}` : ""}${found.step >= 0 ? `, step ${found.step}` : ""}`,
       found.peer > 0 ? `with port ${found.peer}` : "",
       found.bytes > 0 ? format.bytes(found.bytes) : "",

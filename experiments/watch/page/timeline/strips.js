@@ -38,19 +38,29 @@
     return [x, ...columns];
   }
 
+  /** Of how many ports the rates of a line are the sum, and the line rate of that many. */
+  function sumOf(rate) {
+    if (!(rate.ports > 1)) return "";
+    const alike = typeof rate.port_gbps === "number";
+    const line = alike ? `${rate.ports} × ${format.rate(rate.port_gbps)}` : `${format.rate(rate.line_gbps)} together`;
+    return `sum of ${rate.ports} ports, line rate ${line}`;
+  }
+
   /** The chart of link rates, one line for each rail, and its line rate. */
   function ratesChart(read) {
     const rates = list(read.rates);
     if (!rates.length || !list(read.t).length) return null;
+    const sums = [...new Set(rates.map(sumOf))],
+      same = sums.length === 1;
     const lines = [...new Set(rates.map((each) => each.line_gbps).filter((value) => value > 0))];
     return {
       id: "rates",
       title: "Link rate",
-      unit: "Gb/s",
+      unit: same && sums[0] ? `Gb/s: ${sums[0]}` : "Gb/s",
       zero: true,
       levels: lines,
       levelName: "line rate",
-      series: rates.map((each, i) => ({ name: words(each.name), ...pen(i) })),
+      series: rates.map((each, i) => ({ name: words(each.name) + (same ? "" : ` (${sumOf(each)})`), ...pen(i) })),
       data: [read.t, ...rates.map((each) => list(each.values))],
       says: (value) => format.rate(value),
     };

@@ -89,7 +89,7 @@
     view.left = room < 560 ? 52 : 96;
     view.width = Math.max(60, room - view.left - RIGHT);
     app.width = view.width;
-    view.marks = app.marks.length ? 18 : 3;
+    view.marks = Railyard.marks.height(view.width);
     view.head = AXIS + view.marks + Math.max(1, jobs(timeline).length) * STEPS;
     Object.assign(view, lanes.layout(timeline ? timeline.lanes : []));
     const most = Math.max(220, Math.round(window.innerHeight * 0.58));
@@ -121,12 +121,15 @@
   function drawEmpty() {
     const timeline = current(),
       missing = app.source && app.source.embedded && !app.source.holds(app.run, app.point);
-    const none = app.point === null || missing || (timeline && !list(timeline.lanes).length);
+    const lost = model.lost() && !timeline,
+      gone = lost || (app.gone && !timeline);
+    const none = app.point === null || missing || gone || (timeline && !list(timeline.lanes).length);
     byId("time-panel").hidden = app.point === null;
     parts.all.hidden = Boolean(none);
-    const nothing = missing
-      ? "The time line of this point is not in this file; railyard watch shows it."
-      : "No events of this point were recorded.";
+    let nothing = "No events of this point were recorded.";
+    if (missing) nothing = "The time line of this point is not in this file; railyard watch shows it.";
+    if (gone) nothing = "The server was gone before the events of this point were read.";
+    if (lost) nothing = "The run ended without this point; its events were not kept.";
     parts.empty.textContent = reading() || (none ? nothing : "");
     parts.empty.hidden = !parts.empty.textContent;
   }
@@ -167,7 +170,7 @@
       marks,
       lines,
       drawSteps(timeline),
-      Railyard.marks.draw(xOf, AXIS + view.marks / 2),
+      Railyard.marks.draw(xOf, AXIS, view.width / (app.to - app.from)),
       parts.flag,
     );
   }
@@ -222,7 +225,7 @@
       made.push(
         named(box, () => [
           `step ${step.step}${step.job ? ` of job ${step.job}` : ""}`,
-          `from ${format.duration(step.s, 5)}, for ${format.duration(step.e - step.s, 4)}`,
+          `from ${format.moment(step.s, app.to - app.from)}, for ${format.duration(step.e - step.s, 4)}`,
         ]),
       );
       if (right - x < 16) continue;
@@ -301,10 +304,16 @@
     const span = app.to - app.from,
       unit = format.momentUnit(span)[0];
     const bare = (t) => format.moment(t, span).replace(/ .*$/, "");
-    byId("window-says").textContent =
-      `${bare(app.from)} to ${bare(app.to)} ${unit} of ${format.duration(model.duration(), 4)}`;
-    const entry = model.pointEntry();
-    byId("time-title").textContent = entry ? `Time line: ${words(entry.title)}` : "Time line";
+    const entry = model.pointEntry(),
+      running = entry && entry.state === "running",
+      known = running ? app.now : model.duration();
+    const said = [`${bare(app.from)} to ${bare(app.to)} ${unit}${running ? "" : ` of ${format.moment(known, known)}`}`];
+    if (running && known > 0) said.push(`${format.moment(known, span)} so far`);
+    if (running && entry.expected_s > 0) said.push(`${format.duration(entry.expected_s)} expected`);
+    byId("window-says").textContent = said.join(", ");
+    const marking = model.marking();
+    const title = entry ? `: ${words(entry.title)}${marking ? ` (${marking})` : ""}` : "";
+    byId("time-title").textContent = `Time line${title}`;
   }
 
   /** Names of the groups whose lanes can be seen, or nearly. */
@@ -351,6 +360,8 @@
   on("settled", () => parts.all.classList.remove("moving"));
   on("window", drawWords);
   on("duration", drawWords);
+  on("overview", drawWords);
+  on("overview", drawEmpty);
   on("time", drawCursor);
   on("theme", repaint);
   parts.scroll.addEventListener("scrollend", () => model.readTimeline());
