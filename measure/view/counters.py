@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
 _MOST_LATE = 5
-"""Times between two samples by which a record may be late; an interface that goes on beyond its rate has another."""
-
-
+"""Times between two samples by which a record may be late; an interface that stays above its rate for longer has a
+higher rate than its plan says."""
 MOST_SHARE = 1.02
 """Share of line rate that a port may reach between two samples; more was read later than the record says."""
 

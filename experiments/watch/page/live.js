@@ -9,8 +9,6 @@
     OVERVIEW_MS = 1000,
     LATE_WALL_S = 2.5,
     TRIES = 3,
-    LOOKS = 12,
-    LOOK_MS = 3000,
     FIRST_WINDOW_S = 10;
 
   /** What is known of the stream: parts that changed since the last update, and times in milliseconds of the page. */
@@ -120,10 +118,7 @@
       await readOverview();
     } else if (parts.has("overview")) seen.parts.add("overview");
     if (run !== app.run) return;
-    if (live && !app.live) {
-      pointing.setFollow(false);
-      lookForFigures(LOOKS);
-    }
+    if (live && !app.live) pointing.setFollow(false);
     if (point === app.point && ((live && !app.live) || (went && !isRunning()))) return model.reread();
     if (!(all || parts.has("timeline") || parts.has("circuits"))) return;
     if (!isRunning()) return void (parts.has("timeline") && (await readRest()));
@@ -139,17 +134,6 @@
       seen.strips = now;
       model.requests.strips.ask();
     }
-  }
-
-  /** Read the overview some more times: the figures of a run are drawn after its end. */
-  function lookForFigures(left) {
-    setTimeout(() => {
-      if (app.gone || app.live) return;
-      seen.all = true;
-      seen.parts.add("overview");
-      plan();
-      if (left > 1) lookForFigures(left - 1);
-    }, LOOK_MS);
   }
 
   /** Whether the selected point is under way. */
