@@ -65,13 +65,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--rest-fd", type=int, metavar="FD", help="descriptor of a socket that listens on the address of --rest")
     add("--rest-token-fd", type=int, metavar="FD", help="descriptor to read the token of the REST server from")
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
-    add(
-        "--ovsdb",
-        type=Path,
-        metavar="SOCKET",
-        action="append",
-        help="a database of Open vSwitch, to have lost switches connect at once; may be given several times",
-    )
+    add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args(arguments)
@@ -120,7 +114,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
     core = ControllerCore(plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
     set_real_time(threads=True)
-    if options.ovsdb:
+    if options.ovsdb is not None:
         core.reconnect = Reconnector(options.ovsdb)
     core.start()
     threading.Thread(target=channel.serve, args=(listener, core), name="channel", daemon=True).start()

@@ -10,7 +10,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,8 +57,8 @@ class ControllerProcess:
 
     ``exact_barriers``: packets follow when a switch replies to a barrier, as where the kernel forwards for it
     (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
-    ``rest_address`` once the controller is ready. ``ovsdb`` are the sockets of the databases of the switches,
-    if these are to connect again at once after a connection is lost. ``open_channel``: all who can enter the folder of
+    ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the database of the switches, if
+    these are to connect again at once after a connection is lost. ``open_channel``: all who can enter the folder of
     the job channel can open it. ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
@@ -69,7 +69,7 @@ class ControllerProcess:
         yard_netns: int,
         rest: RestAccess | None = None,
         exact_barriers: bool = False,
-        ovsdb: Sequence[Path] = (),
+        ovsdb: Path | None = None,
         *,
         open_channel: bool = False,
     ) -> None:
@@ -82,7 +82,7 @@ class ControllerProcess:
             *("--framework", framework),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),
-            *(f"--ovsdb={path}" for path in ovsdb),
+            *(["--ovsdb", str(ovsdb)] if ovsdb is not None else []),
             *(["--open-channel"] if open_channel else []),
         ]
         fds = [yard_netns, ready_write]

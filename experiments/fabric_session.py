@@ -72,7 +72,7 @@ class FabricSession(Protocol):
 
     @property
     def datapath(self) -> str:
-        """How packets are forwarded: ``bpf``, ``mirred`` or ``ovs``."""
+        """How packets are forwarded: ``bpf`` or ``ovs``."""
 
     @property
     def described(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class RunProgress:
         self.say(f"  {self.place}{text}")
 
     def fabric(self, name: str, datapath: str) -> None:
-        """Print that fabric ``name`` is up, and how it forwards: ``bpf``, ``mirred`` or ``ovs``."""
+        """Print that fabric ``name`` is up, and how it forwards: ``bpf`` or ``ovs``."""
         self.say(f"fabric {name} is up (datapath {datapath})")
 
     def begin(self, title: str, expected_s: float | None = None, steps: int | None = None) -> None:

@@ -48,10 +48,7 @@ class Session(ControlledFabric):
             self.run = self._stack.enter_context(RegisteredRun.open())
             if self._data is None:
                 self._data = self._stack.enter_context(temporary_folder())
-            processes = self.settings.switch_processes
-            self.net = Emulation(
-                self._topo, self.run.path, self.settings.datapath, OPENFLOW, switch_processes=processes
-            )
+            self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
             self._stack.callback(self.net.stop)
             self.net.start()
             self._connect()
@@ -138,7 +135,7 @@ class Session(ControlledFabric):
             self.net.yard.netns_fd,
             self._rest,
             exact_barriers=self.net.datapath != "ovs",
-            ovsdb=self.net.yard.databases,
+            ovsdb=self.net.yard.database,
         )
         self.controller = self._stack.enter_context(process)
         self.run.add_child(self.controller.pid)

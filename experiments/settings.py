@@ -22,7 +22,6 @@ from railyard.scale import Scale
 from railyard.size import read_sizes
 from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping
-from topos.switch_groups import check_processes
 
 MOST_SEED = 2**63 - 1
 MOST_POINTS = 1000
@@ -114,15 +113,10 @@ class PacketSettings(Settings):
         description="file with the token of the REST interface, which only its owner can open, instead of a new token "
         "in rest-token of the results folder",
     )
-    datapath: Literal["auto", "bpf", "mirred", "ovs"] = Field(
+    datapath: Literal["auto", "bpf", "ovs"] = Field(
         default="auto",
-        description="how circuits and routes are forwarded: in the kernel by eBPF or by tc filters, by Open vSwitch "
-        "alone, or auto, the first of these that the kernel has",
-    )
-    switch_processes: Annotated[int | Literal["auto"], Option(metavar="N|auto")] = Field(
-        default="auto",
-        description="most processes of Open vSwitch where it forwards by itself in userspace, each for switches that "
-        "share no link with others; auto: one for two processors",
+        description="how circuits and routes are forwarded: in the kernel by eBPF, by Open vSwitch alone, or auto, the "
+        "first of these that the kernel has",
     )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
@@ -139,15 +133,6 @@ class PacketSettings(Settings):
         description="capture of every packet in captures/*.pcapng of the results folder, with step and chunk",
     )
     scale: ScaleSection = ScaleSection()
-
-    @field_validator("switch_processes", mode="before")
-    @classmethod
-    def _whole(cls, value: Any) -> Any:
-        number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else value
-        try:
-            return check_processes(number)
-        except ConfigError as error:
-            raise ValueError(error.message) from None
 
     @field_validator("rest")
     @classmethod

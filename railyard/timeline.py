@@ -90,7 +90,7 @@ class Event:
                          room) (interval)
     link     lost        interface (the sender's), dropped (by the random loss of its link) (interval)
     link     switch      switch, packets_in, packets_out (counters of all its ports together)
-    link     forwarding  datapath (bpf, mirred, ovs), packets (into all switches), up (of these to Open vSwitch)
+    link     forwarding  datapath (bpf, ovs), packets (into all switches), up (of these to Open vSwitch)
     link     sampled     events (number of the sampler's events ``bytes`` and ``cpu``, at its end)
     link     cpu         busy (0..1 share of all cores), cores, steal (0..1 share of all cores, taken by other guests),
                          other (0..1 share of all cores, used by processes that are not the run's, when they were last

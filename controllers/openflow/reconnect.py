@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from railyard.errors import MachineError
@@ -35,7 +35,7 @@ def other_spelling(target: str) -> str:
 
 
 def connect_again(database: Ovsdb, bridge: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Have ``bridge`` connect to its controller at once; a bridge with several, or of another database, is left alone.
+    """Have ``bridge`` connect to its controller at once; a bridge with several controllers is left alone.
 
     ``MachineError`` or ``OSError`` if the database does not answer.
     """
@@ -57,10 +57,10 @@ def connect_again(database: Ovsdb, bridge: str, sleep: Callable[[float], None] =
 
 
 class Reconnector:
-    """Calls ``connect_again`` in a thread of its own; ``paths`` are the sockets of the databases of Open vSwitch."""
+    """Calls ``connect_again`` in a thread of its own; ``path`` is the socket of the database of Open vSwitch."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._wanted: queue.SimpleQueue[tuple[str, Callable[[], bool]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="reconnect", daemon=True).start()
 
@@ -69,15 +69,16 @@ class Reconnector:
         self._wanted.put((bridge, needed))
 
     def _run(self) -> None:
-        databases: dict[Path, Ovsdb] = {}
+        database: Ovsdb | None = None
         while True:
             bridge, needed = self._wanted.get()
-            for path in self._paths if needed() else ():
-                try:
-                    databases[path] = databases.get(path) or Ovsdb(path, _TIMEOUT_S)
-                    connect_again(databases[path], bridge)
-                except (OSError, MachineError) as error:
-                    says = f"Open vSwitch cannot be told to connect {bridge} again: {error}"
-                    print(f"controller: {says}", file=sys.stderr)
-                    if path in databases:
-                        databases.pop(path).close()
+            if not needed():
+                continue
+            try:
+                database = database or Ovsdb(self._path, _TIMEOUT_S)
+                connect_again(database, bridge)
+            except (OSError, MachineError) as error:
+                print(f"controller: Open vSwitch cannot be told to connect {bridge} again: {error}", file=sys.stderr)
+                if database is not None:
+                    database.close()
+                    database = None

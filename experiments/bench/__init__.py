@@ -27,7 +27,7 @@ class Measurement(ResultRow):
     limit: Annotated[float | None, "bound of the value, or of the ratio, as the name says"] = None
     ok: Annotated[bool | None, "whether the bound was kept"] = None
     why_not: Annotated[str, "why nothing was measured"] = ""
-    datapath: Annotated[str, "datapath that was measured: bpf, mirred or ovs"] = ""
+    datapath: Annotated[str, "datapath that was measured: bpf or ovs"] = ""
 
 
 @dataclass

@@ -24,7 +24,7 @@ from railyard.ownership import temporary_folder
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 
-Datapath = Literal["auto", "bpf", "mirred", "ovs"]
+Datapath = Literal["auto", "bpf", "ovs"]
 
 
 class Baseline:

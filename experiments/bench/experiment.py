@@ -46,7 +46,7 @@ Name = Literal[
 ]
 
 
-Datapath = Literal["auto", "bpf", "mirred", "ovs"]
+Datapath = Literal["auto", "bpf", "ovs"]
 
 
 class BenchSettings(Settings):

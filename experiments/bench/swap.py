@@ -24,7 +24,6 @@ from experiments.bench.probe_streams import Probe, ProbeStreams
 from measure.live.packets import Tap
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
-from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
 from topos.kernel.netlink import Netlink, VethEnd, veth
 from topos.rails import RailTopo
@@ -120,21 +119,19 @@ def _rows(bed: Bed, times: Sequence[tuple[float, float]], probes: Sequence[Probe
 
 def map_change(bed: Bed) -> list[Measurement]:
     """Median and longest time in which the rules of 64 ports change, in ms; nothing with ``ovs``. Needs root."""
-    if bed.used not in ("bpf", "mirred"):
+    if bed.used != "bpf":
         return []
-    with _ports() as (netns_fd, ports):
-        forwarder = BpfForwarder(netns_fd, PORTS) if bed.used == "bpf" else MirredForwarder(netns_fd)
-        with closing(forwarder):
-            forwarder.add(ports)
-            flows = [forwarder.new_flow() for _ in ports]
-            took = []
-            for shift in range(CHANGES):
-                rules = {
-                    a: PortRules(Rule(OUT, b, flows[a - 1])) for pair in circuits(shift) for a, b in (pair, pair[::-1])
-                }
-                began = time.perf_counter()
-                forwarder.set(_SWITCH, rules)
-                took.append((time.perf_counter() - began) * 1e3)
+    with _ports() as (netns_fd, ports), closing(BpfForwarder(netns_fd, PORTS)) as forwarder:
+        forwarder.add(ports)
+        flows = [forwarder.new_flow() for _ in ports]
+        took = []
+        for shift in range(CHANGES):
+            rules = {
+                a: PortRules(Rule(OUT, b, flows[a - 1])) for pair in circuits(shift) for a, b in (pair, pair[::-1])
+            }
+            began = time.perf_counter()
+            forwarder.set(_SWITCH, rules)
+            took.append((time.perf_counter() - began) * 1e3)
     return [
         bed.at_most("swap_64_map_change_median", median(took), "ms", MAP_LIMIT_MS),
         Measurement("swap_64_map_change_worst", max(took), "ms"),

@@ -149,14 +149,8 @@ class MachineServer:
     # ---- the fabric --------------------------------------------------------------------------------------------------
 
     def up(
-        self,
-        topology: dict[str, Any],
-        plan: dict[str, Any],
-        part: dict[str, Any],
-        datapath: Any,
-        switch_processes: Any,
-        controlled: bool,
-    ) -> dict[str, Any]:
+        self, topology: dict[str, Any], plan: dict[str, Any], part: dict[str, Any], datapath: Any, controlled: bool
+    ) -> dict[str, str]:
         """Make this machine's part of a fabric; how it forwards packets.
 
         ``controlled``: its switches reach their controller by the socket ``openflow`` of this process's folder.
@@ -167,8 +161,7 @@ class MachineServer:
             run = stack.enter_context(RegisteredRun.open())
             openflow = OPENFLOW if controlled else None
             topo = topology_from_plain(topology)
-            options = {"part": part_from_plain(part), "switch_processes": switch_processes}
-            net = Emulation(topo, run.path, datapath, openflow, **options)
+            net = Emulation(topo, run.path, datapath, openflow, part=part_from_plain(part))
             stack.callback(net.stop)
             if controlled:
                 listener = listener_in(net.yard.netns_fd, OPENFLOW)

@@ -115,7 +115,6 @@ class ClusterSession(ControlledFabric):
         """Let each machine make its part, with tunnel identifiers that no other run on any of them has."""
         shared: dict[str, Any] = {"topology": topology.to_plain(self._topo), "plan": asdict(self.plan)}
         shared |= {"datapath": self.settings.datapath, "controlled": controlled}
-        shared |= {"switch_processes": self.settings.switch_processes}
         addresses = {name: machine.address for name, machine in self.cluster.machines.items()}
         self._stack.callback(self._take_down)
         for attempt in range(1, _ATTEMPTS + 1):

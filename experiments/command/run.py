@@ -41,10 +41,7 @@ _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watc
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
-_NOT_PREDICTED = (
-    *(*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "switch_processes"),
-    *("repeats", "attempts"),
-)
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts")
 """Options that a prediction does not use: with them its numbers would be the same."""
 
 

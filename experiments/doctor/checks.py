@@ -67,7 +67,7 @@ def frameworks(installed: Mapping[str, bool], remedy: str) -> Finding:
 
 
 def datapath(chosen: str, why: str) -> Finding:
-    """How runs forward packets: ``chosen`` is ``bpf``, ``mirred`` or ``ovs``; ``why``: what refused a faster one."""
+    """How runs forward packets: ``chosen`` is ``bpf`` or ``ovs``; ``why``: what refused a faster one."""
     sentence = f"runs forward by {chosen}{f' ({why})' if why else ''}"
     return Finding("datapath", "warning" if why else "ok", sentence)
 

@@ -32,7 +32,7 @@ HEADROOM = 0.4
 Streams make up for a pause, but the steps of a collective cannot: with 7.6 Gb/s of streams measured on 2 processors, a
 ring all-reduce stayed within 5 % of its ideal up to about 3.2 Gb/s.
 """
-Datapath = Literal["bpf", "mirred", "ovs"]
+Datapath = Literal["bpf", "ovs"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 """What forwards packets, in the order in which ``auto`` takes them."""
 _TIMER_MARGIN = 2
@@ -163,18 +163,16 @@ _FASTPATH = Capacity(
     transfers=(TransferCost(2, 2400.0, 2.5e-3), TransferCost(16, 2400.0, 1e-3)),
     control=ControlCost(3e-3, 8e-3, 1e-3),
 )
-UNCALIBRATED: Mapping[Datapath, Capacity] = {"bpf": _FASTPATH, "mirred": _FASTPATH, "ovs": _NO_FASTPATH}
+UNCALIBRATED: Mapping[Datapath, Capacity] = {"bpf": _FASTPATH, "ovs": _NO_FASTPATH}
 """Values for a datapath that was not measured: about half of what 2 processors carried, and costs as measured there."""
 LEAST: Mapping[Datapath, Floors] = {
     "bpf": Floors(delay_s=0.0003, guard_s=0.0003, slot_s=0.001),
-    "mirred": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.004),
     "ovs": Floors(),
 }
-"""Floors on the best of machines. Caches of Open vSwitch follow a change up to 2 ms later, unseen by the controller; tc
-takes about 1 ms for the filters of a switch."""
+"""Floors on the best of machines. Caches of Open vSwitch follow a change up to 2 ms later, unseen by the
+controller."""
 UNTIMED: Mapping[Datapath, Floors] = {
     "bpf": Floors(delay_s=0.001, guard_s=0.001, slot_s=0.002),
-    "mirred": Floors(slot_s=0.004),
     "ovs": Floors(),
 }
 """Floors on a machine whose timers, or whose dark times over the datapath, were not measured."""

@@ -52,4 +52,4 @@ class Readings:
     def sampler(self, log: Path) -> Sampler:
         """A sampler that writes into ``log``."""
         yard = self._net.yard
-        return Sampler(log, yard.netns_fd, host_interfaces(self._own), yard.datapath_pids)
+        return Sampler(log, yard.netns_fd, host_interfaces(self._own), [yard.pids["ovs-vswitchd"]])

@@ -22,11 +22,10 @@ def _available() -> tuple[Datapath, ...]:
     """The datapath that ``auto`` takes here, and ovs; without root only ovs, since the kernel cannot be asked."""
     if os.geteuid() != 0:
         return ("ovs",)
-    from topos.kernel.fastpath import mirred_forwarder
     from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 
     try:
         BpfForwarder(-1, ports=1).close()
     except MachineError:
-        return ("ovs",) if mirred_forwarder.unsupported_reason() else ("mirred", "ovs")
+        return ("ovs",)
     return "bpf", "ovs"

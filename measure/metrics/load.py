@@ -83,7 +83,7 @@ def cores_check(events: Sequence[Event], limits: Limits) -> Check:
 
 @by_machine
 def fast_path_check(events: Sequence[Event], limits: Limits) -> Check:
-    """Check that the kernel forwarded the packets itself, where it should (datapaths bpf and mirred)."""
+    """Check that the kernel forwarded the packets itself, where it should (datapath bpf)."""
     name, unit, limit = "fast path", "of packets", limits.up_share
     forwarding = [e for e in events if e.source == "link" and e.kind == "forwarding"]
     if len(forwarding) < 2:
@@ -101,7 +101,7 @@ def fast_path_check(events: Sequence[Event], limits: Limits) -> Check:
 def datapath_check(events: Sequence[Event], links: Check, limits: Limits) -> Check:
     """Check of the share of the time in which what forwards packets was saturated; ``links``: the link rate.
 
-    That is the busiest thread of Open vSwitch. Where the kernel forwards (bpf, mirred) it is also the processor that
+    That is the busiest thread of Open vSwitch. Where the kernel forwards (bpf) it is also the processor that
     handles the most packets (softirq); the thread then has only what the kernel gives to Open vSwitch.
     """
     name, unit = "datapath thread", "of the time saturated"

@@ -60,7 +60,7 @@ def build_manifest(
     """The manifest of a run as plain data.
 
     ``experiment`` is the resolved experiment, ``plans`` one plan for each fabric that its modes use. ``datapath`` is
-    ``bpf``, ``mirred`` or ``ovs``, ``openvswitch`` the version in use (that of the system if empty), ``link_delay`` how
+    ``bpf`` or ``ovs``, ``openvswitch`` the version in use (that of the system if empty), ``link_delay`` how
     delayed links hold packets (``netem``, ``relay`` or ``none``). ``more`` is added as it is and must be plain data.
     """
     return {

@@ -69,10 +69,9 @@ def forget_caches(net: Emulation) -> None:
 
     Caches follow a change of the tables within milliseconds, but on a busy machine there is no saying when.
     """
-    for ovs, pid in zip(net.yard.instances, net.yard.datapath_pids, strict=True):
-        control = f"{ovs.run_dir}/ovs-vswitchd.{pid}.ctl"
-        command = ["ovs-appctl", "--timeout=10", "-t", control, "revalidator/purge"]
-        subprocess.run(command, check=True, capture_output=True, timeout=15)
+    control = f"{net.yard.run_dir}/ovs-vswitchd.{net.yard.pids['ovs-vswitchd']}.ctl"
+    command = ["ovs-appctl", "--timeout=10", "-t", control, "revalidator/purge"]
+    subprocess.run(command, check=True, capture_output=True, timeout=15)
 
 
 def reaches(
@@ -125,8 +124,8 @@ def running(topology: Topo, framework: str, rest: bool = False, **emulation: Any
         files = ControllerFiles(folder / "plan.json", folder / "channel", folder / "events.jsonl", folder / "log")
         files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
         access = RestAccess("127.0.0.1:0", TOKEN, folder / "token") if rest else None
-        exact, databases = net.datapath != "ovs", net.yard.databases
-        with ControllerProcess(files, framework, net.yard.netns_fd, access, exact, databases) as controller:
+        exact, database = net.datapath != "ovs", net.yard.database
+        with ControllerProcess(files, framework, net.yard.netns_fd, access, exact, database) as controller:
             if net.openflow in (None, OPENFLOW):
                 controller.wait_ready()
             yield Fabric(net, controller)

@@ -30,11 +30,9 @@ from topos.kernel.mininet_setup import machine_left_alone
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
-from topos.kernel.ovs import Datapath
+from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
-from topos.kernel.switch_processes import SwitchProcesses
 from topos.plan import FabricPlan
-from topos.switch_groups import Processes
 
 OPENFLOW = "127.0.0.1", 6653
 """Address of the controller in the namespace of the switches."""
@@ -46,15 +44,14 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     - ``topo``: any Mininet topology; a ``RailTopo``, a ``RackTopo`` or an ``EdgeTopo`` also has a ``plan``;
     - ``run_dir``: the folder of a ``RegisteredRun``; None registers a run and removes it at the end;
-    - ``datapath``: how packets of simple flows are forwarded: ``bpf`` and ``mirred`` in the kernel, for Open vSwitch,
-      ``ovs`` by Open vSwitch itself; ``auto`` takes the first of these that the kernel has;
+    - ``datapath``: how packets of simple flows are forwarded: ``bpf`` in the kernel, for Open vSwitch, ``ovs`` by
+      Open vSwitch itself; ``auto`` takes the first of these that the kernel has;
     - ``open_vswitch``: Open vSwitch's own datapath, ``system`` (the kernel's) or ``netdev`` (userspace); ``auto`` takes
       the kernel's where the kernel has one;
     - ``link_delay``: how delayed links hold packets, ``netem`` or ``relay`` (``auto``: netem where the kernel has it);
     - ``openflow``: address and port of the controller inside the yard, on its loopback interface (the fast path waits
       up to 10 ms for a connection to an address that neither answers nor refuses); None starts no control channel:
       electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
-    - ``switch_processes``: most processes of Open vSwitch (``topos.kernel.switch_processes``);
     - ``part``: the part of the topology to make, where other machines make the rest.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
@@ -70,7 +67,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         link_delay: Choice = "auto",
         open_vswitch: Datapath = "auto",
         part: Part = WHOLE,
-        switch_processes: Processes = "auto",
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -87,7 +83,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
         try:
-            self.yard = self._make_yard(run_dir, open_vswitch, switch_processes)
+            self.yard = self._make_yard(run_dir, open_vswitch)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
             self.delays = LinkDelays((), link_delay)
             with machine_left_alone():
@@ -97,7 +93,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             raise
         atexit.register(self.stop)
 
-    def _make_yard(self, run_dir: str | os.PathLike[str] | None, own: Datapath, most: Processes) -> SwitchProcesses:
+    def _make_yard(self, run_dir: str | os.PathLike[str] | None, datapath: Datapath) -> PrivateOvs:
         if run_dir is None:
             run = RegisteredRun.open()
             self._undo.callback(run.close)
@@ -111,7 +107,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             namespaces.write_sysctls(tuning.YARD_SYSCTLS)
         with Netlink(fd) as kernel:
             kernel.run([link_up(LO_INDEX, "lo")])
-        return SwitchProcesses(run.path, fd, own, run.add_child, most)
+        return PrivateOvs(run.path, fd, datapath, run.add_child)
 
     @property
     def _own_hosts(self) -> list[Any]:
@@ -179,21 +175,24 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._offload.begin()
 
     def _choose_datapath(self) -> None:
-        """Take the fastest way to forward that the kernel has, or the one asked for, and share the switches out."""
-        if self._offload is not None:
-            self._offload.ready()
-            self.run.add_child(self._offload.pid)
-            self.datapath, self._why = self._offload.choose(), self._offload.why
-            if self.datapath == "ovs":
-                self._offload.close()
-                self._offload = None
-        self.yard.share_out(*wiring.between(self._own_switches), self.datapath)
+        """Take the fastest way to forward that the kernel has, or the one asked for."""
+        if self._offload is None:
+            return
+        self._offload.ready()
+        self.run.add_child(self._offload.pid)
+        self.datapath = self._offload.choose()
+        self._why = self._offload.why
+        if self.datapath == "ovs":
+            self._offload.close()
+            self._offload = None
+            for switch in self._own_switches:  # where ovs-ofctl looks for them
+                (self.run.path / f"{switch.name}.mgmt").symlink_to(self.yard.own_dir / f"{switch.name}.mgmt")
 
     @property
-    def forwarding(self) -> dict[str, Any]:
-        """How packets are forwarded: datapath, why not a faster one, Open vSwitch's own datapath and processes."""
-        own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath], len(self.yard.instances)
-        return {"datapath": self.datapath, "why": self._why, "open_vswitch": own[0], "switch_processes": own[1]}
+    def forwarding(self) -> dict[str, str]:
+        """How packets are forwarded: the datapath, why not a faster one, and Open vSwitch's own datapath."""
+        own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath]
+        return {"datapath": self.datapath, "why": self._why, "open_vswitch": own}
 
     def fast_path_counts(self) -> dict[str, dict[int, PortCounts]]:
         """What the kernel forwarded and dropped by rules at each port of each switch; empty with datapath ``ovs``."""
@@ -254,7 +253,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             node.on_child = self.run.add_child
             node.environment = self.run.environment
             if isinstance(node, RailSwitch):
-                node.environment |= self.yard.environment_of(node.name)
+                node.environment |= self.yard.environment
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
         for host in self._own_hosts:
             if host.params.get("defaultRoute"):
@@ -344,7 +343,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Wait until every bridge is connected to its controller; False if that takes longer than ``timeout`` s."""
         end = None if timeout is None or timeout is True else time.monotonic() + timeout
         expected = sum(switch.controlled for switch in self._own_switches) if self.openflow else 0
-        while self.yard.connections < expected:
+        while not self.yard.is_connected(expected):
             self.yard.check()
             if end is not None and time.monotonic() > end:
                 return False

@@ -188,11 +188,6 @@ def set_carrier(index: int, name: str, on: bool) -> NetlinkRequest:
     return _request(what, rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, attributes)
 
 
-def rename(index: int, name: str, to: str) -> NetlinkRequest:
-    """Give an interface that is down another name."""
-    return _request(f"renaming {name}", rtnl.RTM_NEWLINK, 0, ifinfmsg(), {"index": index}, {"IFLA_IFNAME": to})
-
-
 def set_group(index: int, name: str, group: int) -> NetlinkRequest:
     """Put an interface into an interface group, for ``delete_group``."""
     attributes = {"IFLA_GROUP": group}

@@ -22,8 +22,6 @@ from topos.kernel.kernel_datapath import kernel_datapath, remove_kernel_datapath
 from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
 Datapath = Literal["auto", "system", "netdev"]
-USERSPACE_INTERFACE = "ovs-netdev"
-"""The interface that an ovs-vswitchd with a userspace datapath makes for itself."""
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
 _TABLE_S = 10.0
@@ -106,8 +104,6 @@ class PrivateOvs:
         self.own_dir = run_dir
         self.netns_fd = netns_fd
         self.datapath = choose_datapath(datapath)
-        self.serves = ""
-        """Which bridges it has, for messages; empty: all."""
         self._on_child = on_child
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._db: Ovsdb | None = None
@@ -216,13 +212,12 @@ class PrivateOvs:
                 child.kill()
                 child.communicate()
 
-    @property
-    def connections(self) -> int:
-        """Connections to controllers that are established."""
+    def is_connected(self, controllers: int) -> bool:
+        """Whether at least ``controllers`` connections to controllers are established."""
         assert self._db is not None, "start() first"
         # select the _uuid, since a select merges rows that are equal in the selected columns
         select = {"op": "select", "table": "Controller", "where": [["is_connected", "==", True]], "columns": ["_uuid"]}
-        return len(self._db.transact(select)[0]["rows"])
+        return len(self._db.transact(select)[0]["rows"]) >= controllers
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise ``MachineError`` if a daemon has ended, or ends within ``patience_s``: it closes its sockets first."""
@@ -232,8 +227,7 @@ class PrivateOvs:
         for name, child in self._children.items():
             status = child.poll()
             if status is not None:
-                last = self._last_line(name)
-                raise MachineError(f"the private {name}{self.serves} ended with status {status}: {last}")
+                raise MachineError(f"the private {name} ended with status {status}: {self._last_line(name)}")
 
     def stop(self) -> None:
         """End both daemons and remove the kernel's datapath; a second call does nothing.

@@ -17,13 +17,14 @@ from topos.kernel.links import RecordedIntf, RecordedLink
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, Tunnel, VethEnd
 from topos.kernel.nodes import RailSwitch
-from topos.kernel.ovs import USERSPACE_INTERFACE, Bridge, BridgePort
+from topos.kernel.ovs import Bridge, BridgePort
 from topos.kernel.queues import link_queue, token_bucket
 
 LINK_GROUP = 77
 """Interface group of all links of a yard, by which they are deleted at once."""
 _FIRST_YARD_INDEX = 1000
 _FIRST_TABLE = 100
+_OVS_INTERFACE = "ovs-netdev"
 
 
 def number_interfaces(links: Sequence[RecordedLink]) -> None:
@@ -134,13 +135,6 @@ def _reaches(switches: Sequence[RailSwitch]) -> dict[Any, _Reach]:
 def _far(intf: RecordedIntf) -> Any:
     link: Any = intf.link
     return link.intf2 if link.intf1 is intf else link.intf1
-
-
-def between(switches: Sequence[RailSwitch]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The number of ports of each switch, and the links among them: pairs of names."""
-    ends = [(switch.name, _far(intf).node.name) for switch in switches for intf in switch.intfList()]
-    ports = {switch.name: len(switch.intfList()) for switch in switches}
-    return ports, [link for link in ends if link[1] in ports]
 
 
 def forwarding(switches: Sequence[RailSwitch], openflow: bool) -> dict[str, dict[str, int]]:
@@ -283,7 +277,7 @@ def clear_links(yard_fd: int, names: Iterable[str]) -> None:
 
     Returns when they are removed; raises ``MachineError`` naming any that still exist.
     """
-    ours = {*names, USERSPACE_INTERFACE}
+    ours = {*names, _OVS_INTERFACE}
     with inside(yard_fd), Netlink() as kernel:
         found = [(index, name) for index, name in socket.if_nameindex() if name in ours]
         if found:

@@ -58,19 +58,18 @@ def run_without_bpf(error: int, datapath: str) -> str:
     return done.stdout.splitlines()[0]
 
 
-def test_a_kernel_without_bpf_is_named_and_auto_takes_filters() -> None:
-    said = run_without_bpf(ENOSYS, "auto")
-    assert said.startswith("mirred 0 bpf: making the map ") and "Function not implemented" in said
+def test_a_kernel_without_bpf_is_named_and_auto_takes_open_vswitch() -> None:
+    told = run_without_bpf(ENOSYS, "auto")
+    assert told.startswith("ovs 0 bpf: making the map ") and "Function not implemented" in told
 
 
 def test_refused_bpf_is_one_sentence_with_what_auto_would_take() -> None:
     said = run_without_bpf(EPERM, "bpf")
     assert said.startswith("refused: datapath bpf is refused: making the map ")
-    assert "CAP_BPF" in said and said.endswith("auto would take mirred")
+    assert "CAP_BPF" in said and said.endswith("auto would take ovs")
 
 
-def test_filters_and_open_vswitch_alone_do_without() -> None:
-    assert run_without_bpf(EPERM, "mirred") == "mirred 0 "
+def test_open_vswitch_alone_does_without() -> None:
     assert run_without_bpf(EPERM, "ovs") == "ovs 0 "
 
 

@@ -26,7 +26,7 @@ from topos.kernel.emulation import Emulation
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-DATAPATHS = ["ovs", "bpf", "mirred"]
+DATAPATHS = ["ovs", "bpf"]
 ONE, TWO, SENDER = "02:00:00:00:00:01", "02:00:00:00:00:02", "0a:00:00:00:00:01"
 PROTOCOLS = ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"]
 PATIENCE_S = 5.0

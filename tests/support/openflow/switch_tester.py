@@ -174,7 +174,7 @@ def main() -> None:
     """Run patterns and print, for each test, what the tester says on each datapath."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("patterns", nargs="+", help="files or folders under the framework's patterns")
-    parser.add_argument("--datapaths", default="ovs,bpf,mirred", help="separated by commas")
+    parser.add_argument("--datapaths", default="ovs,bpf", help="separated by commas")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for one datapath and version")
     parser.add_argument("--again", type=int, default=2, help="how often a test is repeated whose results differ")
     parser.add_argument("--json", type=Path, help="a file for the results")

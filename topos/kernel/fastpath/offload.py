@@ -13,9 +13,9 @@ from railyard.errors import ConfigError, MachineError
 from topos.kernel.fastpath.rules import Counts, KernelPort, PortCounts
 from topos.kernel.namespaces import inside
 
-Forwarding = Literal["auto", "bpf", "mirred", "ovs"]
-"""Ways to forward: an eBPF program, tc filters, or Open vSwitch alone; ``auto``: the first that the kernel has."""
-_WAYS = ("auto", "bpf", "mirred", "ovs")
+Forwarding = Literal["auto", "bpf", "ovs"]
+"""Ways to forward: an eBPF program, or Open vSwitch alone; ``auto``: the first that the kernel has."""
+_WAYS = ("auto", "bpf", "ovs")
 _LONGEST_PATH = 107
 """Bytes of the path of a Unix socket (``sun_path`` of linux/un.h, without its last zero)."""
 _ATTACH_S = 20.0
@@ -48,7 +48,7 @@ def tap_name(link_index: int) -> str:
 class Offload(Child):
     """The offload process of the bridges ``bridges`` in the yard ``netns_fd``.
 
-    - ``datapath``: ``auto``, ``bpf`` or ``mirred``; ``ports`` and ``flows``: the most that it will have;
+    - ``datapath``: ``auto`` or ``bpf``; ``ports`` and ``flows``: the most that it will have;
     - ``run_dir``: folder of its sockets BRIDGE.mgmt for ``ovs-ofctl``;
     - ``own_dir``: that of Open vSwitch's own sockets, and of BRIDGE.controller, to which the bridge connects;
     - ``openflow``: the controller's address in the yard, or None.

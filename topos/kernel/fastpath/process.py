@@ -18,11 +18,9 @@ from railyard.child import die_with_parent, read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority, set_real_time
 from topos.kernel import namespaces
-from topos.kernel.fastpath import mirred_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.carrier import Carrier
 from topos.kernel.fastpath.features_watch import FeaturesWatch
-from topos.kernel.fastpath.mirred_forwarder import MirredForwarder
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.rules import Forwarder, KernelPort, by_switch
@@ -35,30 +33,16 @@ _COMMAND_BYTES = 1 << 20
 
 
 def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[Forwarder | None, dict[str, str]]:
-    """(forwarder, its name and why it is not a faster one) for the datapath ``asked`` (``auto``, ``bpf``, ``mirred``).
+    """(forwarder, its name and why it is not a faster one) for the datapath ``asked`` (``auto`` or ``bpf``).
 
-    The forwarder is None where the kernel has none and ``auto`` is asked for. ``MachineError`` if the kernel refuses
-    the one that is asked for.
+    The forwarder is None where the kernel refuses and ``auto`` is asked for. ``MachineError`` if ``bpf`` is.
     """
-    why = ""
-    if asked != "mirred":
-        try:
-            return BpfForwarder(netns_fd, ports, flows), {"datapath": "bpf", "why": ""}
-        except MachineError as error:
-            why = f"bpf: {error}"
-            if asked == "bpf":
-                raise MachineError(f"datapath bpf is refused: {error}; auto would take {_slower()}") from None
-    refused = mirred_forwarder.unsupported_reason()
-    if refused is None:
-        return MirredForwarder(netns_fd), {"datapath": "mirred", "why": why}
-    if asked == "mirred":
-        raise MachineError(f"datapath mirred is refused: {refused}; auto would take ovs")
-    return None, {"datapath": "ovs", "why": f"{why}; mirred: {refused}"}
-
-
-def _slower() -> str:
-    """The datapath that the kernel has besides bpf."""
-    return "mirred" if mirred_forwarder.unsupported_reason() is None else "ovs"
+    try:
+        return BpfForwarder(netns_fd, ports, flows), {"datapath": "bpf", "why": ""}
+    except MachineError as error:
+        if asked == "bpf":
+            raise MachineError(f"datapath bpf is refused: {error}; auto would take ovs") from None
+        return None, {"datapath": "ovs", "why": f"bpf: {error}"}
 
 
 class OffloadServer:

@@ -14,7 +14,7 @@ from fuzz.target import Target
 from measure.live import packets
 from measure.live.counters import link_counters
 from railyard.errors import MachineError
-from topos.kernel.fastpath import aggregates, carrier, openflow, redirects, resets, simple_match, statistics
+from topos.kernel.fastpath import aggregates, carrier, openflow, resets, simple_match, statistics
 from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
@@ -62,8 +62,6 @@ def _netlink(data: bytes, folder: Path) -> None:
             carrier.has_carrier(message)
         elif kind == _STATISTICS:
             link_counters(message, 28)
-        else:
-            deque(redirects.counters(message), 0)
 
 
 def _statistics(data: bytes, folder: Path) -> None:
@@ -152,9 +150,7 @@ def targets() -> list[Target]:
         Target("openflow-replies", _messages, replies, _TOO_SHORT, [replies[0][:8]]),
         Target("openflow-requests", _client_messages, [flow_mod, bundled + commit, old, aggregate], _TOO_SHORT),
         Target("openflow-match", _match, [_MATCH, bytes(40), bytes(88), _INSTRUCTIONS], _TOO_SHORT),
-        Target(
-            "netlink", _netlink, [link, counted, link + counted, *_actions()], (MachineError, struct.error, KeyError)
-        ),
+        Target("netlink", _netlink, [link, counted, link + counted], (MachineError, struct.error, KeyError)),
         Target("openflow-counts", _statistics, [aggregate + old, flow_mod + replies[1], *_counted()], _TOO_SHORT),
         Target("spool", _spool, [packets.pack_record(5, 0, True, 60, len(frame)) + frame], (IndexError,), weight=0.5),
         Target("ovsdb", _ovsdb, answers, (MachineError,), [b'"id":1', b'"result":', b'"error":', b"null"]),
@@ -166,21 +162,6 @@ _ANY = 0xFFFFFFFF
 
 def _attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
-
-
-def _actions() -> list[bytes]:
-    """Answers of tc: counters of two actions, of one that was changed, and those of a filter that was removed."""
-    counts = _attribute(1, struct.pack("=QI", 1500, 3)) + _attribute(8, struct.pack("=Q", 3))
-    action = _attribute(1, b"mirred\0") + _attribute(2, _attribute(2, struct.pack("=IiiIIII", 7, 0, 4, 0, 0, 1, 9)))
-    action += _attribute(4, counts)
-    both = _attribute(1, _attribute(1, action) + _attribute(2, action))
-    options = _attribute(2, _attribute(7, _attribute(1, action)))
-    removed = _attribute(1, b"u32\0") + options
-    return [
-        _from_kernel(48, bytes(4) + both),
-        _from_kernel(50, bytes(4) + both),
-        _from_kernel(45, struct.pack("=BxxxiIII", 0, 5, 1, 0xFFFFFFF2, 3) + removed),
-    ]
 
 
 def _counted() -> list[bytes]:

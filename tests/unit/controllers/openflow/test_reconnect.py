@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controllers.openflow import reconnect
 from controllers.openflow.reconnect import connect_again, other_spelling
 
 
@@ -56,21 +53,3 @@ def test_other_bridges_are_left_alone(bridge: str, controllers: list[Any]) -> No
     database = Database(controllers)
     connect_again(database, bridge)  # type: ignore[arg-type]
     assert not database.written
-
-
-def test_a_bridge_is_looked_for_in_each_database_also_after_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    second, written = Database(["uuid", "c"]), threading.Event()
-
-    def connected(path: Path, timeout_s: float) -> Database:
-        if path.name == "gone":
-            raise ConnectionRefusedError("nobody listens")
-        return second
-
-    def connect(database: Database, bridge: str) -> None:
-        connect_again(database, bridge, lambda seconds: None)  # type: ignore[arg-type]
-        written.set()
-
-    monkeypatch.setattr(reconnect, "Ovsdb", connected)
-    monkeypatch.setattr(reconnect, "connect_again", connect)
-    reconnect.Reconnector([Path("gone"), Path("second")])("rail0", lambda: True)
-    assert written.wait(10) and second.written

@@ -49,7 +49,7 @@ def test_a_datapath_is_named_once() -> None:
 def test_limits_are_those_of_the_datapath() -> None:
     assert Bed("bpf").at_most("x", 1.03, "ratio", 1.02, 1.05).ok is False
     assert Bed("ovs").at_most("x", 1.03, "ratio", 1.02, 1.05).ok is True
-    assert Bed("mirred").at_least("x", 0.985, "share", 0.99, 0.98).ok is True
+    assert Bed("ovs").at_least("x", 0.985, "share", 0.99, 0.98).ok is True
     assert Bed("bpf").at_least("x", 0.985, "share", 0.99, 0.98).ok is False
     free = Bed("ovs").at_most("x", 99.0, "us", 60.0)
     assert (free.limit, free.ok) == (None, None)

@@ -14,13 +14,13 @@ def shown(*datapaths: Datapath) -> list[str]:
 
 
 def test_every_datapath_is_shown_with_its_floors_and_the_one_that_auto_takes_is_named() -> None:
-    lines = shown("mirred", "ovs")
+    lines = shown("bpf", "ovs")
     assert [line for line in lines if line.startswith("Datapath")] == [
-        "Datapath mirred, which auto takes",
+        "Datapath bpf, which auto takes",
         "Datapath ovs",
     ]
     floors = [line.split()[-6:] for line in lines if "shortest delay" in line]
-    assert floors == [["2", "/", "4", "/", "2", "ms"], ["2", "/", "2", "/", "2", "ms"]]
+    assert floors == [["1", "/", "2", "/", "1", "ms"], ["2", "/", "2", "/", "2", "ms"]]
     assert [line.split()[-5] for line in lines if "scale for 32 ports" in line] == ["1/5,400", "1/8,000"]
 
 

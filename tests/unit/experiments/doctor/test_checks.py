@@ -37,7 +37,7 @@ def test_what_is_in_order_needs_no_remedy(finding: Finding) -> None:
     [
         (checks.python_version((3, 9)), "use Python 3.10 to 3.13"),
         (checks.python_version((3, 15)), "use Python 3.10 to 3.13"),
-        (checks.datapath("ovs", "bpf: refused; mirred: refused"), ""),
+        (checks.datapath("ovs", "bpf: refused"), ""),
         (checks.calibration("none", "sudo calibrate"), "sudo calibrate"),
         (checks.calibration("other machine", "sudo calibrate"), "sudo calibrate"),
         (checks.calibration("/c.json is not a calibration", "sudo calibrate"), "sudo calibrate"),

@@ -157,4 +157,4 @@ def test_the_cost_of_the_next_higher_load_and_the_nearest_number_of_ranks_counts
 
 
 def test_defaults_exist_for_every_datapath() -> None:
-    assert {default_calibration().of(name).aggregate_mbps for name in ("bpf", "mirred", "ovs")} == {4000.0, 6000.0}
+    assert {default_calibration().of(name).aggregate_mbps for name in ("bpf", "ovs")} == {4000.0, 6000.0}

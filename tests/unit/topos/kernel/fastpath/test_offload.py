@@ -47,8 +47,8 @@ def test_the_settings_are_those_that_the_process_reads() -> None:
 
 
 def test_the_choice_and_its_reason() -> None:
-    one = answered({"datapath": "mirred", "why": "bpf: not root"})
-    assert (one.why, one.choose(), one.why, one.told) == ("", "mirred", "bpf: not root", ["choose"])
+    one = answered({"datapath": "ovs", "why": "bpf: not root"})
+    assert (one.why, one.choose(), one.why, one.told) == ("", "ovs", "bpf: not root", ["choose"])
 
 
 @pytest.mark.parametrize("call", [Offload.choose, Offload.port_counts])
@@ -78,8 +78,8 @@ def test_counts_of_ports() -> None:
 
 
 def test_ways_to_forward() -> None:
-    assert [check_forwarding(way) for way in ("auto", "bpf", "mirred", "ovs")] == ["auto", "bpf", "mirred", "ovs"]
-    with pytest.raises(ConfigError, match="must be auto, bpf, mirred or ovs, not xdp"):
+    assert [check_forwarding(way) for way in ("auto", "bpf", "ovs")] == ["auto", "bpf", "ovs"]
+    with pytest.raises(ConfigError, match="must be auto, bpf or ovs, not xdp"):
         check_forwarding("xdp")
 
 

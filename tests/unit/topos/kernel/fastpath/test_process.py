@@ -10,64 +10,33 @@ import pytest
 from fast_path.doubles import FakeForwarder, OpenVSwitch, turn
 
 from railyard.errors import MachineError
-from topos.kernel.fastpath import mirred_forwarder, openflow, process
+from topos.kernel.fastpath import openflow, process
 from topos.kernel.fastpath.process import OffloadServer, make_forwarder
 
 FOUND = {"datapath": "bpf", "why": ""}
 
 
-class Kernel:
-    """A kernel that has some of the ways to forward."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, bpf: bool, mirred: bool) -> None:
-        self.tried: list[str] = []
-        self._bpf, self._mirred = bpf, mirred
-        monkeypatch.setattr(process, "BpfForwarder", self._make_bpf)
-        monkeypatch.setattr(process, "MirredForwarder", lambda *_: "by filters")
-        monkeypatch.setattr(mirred_forwarder, "unsupported_reason", self._reason)
-
-    def _make_bpf(self, *arguments: int) -> str:
-        assert arguments == (3, 8, 16)
-        self.tried.append("bpf")
-        if not self._bpf:
-            raise MachineError("making the map ports failed (not root)")
-        return "by eBPF"
-
-    def _reason(self) -> str | None:
-        self.tried.append("mirred")
-        return None if self._mirred else "no filters"
+def refuse(*_: int) -> None:
+    raise MachineError("making the map ports failed (not root)")
 
 
-@pytest.mark.parametrize(
-    ("asked", "bpf", "mirred", "forwarder", "datapath", "why"),
-    [
-        ("auto", True, True, "by eBPF", "bpf", ""),
-        ("bpf", True, False, "by eBPF", "bpf", ""),
-        ("auto", False, True, "by filters", "mirred", "bpf: making the map ports failed (not root)"),
-        ("mirred", True, True, "by filters", "mirred", ""),
-        ("auto", False, False, None, "ovs", "bpf: making the map ports failed (not root); mirred: no filters"),
-    ],
-)
-def test_the_way_that_is_taken(
-    monkeypatch: pytest.MonkeyPatch, asked: str, bpf: bool, mirred: bool, forwarder: Any, datapath: str, why: str
-) -> None:
-    kernel = Kernel(monkeypatch, bpf=bpf, mirred=mirred)
-    assert make_forwarder(asked, 3, 8, 16) == (forwarder, {"datapath": datapath, "why": why})
-    assert ("bpf" in kernel.tried) == (asked != "mirred")
+@pytest.mark.parametrize("asked", ["auto", "bpf"])
+def test_a_kernel_with_bpf_forwards_by_it(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(process, "BpfForwarder", lambda *arguments: arguments)
+    assert make_forwarder(asked, 3, 8, 16) == ((3, 8, 16), {"datapath": "bpf", "why": ""})
 
 
-@pytest.mark.parametrize(
-    ("asked", "mirred", "message"),
-    [
-        ("bpf", True, r"datapath bpf is refused: making the map ports failed \(not root\); auto would take mirred"),
-        ("bpf", False, r"datapath bpf is refused: .*; auto would take ovs"),
-        ("mirred", False, "datapath mirred is refused: no filters; auto would take ovs"),
-    ],
-)
-def test_a_way_that_is_refused(monkeypatch: pytest.MonkeyPatch, asked: str, mirred: bool, message: str) -> None:
-    Kernel(monkeypatch, bpf=False, mirred=mirred)
+def test_without_bpf_auto_takes_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "BpfForwarder", refuse)
+    why = "bpf: making the map ports failed (not root)"
+    assert make_forwarder("auto", 3, 8, 16) == (None, {"datapath": "ovs", "why": why})
+
+
+def test_bpf_that_is_asked_for_and_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "BpfForwarder", refuse)
+    message = r"datapath bpf is refused: making the map ports failed \(not root\); auto would take ovs"
     with pytest.raises(MachineError, match=f"^{message}$"):
-        make_forwarder(asked, 3, 8, 16)
+        make_forwarder("bpf", 3, 8, 16)
 
 
 class FakeCarrier:
