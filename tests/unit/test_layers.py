@@ -61,7 +61,6 @@ PURE = (
     "railyard.scale",
     "topos.client_rates",
     "topos.edge_plan",
-    "topos.kernel.fastpath.aggregates",
     "topos.kernel.fastpath.lasting",
     "topos.kernel.fastpath.link_states",
     "topos.kernel.fastpath.openflow",

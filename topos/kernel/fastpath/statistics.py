@@ -11,12 +11,15 @@ all numbers are big-endian. Offsets in this module are bytes from the start of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
-from topos.kernel.fastpath.aggregates import AGGREGATE, EXTENSION, NX_AGGREGATE, Aggregates, Flows, statistics_kind
-from topos.kernel.fastpath.resets import OpenResets
+from topos.kernel.fastpath.resets import OpenResets, Reset
+from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.fastpath.simple_match import (
+    ANY_PORT,
     NICIRA,
     V10,
     V11,
@@ -24,6 +27,7 @@ from topos.kernel.fastpath.simple_match import (
     V13,
     V14,
     V15,
+    SimpleMatch,
     from_10,
     from_11,
     from_fields,
@@ -31,16 +35,154 @@ from topos.kernel.fastpath.simple_match import (
 )
 
 _ERROR, _VENDOR, _FEATURES, _REMOVED, _PORT_STATUS = 1, 4, 6, 11, 12
-_FLOW, _TABLE, _PORT, _PORT_DESCRIPTION = 1, 3, 4, 13
-_NX_FLOW, _NX_REMOVED = 0, 14
+_FLOW, _AGGREGATE, _TABLE, _PORT, _PORT_DESCRIPTION, _EXTENSION = 1, 2, 3, 4, 13, 0xFFFF
+_NX_FLOW, _NX_AGGREGATE, _NX_REMOVED = 0, 1, 14
+_ALL_TABLES = 255
+_OPEN_REQUESTS = 256
+"""How many aggregate requests without a reply are remembered; older ones are forgotten."""
 _OXS, _OXS_PACKETS, _OXS_BYTES = 0x8002, 4, 5
 _UNKNOWN = (1 << 64) - 1
 _NAME_LENGTH = 16
+_NICIRA_BODY = 24
+"""Where the body of a statistics reply of Nicira's begins."""
+_LEAST_PORT_ENTRY, _LEAST_DESCRIPTION = 80, 40
 
-_TABLE_ENTRIES = {V10: (64, 48), V11: (88, 72), V12: (128, 112)}
-"""By version: length of an entry of table statistics, offset of its lookups; matches follow. Later ones: (24, 8)."""
-_PORT_ENTRIES = {V10: 104, V11: 104, V12: 104, V13: 112}
-"""By version: length of an entry of port statistics; later ones begin with their length."""
+
+class _Flow(NamedTuple):
+    """Offsets of the numbers of a flow in an entry of flow statistics or in a flow-removed message; 0: it has none.
+
+    Packets are at ``counters`` and bytes behind them; in OpenFlow 1.5 both are in a list behind the match instead.
+    """
+
+    priority: int
+    match: int
+    counters: int = 0
+    table: int = 0
+    cookie: int = 0
+    match_length: int = 0
+    """Of Nicira's list of fields, which says its length elsewhere."""
+
+
+class _Version(NamedTuple):
+    """The form of one version: offsets, and lengths of entries (0: an entry says its length itself)."""
+
+    entry: _Flow
+    removed: _Flow
+    table_length: int = 24
+    lookups: int = 8
+    port_length: int = 104
+    port_number: int = 0
+    port_counters: int = 8
+    description_length: int = 64
+    name: int = 16
+    body: int = 16
+    """Where the body of a statistics reply begins."""
+
+
+_ENTRY_11 = _Flow(table=2, priority=12, counters=32, match=48)
+_REMOVED_11 = _Flow(cookie=8, priority=16, table=19, counters=32, match=48)
+_ENTRY_NICIRA = _Flow(table=2, priority=12, match_length=18, counters=32, match=48)
+_REMOVED_NICIRA = _Flow(cookie=16, priority=24, table=27, match_length=38, counters=40, match=56)
+_LATE_PORT = {"port_length": 0, "port_number": 4, "port_counters": 16, "description_length": 0}
+"""Of OpenFlow 1.4 and later."""
+_VERSIONS = {
+    V10: _Version(
+        entry=_Flow(table=2, match=4, priority=52, counters=72),
+        removed=_Flow(match=8, cookie=48, priority=56, counters=72),
+        table_length=64,
+        lookups=48,
+        description_length=48,
+        name=8,
+        body=12,
+    ),
+    V11: _Version(_ENTRY_11, _REMOVED_11, table_length=88, lookups=72),
+    V12: _Version(_ENTRY_11, _REMOVED_11, table_length=128, lookups=112),
+    V13: _Version(_ENTRY_11, _REMOVED_11, port_length=112),
+    V14: _Version(_ENTRY_11, _REMOVED_11, **_LATE_PORT),
+    V15: _Version(
+        entry=_Flow(table=4, priority=6, match=24),
+        removed=_Flow(table=8, priority=10, cookie=16, match=24),
+        **_LATE_PORT,
+    ),
+}
+
+
+class Flows(Protocol):
+    """One bridge as its fast path sees it. A flow is simple if its match is on in_port and eth_dst, or on nothing."""
+
+    @property
+    def port_names(self) -> Mapping[str, str]:
+        """The name that clients are to see, by the name that Open vSwitch has for a port."""
+
+    def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
+        """What the kernel forwarded by the live flow with exactly this simple match; zeros if there is none."""
+
+    def removed_counts(
+        self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
+    ) -> Counts:
+        """What the kernel forwarded by a flow that is just removed; every client that hears of it asks."""
+
+    def reset(self, reset: Reset) -> Callable[[], object]:
+        """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero.
+
+        Returns a function for the case that the bridge refuses it: counts are then as before.
+        """
+
+    def each(self) -> Iterable[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
+        """All live simple flows: table, priority, in_port, eth_dst, cookie, port of its output or None, counts."""
+
+    def port_counts(self) -> Mapping[int, PortCounts]:
+        """What the kernel forwarded, by port."""
+
+
+class Selection(NamedTuple):
+    """The flows that an aggregate request selects."""
+
+    match: SimpleMatch
+    table: int
+    out_port: int
+    out_group: int = ANY_PORT
+    cookie: int = 0
+    cookie_mask: int = 0
+
+    def sum(self, flows: Flows) -> Counts:
+        """The counts of all selected flows together."""
+        total = Counts()
+        for table, _, in_port, eth_dst, cookie, out_port, counts in flows.each():
+            if (
+                self.table in (table, _ALL_TABLES)
+                and self.out_port in (out_port, ANY_PORT)
+                and self.out_group == ANY_PORT
+                and (cookie ^ self.cookie) & self.cookie_mask == 0
+                and self.match.covers(in_port, eth_dst)
+            ):
+                total += counts
+        return total
+
+
+class Aggregates:
+    """The aggregate requests of one connection that have no reply yet."""
+
+    def __init__(self) -> None:
+        self._open: deque[tuple[int, Selection]] = deque(maxlen=_OPEN_REQUESTS)
+
+    def asked(self, message: bytes) -> None:
+        """Remember ``message`` if it is an aggregate request."""
+        kind = statistics_kind(message, reply=False)
+        if kind in ((_AGGREGATE, None), (_EXTENSION, _NX_AGGREGATE)):
+            try:
+                self._open.append((_xid(message), selection(message)))
+            except struct.error:
+                return
+
+    def answered(self, reply: bytes | bytearray) -> Selection | None:
+        """What was asked for by the request that ``reply`` answers; None if that is not known. Forgets it."""
+        number = _xid(reply)
+        found = next((entry for entry in self._open if entry[0] == number), None)
+        if found is None:
+            return None
+        self._open.remove(found)
+        return found[1]
 
 
 class Statistics:
@@ -64,6 +206,8 @@ class Statistics:
     def concerns(self, message: bytes) -> bool:
         """Whether a message of the bridge has to wait until the kernel's rules are up to date, and be rewritten."""
         version, kind = message[0], message[1]
+        if version not in _VERSIONS:
+            return False
         if kind == _FEATURES:
             return version < V13
         if kind == _VENDOR:
@@ -74,9 +218,9 @@ class Statistics:
         if found is None:
             return False
         what, subtype = found
-        if what == EXTENSION:
-            return subtype in (_NX_FLOW, NX_AGGREGATE)
-        return what in (_FLOW, AGGREGATE, _TABLE, _PORT, _PORT_DESCRIPTION)
+        if what == _EXTENSION:
+            return subtype in (_NX_FLOW, _NX_AGGREGATE)
+        return what in (_FLOW, _AGGREGATE, _TABLE, _PORT, _PORT_DESCRIPTION)
 
     def answered(self, message: bytes) -> bytes:
         """A message of the bridge as the client is to see it; it has the same length."""
@@ -92,62 +236,47 @@ class Statistics:
         return bytes(data)
 
     def _rewrite(self, data: bytearray) -> None:
-        version, kind = data[0], data[1]
-        if kind in (_REMOVED, _VENDOR):
-            self._removed(data)
+        kind, form = data[1], _VERSIONS[data[0]]
+        if kind == _VENDOR:
+            self._removed(data, _REMOVED_NICIRA)
+        elif kind == _REMOVED:
+            self._removed(data, form.removed)
         elif kind == _FEATURES:
-            self._ports(data, 32)
+            self._ports(data, 32, form)
         elif kind == _PORT_STATUS:
-            self._ports(data, 16)
+            self._ports(data, 16, form)
         else:
-            begin = 12 if version == V10 else 16
-            (what,) = struct.unpack_from("!H", data, 8)
-            if what == _FLOW or (what == EXTENSION and struct.unpack_from("!I", data, 16)[0] == _NX_FLOW):
-                self._flow_entries(data, begin if what == _FLOW else 24, what == EXTENSION)
-            elif what in (AGGREGATE, EXTENSION):
-                self._aggregate(data, begin if what == AGGREGATE else 24)
-            elif what == _TABLE:
-                self._tables(data, begin)
-            elif what == _PORT:
-                self._port_entries(data, begin)
-            else:
-                self._ports(data, begin)
+            self._statistics(data, form)
 
-    def _flow_entries(self, data: bytearray, at: int, nicira: bool) -> None:
-        """Add to the entries of flow statistics from ``at`` on; NXST_FLOW if ``nicira``."""
-        version = data[0]
-        for start in _entries(data, at, 48 if version != V15 else 24):
-            if version == V15:  # length, 2 pad, table, 1 pad, priority, 2 time-outs, flags, importance, cookie, match
-                table, priority = struct.unpack_from("!BxH", data, start + 4)
-                match, length = from_11(data, start + 24)
-                places = _extended_places(data, start + 24 + length)
-            elif version == V10 and not nicira:  # length, table, pad, match, duration (8), priority
-                table, priority = data[start + 2], struct.unpack_from("!H", data, start + 52)[0]
-                match, places = from_10(data, start + 4), (start + 72, start + 80)
-            else:  # length, table, pad, duration (8), priority, 2 time-outs, 6 bytes, cookie, packets, bytes, match
-                table, priority, match_length = struct.unpack_from("!2xBx8xH4xH", data, start)
-                match = from_fields(data, start + 48, match_length) if nicira else from_11(data, start + 48)[0]
-                places = (start + 32, start + 40)
+    def _statistics(self, data: bytearray, form: _Version) -> None:
+        (kind,) = struct.unpack_from("!H", data, 8)
+        if kind == _EXTENSION and struct.unpack_from("!I", data, 16)[0] == _NX_FLOW:
+            self._flow_entries(data, _NICIRA_BODY, _ENTRY_NICIRA)
+        elif kind == _EXTENSION:
+            self._aggregate(data, _NICIRA_BODY)
+        elif kind == _FLOW:
+            self._flow_entries(data, form.body, form.entry)
+        elif kind == _AGGREGATE:
+            self._aggregate(data, form.body)
+        elif kind == _TABLE:
+            self._tables(data, form)
+        elif kind == _PORT:
+            self._port_entries(data, form)
+        else:
+            self._ports(data, form.body, form)
+
+    def _flow_entries(self, data: bytearray, at: int, form: _Flow) -> None:
+        """Add to the entries of flow statistics from ``at`` on."""
+        for start in _entries(data, at, max(form.match, form.counters)):
+            table, priority, match, _, places = _flow_at(data, start, form)
             if match.is_simple:
                 _add(data, places, self._flows.counts_of(table, priority, match.in_port, match.eth_dst))
 
-    def _removed(self, data: bytearray) -> None:
+    def _removed(self, data: bytearray, form: _Flow) -> None:
         """Add to the counts of a flow-removed message."""
-        version, table = data[0], 0
-        places: tuple[int, ...]
-        if data[1] == _VENDOR:  # header (16), cookie, priority, reason, table + 1, duration (8), idle, match's length
-            cookie, priority, table, length = struct.unpack_from("!QHxB8x2xH", data, 16)
-            table, match, places = max(table - 1, 0), from_fields(data, 56, length), (40, 48)
-        elif version == V10:  # header (8), match, cookie, priority, reason, pad, duration (8), idle, pad (2)
-            cookie, priority = struct.unpack_from("!QH", data, 48)
-            match, places = from_10(data, 8), (72, 80)
-        elif version == V15:  # header (8), table, reason, priority, 2 time-outs, cookie, match, statistics
-            table, priority, cookie = struct.unpack_from("!BxH4xQ", data, 8)
-            match, length = from_11(data, 24)
-            places = _extended_places(data, 24 + length)
-        else:  # header (8), cookie, priority, reason, table, duration (8), 2 time-outs, packets, bytes, match
-            cookie, priority, table = struct.unpack_from("!QHxB", data, 8)
-            match, places = from_11(data, 48)[0], (32, 40)
+        table, priority, match, cookie, places = _flow_at(data, 0, form)
+        if form is _REMOVED_NICIRA:
+            table = max(table - 1, 0)
         if match.is_simple:
             _add(data, places, self._flows.removed_counts(table, priority, match.in_port, match.eth_dst, cookie))
 
@@ -158,46 +287,94 @@ class Statistics:
             places = _extended_places(data, at) if data[0] == V15 else (at, at + 8)
             _add(data, places, selection.sum(self._flows))
 
-    def _tables(self, data: bytearray, at: int) -> None:
+    def _tables(self, data: bytearray, form: _Version) -> None:
         """Add to the entry of table 0, in which a flow has matched all that the kernel forwarded or dropped."""
         packets = sum(counts.received.packets for counts in self._flows.port_counts().values())
-        length, lookups = _TABLE_ENTRIES.get(data[0], (24, 8))
-        for start in range(at, len(data) - length + 1, length):
-            if data[start] == 0:
-                _add(data, (start + lookups, start + lookups + 8), (packets, packets))
+        for start in _entries(data, form.body, form.table_length, form.table_length):
+            if data[start] == 0:  # lookups, then matches
+                _add(data, (start + form.lookups, start + form.lookups + 8), (packets, packets))
 
-    def _port_entries(self, data: bytearray, at: int) -> None:
+    def _port_entries(self, data: bytearray, form: _Version) -> None:
         """Add to the entries of port statistics: packets received, packets sent, bytes received, bytes sent."""
-        version, counts = data[0], self._flows.port_counts()
-        for start in _entries(data, at, 80, _PORT_ENTRIES.get(version)):
-            if version == V10:
-                number, first = wide_port(struct.unpack_from("!H", data, start)[0]), start + 8
-            else:
-                late = version >= V14  # length, 2 pad, port, duration (8), counters; before: port, 4 pad, counters
-                number, first = struct.unpack_from("!I", data, start + 4 * late)[0], start + 8 + 8 * late
+        counts = self._flows.port_counts()
+        for start in _entries(data, form.body, _LEAST_PORT_ENTRY, form.port_length):
+            number, first = _port_number(data, start + form.port_number), start + form.port_counters
             if number in counts:
                 received, sent, _ = counts[number]
                 _add(data, (first, first + 16), received)
                 _add(data, (first + 8, first + 24), sent)
 
-    def _ports(self, data: bytearray, at: int) -> None:
+    def _ports(self, data: bytearray, at: int, form: _Version) -> None:
         """Name the ports in the descriptions from ``at`` on."""
-        version = data[0]
-        name_at = 8 if version == V10 else 16
-        length = 48 if version == V10 else 64 if version < V14 else None
-        for start in _entries(data, at, 40, length, length_at=4):
-            place = slice(start + name_at, start + name_at + _NAME_LENGTH)
+        for start in _entries(data, at, _LEAST_DESCRIPTION, form.description_length, length_at=4):
+            place = slice(start + form.name, start + form.name + _NAME_LENGTH)
             name = self._flows.port_names.get(data[place].rstrip(b"\0").decode("ascii", "replace"))
             if name is not None:
                 data[place] = name.encode()[: _NAME_LENGTH - 1].ljust(_NAME_LENGTH, b"\0")
+
+
+def _flow_at(data: bytearray, start: int, form: _Flow) -> tuple[int, int, SimpleMatch, int, tuple[int, ...]]:
+    """Of the flow at ``start``: table, priority, match, cookie, and where its counters of packets and bytes are."""
+    version, at, length = data[0], start + form.match, 0
+    if form.match_length:
+        match = from_fields(data, at, *struct.unpack_from("!H", data, start + form.match_length))
+    elif version == V10:
+        match = from_10(data, at)
+    else:
+        match, length = from_11(data, at)
+    (priority,) = struct.unpack_from("!H", data, start + form.priority)
+    (cookie,) = struct.unpack_from("!Q", data, start + form.cookie) if form.cookie else (0,)
+    table = data[start + form.table] if form.table else 0
+    first = start + form.counters
+    places = (first, first + 8) if form.counters else _extended_places(data, at + length)
+    return table, priority, match, cookie, places
+
+
+def _port_number(data: bytearray, at: int) -> int:
+    if data[0] == V10:
+        return wide_port(struct.unpack_from("!H", data, at)[0])
+    number: int = struct.unpack_from("!I", data, at)[0]
+    return number
+
+
+def selection(message: bytes) -> Selection:
+    """What an aggregate request selects; ``struct.error`` if it is cut short."""
+    version, what = message[0], struct.unpack_from("!H", message, 8)[0]
+    if what == _EXTENSION:  # after 24 bytes: out_port, match's length, table, 3 pad, match
+        out_port, length, table = struct.unpack_from("!HHB", message, 24)
+        match = from_fields(message, 32, length)
+        return Selection(match, table, wide_port(out_port), ANY_PORT, match.cookie, match.cookie_mask)
+    if version == V10:  # match, table, pad, out_port
+        table, out_port = struct.unpack_from("!BxH", message, 52)
+        return Selection(from_10(message, 12), table, wide_port(out_port))
+    table, out_port, out_group, cookie, mask = struct.unpack_from("!B3xII4xQQ", message, 16)
+    return Selection(from_11(message, 48)[0], table, out_port, out_group, cookie, mask)
+
+
+def statistics_kind(message: bytes | bytearray, reply: bool) -> tuple[int, int | None] | None:
+    """The type of a statistics message and, if it is Nicira's, its subtype; None for another message."""
+    if message[1] != (16 if message[0] == V10 else 18) + reply or len(message) < 12:
+        return None
+    (what,) = struct.unpack_from("!H", message, 8)
+    if what != _EXTENSION:
+        return what, None
+    if message[0] != V10 or len(message) < 24:
+        return None
+    vendor, subtype = struct.unpack_from("!II", message, 12)
+    return (what, subtype) if vendor == NICIRA else None
+
+
+def _xid(message: bytes | bytearray) -> int:
+    """The number by which a reply names its request."""
+    return int(struct.unpack_from("!I", message, 4)[0])
 
 
 def _is_nicira_removed(message: bytes) -> bool:
     return len(message) >= 16 and struct.unpack_from("!II", message, 8) == (NICIRA, _NX_REMOVED)
 
 
-def _entries(data: bytearray, at: int, least: int, length: int | None = None, length_at: int = 0) -> Iterator[int]:
-    """Where each entry begins. Entries of no fixed ``length`` have theirs in 2 bytes at ``length_at``."""
+def _entries(data: bytearray, at: int, least: int, length: int = 0, length_at: int = 0) -> Iterator[int]:
+    """Where the entries begin. Those of no fixed ``length`` have theirs in 2 bytes at ``length_at``."""
     while at + least <= len(data):
         taken = length or struct.unpack_from("!H", data, at + length_at)[0]
         if taken < least or at + taken > len(data):

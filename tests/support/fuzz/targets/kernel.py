@@ -14,7 +14,7 @@ from fuzz.target import Target
 from measure.live import packets
 from measure.live.counters import link_counters
 from railyard.errors import MachineError
-from topos.kernel.fastpath import aggregates, carrier, openflow, resets, simple_match, statistics
+from topos.kernel.fastpath import carrier, openflow, resets, simple_match, statistics
 from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
@@ -41,8 +41,8 @@ def _client_messages(data: bytes, folder: Path) -> None:
     for message in openflow.split(bytearray(data)):
         opened.asked(message)
         opened.refused(message)
-        if aggregates.statistics_kind(message, reply=False):
-            aggregates.selection(message)
+        if statistics.statistics_kind(message, reply=False):
+            statistics.selection(message)
 
 
 def _match(data: bytes, folder: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import connection, decode, encode
 
-from topos.kernel.fastpath import aggregates, lasting, openflow, resets, simple_match
+from topos.kernel.fastpath import lasting, openflow, resets, simple_match, statistics
 from topos.kernel.fastpath.openflow import FlowMatch, FlowUpdate
 
 MAC = b"\2\0\0\0\0\7"
@@ -145,7 +145,7 @@ def test_a_description_of_a_port_that_is_too_short_is_an_error(length: int) -> N
 
 READERS: list[Callable[[bytes], Any]] = [
     *(openflow.flow_updates, openflow.ports, openflow.read_match, openflow.read_instructions, openflow.changed_port),
-    *(openflow.has_more, resets.resets, aggregates.selection, lasting.decode),
+    *(openflow.has_more, resets.resets, statistics.selection, lasting.decode),
     *(lambda message: simple_match.from_11(message, 0), lambda message: simple_match.from_10(message, 0)),
 ]
 
