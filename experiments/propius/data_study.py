@@ -1,11 +1,9 @@
-"""The studies of the data plane: bytes on the root's link for star and tree, and the time of one GET or PUSH."""
+"""The studies of the data plane: bytes on the root's link for star and tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import median
+from collections.abc import Iterator
 
-from experiments.job_point import Fabric
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
@@ -13,26 +11,14 @@ from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
 from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.one_round import RoundSettings, one_round
-from measure.live.edge.request_times import Kind, Place, request_times
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.model.edge.transfers import get_s, root_bytes, root_get_s
-from railyard.scale import Scale
+from measure.model.edge.transfers import root_bytes
 from topos.client_rates import client_rates
 
 IDLE_S = 10.0
 """Real seconds after its last update at which a leaf server flushes."""
-MICRO_MBPS = 50.0
-MTU = 1500
 LAW_SHARE = 0.02
 """How far the bytes on the root's link may be from the law."""
-_MICRO_SHARE = 0.05
-NAMES: dict[Kind, str] = {
-    "get": "GET",
-    "get_cold": "GET cold",
-    "get_warm": "GET warm",
-    "push_new": "PUSH new",
-    "push_add": "PUSH aggregate",
-}
 
 
 def tree_points(settings: PropiusSettings) -> Iterator[tuple[str, Mode]]:
@@ -78,58 +64,3 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
         exact = [law] if mode == "fixed" else []
         row.judge(judge_edge(events, links, exact, trains=False, plan=session.plan))
         yield row
-
-
-def micro_rows(settings: PropiusSettings, delay_ms: float) -> dict[tuple[Place, Kind], PropiusRow]:
-    """The rows of one delay of study ``micro``, with the times of the formula."""
-    found: dict[tuple[Place, Kind], PropiusRow] = {}
-    kinds: dict[Place, Sequence[Kind]] = {
-        "leaf": ("get_cold", "get_warm", "push_new", "push_add"),
-        "root": ("get", "push_new", "push_add"),
-    }
-    for place, of_place in kinds.items():
-        for kind in of_place:
-            row = PropiusRow(study="micro", operation=NAMES[kind], server=place, delay_ms=delay_ms, clients=1)
-            row.mode, row.predicted_time_s = "fixed", request_s(settings, place, kind, 2 * delay_ms / 1e3)
-            row.at(Scale(1.0, 1.0), settings.seed)
-            found[place, kind] = row
-    return found
-
-
-def request_s(settings: PropiusSettings, place: Place, kind: Kind, trip_s: float) -> float:
-    """Seconds of a request by the formula: size / rate and round trips; ``trip_s`` is that of each of the two links."""
-    size, trunk = settings.micro_bytes, settings.trunk_mbps
-    if place == "root":
-        return root_get_s(size, MICRO_MBPS, trunk, 2 * trip_s, MTU)
-    if kind == "get_cold":
-        return get_s(size, MICRO_MBPS, trip_s, trunk_mbps=trunk, trunk_round_trip_s=trip_s, mtu_bytes=MTU)
-    return get_s(size, MICRO_MBPS, trip_s, mtu_bytes=MTU)
-
-
-def micro_fabric(settings: PropiusSettings, delay_ms: float) -> Fabric:
-    """The network of study ``micro``, in real time, with ``delay_ms`` on access and trunk links."""
-    return edge_fabric(
-        settings,
-        settings.regions,
-        time=1.0,
-        access_delay_ms=delay_ms,
-        trunk_delay_ms=delay_ms,
-        client_mbps=MICRO_MBPS,
-    )
-
-
-def measure_micro(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """Time each kind of request of one client, at each delay, at real size and in real time."""
-    for delay_ms in settings.micro_delays_ms:
-        session = runner.session(micro_fabric(settings, delay_ms))
-        assert session.plan.edge is not None
-        hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        with recorded(runner, session, f"GET and PUSH over {delay_ms:g} ms") as (folder, events):
-            times = request_times(hosts, folder, size=settings.micro_bytes, repetitions=settings.repetitions)
-        moved = len(times) * settings.micro_bytes
-        for (place, kind), row in micro_rows(settings, delay_ms).items():
-            row.time_s = median(each.seconds for each in times if (each.at, each.kind) == (place, kind))
-            expected = Expected("time", row.time_s, row.predicted_time_s, _MICRO_SHARE)
-            links = EdgeLinks([MICRO_MBPS], 2 * delay_ms / 1e3, bottleneck=False)
-            row.judge(judge_edge(events, links, [expected], plan=session.plan, trains=False, moved_bytes=moved))
-            yield row

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from controllers.edge.catalog import load_edge_policy
 from controllers.edge.guard import rehearse
-from controllers.edge.manager_actor import MOST_CLIENTS
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric
 from experiments.propius import virtual
@@ -49,14 +48,8 @@ class Propius(Experiment[PropiusSettings]):
         "modes": ["fixed"],
         "virtual_clients": [6000],
         "virtual_rounds": 2,
-        "accepts": 500,
         "kills": 2,
         "cases": ["leaf-killed", "manager-restarted"],
-        "micro_mb": 3.0,
-        "micro_delays_ms": [20],
-        "repetitions": 1,
-        "at_once": [64],
-        "load_s": 1,
         "turns": ["phase"],
         "delays_ms": [500],
         "scale": {"time": 0.03},
@@ -65,7 +58,7 @@ class Propius(Experiment[PropiusSettings]):
         "                          # all studies",
         "--quick                   # all studies, small",
         "--study jct --seeds 5     # completion times with intervals",
-        "--study tree,micro        # the data plane",
+        "--study tree              # the data plane",
         "--study trouble --verify  # faults, with every sum checked",
         "--predict                 # virtual time alone; no root",
     )
@@ -84,14 +77,8 @@ class Propius(Experiment[PropiusSettings]):
             for clients in settings.loads:
                 for seed in range(settings.seed, settings.seed + settings.seeds):
                     self._check_clients(clients, seed, settings.jobs(), settings.policies)
-        if {"control", "accept", "trouble"}.intersection(settings.studies):
+        if "trouble" in settings.studies:
             self._check_clients(settings.clients, settings.seed, settings.five_jobs(), ())
-        if "accept" in settings.studies and settings.accepts > settings.managers * MOST_CLIENTS:
-            raise ConfigError(
-                f"must be at most {settings.managers * MOST_CLIENTS} with {settings.managers} client managers, "
-                f"not {settings.accepts}",
-                key="accepts",
-            )
         for fabric in self._fabrics():
             _ = fabric.plan()
 
@@ -103,24 +90,21 @@ class Propius(Experiment[PropiusSettings]):
 
     def _fabrics(self) -> Iterator[Fabric]:
         """Every network of the studies."""
-        from experiments.propius.data_study import micro_fabric
         from experiments.propius.trunk_study import trunk_fabric
 
         settings = self.settings
         yield edge_fabric(settings, settings.clients)
         yield from (edge_fabric(settings, clients) for clients in settings.loads if self._policy_studies)
-        if "micro" in settings.studies:
-            yield from (micro_fabric(settings, delay_ms) for delay_ms in settings.micro_delays_ms)
         if "trunk" in settings.studies:
             yield from (trunk_fabric(settings, policy) for policy in ("electrical", *settings.turns))
 
     def predict(self) -> Iterator[PropiusRow]:
-        """The policy studies in virtual time, and the formulas of the studies ``tree``, ``micro`` and ``trunk``."""
-        from experiments.propius.data_study import micro_rows, tree_points, tree_row
+        """The policy studies in virtual time, and the formulas of the studies ``tree`` and ``trunk``."""
+        from experiments.propius.data_study import tree_points, tree_row
         from experiments.propius.trunk_study import trunk_points, trunk_row
 
         settings = self.settings
-        if not {*POLICY_STUDIES, "tree", "micro", "trunk"}.intersection(settings.studies):
+        if not {*POLICY_STUDIES, "tree", "trunk"}.intersection(settings.studies):
             said = ", ".join(settings.studies)
             raise ConfigError(f"{said} have no model; use: railyard run propius --study {said}", key="studies")
         yield from self._authors_runs()
@@ -133,15 +117,12 @@ class Propius(Experiment[PropiusSettings]):
             yield from self._of_studies(row)
         if "tree" in settings.studies:
             yield from (tree_row(settings, *point) for point in tree_points(settings))
-        for delay_ms in settings.micro_delays_ms if "micro" in settings.studies else ():
-            yield from micro_rows(settings, delay_ms).values()
         if "trunk" in settings.studies:
             yield from (trunk_row(settings, *point) for point in trunk_points(settings))
 
     def points(self) -> int:
         """One row for each run of every study."""
-        from experiments.propius.control_study import MANAGERS
-        from experiments.propius.data_study import micro_rows, tree_points
+        from experiments.propius.data_study import tree_points
         from experiments.propius.trouble_study import trouble_points
         from experiments.propius.trunk_study import trunk_points
 
@@ -149,9 +130,6 @@ class Propius(Experiment[PropiusSettings]):
         policy_runs = len(list(self._points())) + len(settings.virtual_clients) * len(settings.policies)
         of_study = {
             "tree": len(list(tree_points(settings))),
-            "micro": sum(len(micro_rows(settings, delay_ms)) for delay_ms in settings.micro_delays_ms),
-            "control": len(MANAGERS) * len(settings.at_once),
-            "accept": 1,
             "trouble": len(list(trouble_points(settings))),
             "trunk": len(list(trunk_points(settings))),
         }
@@ -160,8 +138,7 @@ class Propius(Experiment[PropiusSettings]):
 
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name; what is computed in virtual time comes last."""
-        from experiments.propius.control_study import measure_accept, measure_control
-        from experiments.propius.data_study import measure_micro, measure_tree
+        from experiments.propius.data_study import measure_tree
         from experiments.propius.policy_study import measure_policies
         from experiments.propius.trouble_study import measure_trouble
         from experiments.propius.trunk_study import measure_trunk
@@ -172,9 +149,6 @@ class Propius(Experiment[PropiusSettings]):
             runner.add(*self._of_studies(row))
         measure = {
             "tree": measure_tree,
-            "micro": measure_micro,
-            "control": measure_control,
-            "accept": measure_accept,
             "trouble": measure_trouble,
             "trunk": measure_trunk,
         }

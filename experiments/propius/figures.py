@@ -8,7 +8,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import StrMethodFormatter
 
 from experiments.propius.row import real_mb
 from experiments.propius.seeds import merged
@@ -18,8 +17,6 @@ from measure.figures.curves import Rows, curves, series_of
 from measure.figures.looks import (
     AGGREGATION,
     BLACK,
-    DASHED,
-    GREY,
     POLICIES,
     SCHEDULERS,
     SPARE,
@@ -44,7 +41,6 @@ from measure.figures.style import (
 from measure.metrics.estimate import Estimate, estimate
 from measure.published import published
 from measure.results.estimates import values_of
-from measure.results.row import Row
 
 JCT = published("propius-jct-6000")
 _FEW_CASES = 4
@@ -59,8 +55,6 @@ def propius_figures(rows: Rows) -> Iterator[Drawn]:
         "throughput": throughput,
         "delays": delays,
         "tree": root_bytes,
-        "micro": operations,
-        "control": check_ins,
         "trouble": updates,
         "trunk": trunk,
     }
@@ -214,46 +208,6 @@ def root_bytes(rows: Rows) -> Figure:
         entry("law of the bytes sent", BLACK),
     ]
     legend(figure, handles)
-    return figure
-
-
-def operations(rows: Rows) -> Figure:
-    """Measured over computed time of GET and PUSH against the delay of the link."""
-    figure = new_figure()
-    axes = figure.add_subplot()
-    series = series_of([row for row in rows if row["time_s"]], lambda row: f"{row['operation']}, {row['server']}")
-    drawn = curves(series, "delay_ms", _over_formula)
-    panels.draw(axes, drawn)
-    for curve in drawn.values():
-        panels.line(axes, curve.measured, color=curve.look.colour, linestyle=curve.look.dashes, linewidth=0.8)
-    axes.axhline(1.0, color=GREY, linewidth=1)
-    panels.name_ticks(axes.xaxis, (row["delay_ms"] for row in rows))
-    style_axes(axes, "GET and PUSH", "one-way delay (ms)", "measured / formula", grid="y")
-    panels.key(figure, drawn.values())
-    return figure
-
-
-def _over_formula(row: Row) -> list[float | None]:
-    return [time and time / row["predicted_time_s"] for time in values_of(row, "time_s")]
-
-
-def check_ins(rows: Rows) -> Figure:
-    """Latency of a check-in against the rate of check-ins, a line for each number of client managers."""
-    figure = new_figure()
-    axes = figure.add_subplot()
-    series = series_of(rows, lambda row: f"{row['managers']} client manager" + "s" * (row["managers"] > 1))
-    for look, found in series.values():
-        mine = sorted(found, key=lambda row: float(row["concurrency"]))
-        for column, dashes in (("p50_wall_ms", "-"), ("p99_wall_ms", DASHED)):
-            points = [(row["checkins_per_s"], row[column]) for row in mine]
-            shape: dict[str, Any] = {"marker": look.marker, "markersize": 3.5, "linewidth": 0.9}
-            axes.plot(*zip(*points, strict=True), color=look.colour, linestyle=dashes, **shape)
-    handles = [entry(look.name, look.colour, marker=look.marker) for look, _ in series.values()]
-    handles += [entry("median"), entry("99th percentile", linestyle=DASHED)]
-    legend(figure, handles, 6, "lines between measured points")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    style_axes(axes, "Check-ins over sockets", "check-ins per second", "time of a check-in (ms, wall clock)", grid="y")
     return figure
 
 

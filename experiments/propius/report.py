@@ -95,42 +95,6 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
             FAITHFUL,
         ),
     ),
-    "micro": (
-        "GET and PUSH of the whole model by one client, at real size and in real time",
-        (
-            Column("operation", "operation", left=True),
-            Column("server", "server", left=True),
-            Column("delay\nms", "delay_ms", "g"),
-            Column("time\ns", "time_s", ".4f"),
-            Column("formula\ns", "predicted_time_s", ".4f"),
-            Column("time /\nform.", _ratio("time_s", "predicted_time_s"), ".3f"),
-            FAITHFUL,
-        ),
-    ),
-    "control": (
-        "Check-ins at saturation (wall-clock time of this machine)",
-        (
-            Column("managers", "managers", "d"),
-            Column("at once", "concurrency", "d"),
-            Column("check-ins\n/ s", "checkins_per_s", ".0f"),
-            Column("p50\nms", "p50_wall_ms", ".2f"),
-            Column("p99\nms", "p99_wall_ms", ".2f"),
-            Column("bytes", "checkin_bytes", ".0f"),
-            FAITHFUL,
-        ),
-    ),
-    "accept": (
-        "Concurrent accepts over sockets",
-        (
-            Column("managers", "managers", "d"),
-            Column("accepts", lambda row: (row["accepted"] or 0) + (row["refused"] or 0), "d"),
-            Column("demand", "demand", "d"),
-            Column("granted", "accepted", "d"),
-            Column("refused", "refused", "d"),
-            Column("above the\ndemand", "above_demand", "d"),
-            FAITHFUL,
-        ),
-    ),
     "trouble": (
         "Faults: acknowledged updates and what became of them",
         (
@@ -178,7 +142,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def _point(row: Row) -> str:
     """The name of a row's point in the verdict."""
-    what = (row["case"], row["operation"], row["policy"], row["mode"], row["topology"])
+    what = (row["case"], row["policy"], row["mode"], row["topology"])
     words = [row["study"], *(word for word in what if word), f"{row['clients']} clients"]
     return ", ".join(words)
 

@@ -18,7 +18,7 @@ class PropiusRow(MeasuredRow):
     """
 
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *("clients", "regions", "managers", "jobs", "rounds", "delay_ms", "loss_percent", "concurrency", "demand"),
+        *("clients", "regions", "managers", "jobs", "rounds", "delay_ms", "loss_percent"),
     }
 
     study: Annotated[str, "study of the row"] = ""
@@ -66,22 +66,10 @@ class PropiusRow(MeasuredRow):
     sums_checked: Annotated[int | None, "sums that were recomputed"] = None
     kills: Annotated[int | None, "processes that were killed"] = None
 
-    operation: Annotated[str | None, "GET cold, GET warm, PUSH new or PUSH aggregate"] = None
-    server: Annotated[str | None, "server of the operation: leaf or root"] = None
     delay_ms: Annotated[float | None, "one-way delay of the link, or reconfiguration delay of the trunk"] = None
     loss_percent: Annotated[float | None, "random loss of the trunk links"] = None
-    time_s: Annotated[float | None, "time of the operation or of a round, median"] = None
+    time_s: Annotated[float | None, "time of a round"] = None
     predicted_time_s: Annotated[float | None, "the same by the formula"] = None
-
-    checkins_per_s: Annotated[float | None, "check-ins per second of wall-clock time"] = None
-    p50_wall_ms: Annotated[float | None, "time of a check-in in ms of wall-clock time, median"] = None
-    p99_wall_ms: Annotated[float | None, "the same, 99th percentile"] = None
-    checkin_bytes: Annotated[float | None, "bytes of a check-in and its answer"] = None
-    concurrency: Annotated[int | None, "clients that check in at the same time"] = None
-    accepted: Annotated[int | None, "accepts that were granted"] = None
-    refused: Annotated[int | None, "accepts that were refused"] = None
-    demand: Annotated[int | None, "clients that the jobs asked for"] = None
-    above_demand: Annotated[int | None, "accepts above a demand"] = None
 
 
 def real_mb(name: str) -> Callable[[Row], float | None]:

@@ -1,8 +1,7 @@
 """Settings of the Propius experiment: jobs that share edge clients (arXiv 2510.19617), with every model byte moved.
 
 Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views of the same runs, policy by policy.
-``tree`` and ``micro`` measure the data plane, ``control`` and ``accept`` the control plane, ``trouble`` faults, and
-``trunk`` an optical switch in the place of the trunk.
+``tree`` measures the data plane, ``trouble`` faults, and ``trunk`` an optical switch in the place of the trunk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from experiments.settings import Delay, Option, PacketSettings, ScaleSection
 from measure.model.edge.authors import ONLINE_SHARE
 from workloads.edge.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 
-Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "micro", "control", "accept", "trouble", "trunk"]
+Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "trouble", "trunk"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 POLICY_STUDIES: tuple[Study, ...] = ("jct", "utilisation", "throughput", "delays")
 """Four views of the same runs."""
@@ -102,16 +101,6 @@ class PropiusSettings(PacketSettings):
     losses: Annotated[tuple[Loss, ...], Option(metavar="PERCENT,...")] = Field(
         default=(0.1, 1.0), min_length=1, description="losses of the trunk in study trouble, in percent"
     )
-    micro_delays_ms: Annotated[tuple[Delay, ...], Option("--micro-delays", "MS,...")] = Field(
-        default=(5.0, 20.0, 50.0),
-        min_length=1,
-        max_length=100,
-        description="one-way delays of study micro, in ms of wall-clock time",
-    )
-    micro_mb: Annotated[float, Option("--micro-mb", "MB")] = Field(
-        default=9.252, gt=0, le=100, description="size of the model in study micro, in MB"
-    )
-    repetitions: int = Field(default=3, ge=1, le=100, description="repetitions of each request of study micro")
     delays_ms: Annotated[tuple[Delay, ...], Option("--delays", "MS,...")] = Field(
         default=(0.0, 500.0, 1000.0, 2000.0, 3000.0),
         min_length=1,
@@ -134,13 +123,6 @@ class PropiusSettings(PacketSettings):
     )
     turns: Annotated[tuple[Turns, ...], Option(metavar="NAME,...")] = Field(
         default=("phase", "demand", "rotor"), min_length=1, description="policies of the optical trunk"
-    )
-    accepts: int = Field(default=10_000, ge=1, le=100_000, description="concurrent accepts of study accept")
-    at_once: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], Option("--at-once", "N,...")] = Field(
-        default=(1, 8, 64, 256), min_length=1, description="clients that check in at the same time in study control"
-    )
-    load_s: Annotated[float, Option("--load-seconds", "S")] = Field(
-        default=3.0, ge=0.2, le=60, description="time of each load of study control, in s of wall-clock time"
     )
     scale: PropiusScale = PropiusScale()
 
@@ -168,17 +150,12 @@ class PropiusSettings(PacketSettings):
         """Bytes of the model in the real system, a whole number of float32 values."""
         return round(self.model_mb * 1e6) // 4 * 4
 
-    @property
-    def micro_bytes(self) -> int:
-        """Bytes of the model in study ``micro``, on the wire."""
-        return round(self.micro_mb * 1e6) // 4 * 4
-
     def jobs(self) -> tuple[EdgeJob, ...]:
         """The jobs of the policy studies: five of the same demand on nested bounds, which contend for clients."""
         return contending_jobs(self.demand, self.rounds)
 
     def five_jobs(self) -> tuple[EdgeJob, ...]:
-        """The authors' five jobs, of the studies ``control``, ``accept`` and ``trouble``.
+        """The authors' five jobs, of the study ``trouble``.
 
         Their demands are in proportion to the clients: 2, 3, 3, 6 and 12 for 48.
         """

@@ -10,7 +10,7 @@ from pathlib import Path
 from controllers.edge.run import TRUNK_PORT, TrunkTurns, trunk_settings
 from controllers.edge.trunk_actor import MODULE
 from experiments.job_point import Fabric
-from experiments.propius.data_study import IDLE_S, MTU
+from experiments.propius.data_study import IDLE_S
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
@@ -27,6 +27,7 @@ from railyard.timeline import Event
 from topos.edge_plan import CONTROL
 
 CLIENT_MBPS = 20.0
+_MTU = 1500
 CLIENTS_OF_A_REGION = 2
 """All clients are equal in this study, so that the formula needs no distribution, and few: the trunk is the subject."""
 TRAIN_S = 5.0
@@ -58,8 +59,8 @@ class TrunkModel:
     def of(settings: PropiusSettings) -> TrunkModel:
         """The model of the study's network."""
         size, trip_s = settings.object_bytes, 2 * settings.trunk_delay_ms / 1e3
-        over_trunk = transfer_s(size, settings.slow_trunk_mbps, trip_s, MTU)
-        at_client = transfer_s(size, CLIENT_MBPS, 2 * settings.access_delay_ms / 1e3, MTU)
+        over_trunk = transfer_s(size, settings.slow_trunk_mbps, trip_s, _MTU)
+        at_client = transfer_s(size, CLIENT_MBPS, 2 * settings.access_delay_ms / 1e3, _MTU)
         turn_s, guard_s = over_trunk + trip_s, settings.trunk_delay_ms / 1e3
         return TrunkModel(settings.regions, over_trunk, turn_s, guard_s, 2 * at_client + TRAIN_S + IDLE_S)
 
@@ -163,7 +164,7 @@ def _arbiter(settings: PropiusSettings, session: Session, policy: str, delay_s: 
     assert plan is not None and session.channel_path is not None
     fd = session.netns_fds()[CONTROL]
     slot_s = scale.emulated_s(model.slot_s) if policy == "rotor" else 0.0
-    turns = TrunkTurns(session.channel_path, policy, delay_s, slot_s, scale.emulated_s(model.guard_s), MTU)
+    turns = TrunkTurns(session.channel_path, policy, delay_s, slot_s, scale.emulated_s(model.guard_s), _MTU)
     given = trunk_settings(plan, fd, turns, str(events))
     return Child(MODULE, asdict(given), [fd], "the arbiter of the trunk", patience_s=2.0)
 

@@ -55,14 +55,12 @@ def judge_edge(
     plan: FabricPlan,
     sums: tuple[int, int] | None = None,
     trains: bool = True,
-    moved_bytes: int | None = None,
     more: Sequence[Check] = (),
     limits: Limits | None = None,
 ) -> Verdict:
     """The verdict from the events of a run on ``plan``; ``sums``: (wrong, checked) with ``--verify``.
 
-    ``trains`` is False for a run whose clients only transfer. ``moved_bytes`` are those of all transfers, if they are
-    not among the events. ``more`` are further checks.
+    ``trains`` is False for a run whose clients only transfer; ``more`` are further checks.
 
     Where a link is meant to lose packets, or something is meant to fail, rates and drops say nothing and do not apply.
     """
@@ -78,7 +76,7 @@ def judge_edge(
         numbers_check(events),
         *_records(events, plan, limits),
         _timers(events, limits) if trains else does_not_apply("timer lag", 0.0, "s", "no client trains in this run"),
-        _drops(events, links, limits, moved_bytes),
+        _drops(events, links, limits),
         *(_model(each) for each in expected),
         _sums(sums),
         *more,
@@ -126,12 +124,11 @@ def _timers(events: Sequence[Event], limits: Limits) -> Check:
     return Check(name, late.p99, limit, "s", late.p99 <= limit, says)
 
 
-def _drops(events: Sequence[Event], links: EdgeLinks, limits: Limits, moved: int | None) -> Check:
+def _drops(events: Sequence[Event], links: EdgeLinks, limits: Limits) -> Check:
     name, unit = "drops", "of packets"
     if links.lossy:
         return not_judged(name, limits.packet_share, unit, "links lose packets on purpose")
-    if moved is None:
-        moved = sum(e.get("bytes", 0) for e in events if e.source == "edge" and e.kind in ("get", "push"))
+    moved = sum(e.get("bytes", 0) for e in events if e.source == "edge" and e.kind in ("get", "push"))
     if not moved or not any(e.source == "link" and e.kind == "bytes" for e in events):
         return not_measured(name, limits.packet_share, unit, "no link counters, or no transfers, were recorded")
     packets = moved / links.mtu

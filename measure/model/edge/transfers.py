@@ -19,34 +19,6 @@ def transfer_s(size_bytes: float, rate_mbps: float, round_trip_s: float, mtu_byt
     return size_bytes * 8 / (rate_mbps * 1e6 * goodput_share(mtu_bytes)) + round_trip_s
 
 
-def get_s(
-    size_bytes: float,
-    access_mbps: float,
-    access_round_trip_s: float,
-    *,
-    trunk_mbps: float | None = None,
-    trunk_round_trip_s: float = 0.0,
-    mtu_bytes: int = MTU_BYTES,
-) -> float:
-    """Seconds of a GET at a leaf that holds the model (``trunk_mbps`` None) or first fetches all of it over the trunk.
-
-    A leaf stores and forwards, so the two transfers of a miss follow each other.
-    """
-    warm = transfer_s(size_bytes, access_mbps, access_round_trip_s, mtu_bytes)
-    return warm if trunk_mbps is None else warm + transfer_s(size_bytes, trunk_mbps, trunk_round_trip_s, mtu_bytes)
-
-
-def root_get_s(
-    size_bytes: float,
-    access_mbps: float,
-    trunk_mbps: float,
-    round_trip_s: float,
-    mtu_bytes: int = MTU_BYTES,
-) -> float:
-    """Seconds of a GET or PUSH of one client at the root itself, alone on the trunk; ``round_trip_s`` is end to end."""
-    return transfer_s(size_bytes, min(access_mbps, trunk_mbps), round_trip_s, mtu_bytes)
-
-
 def root_bytes(clients_per_region: Sequence[int], size_bytes: float, topology: str, mode: Mode) -> tuple[float, float]:
     """Least and most payload bytes that leave the root to hand out one model; both are equal where the law is exact.
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from measure.live.edge.data_plane import DataHosts
 from measure.live.edge.leaf_kills import KillSettings, kill_leaves
 from measure.live.edge.one_round import RoundSettings, one_round
-from measure.live.edge.request_times import request_times
-from measure.model.edge.transfers import get_s, root_get_s
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
 from workloads.edge.data_requests import Mode
@@ -60,16 +57,3 @@ def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(hosts: Data
         assert copies <= found.root.sent / SIZE < 1.02 * copies
         assert sum(event["hit"] for event in found.events if event.kind == "get") == hits
         assert found.round_s > found.hand_out_s > 0
-
-
-@pytest.mark.timed
-def test_times_of_single_requests_are_those_of_the_links(hosts: DataHosts, tmp_path: Path) -> None:
-    size = 1_000_000
-    times = request_times(hosts, tmp_path, size=size, repetitions=2)
-    assert len(times) == 2 * 7
-    for at, kind in {(time.at, time.kind) for time in times}:
-        measured = median(time.seconds for time in times if (time.at, time.kind) == (at, kind))
-        trunk = 100.0 if kind == "get_cold" else None
-        at_leaf = get_s(size, 20, 0, trunk_mbps=trunk, mtu_bytes=MTU)
-        ratio = measured / (root_get_s(size, 20, 100, 0, MTU) if at == "root" else at_leaf)
-        assert 0.94 < ratio < 1.05, (at, kind, ratio)  # after a pause a bucket lets some 15 ms of its rate pass at once

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from experiments.point_run import Counted
 from experiments.propius import virtual
-from experiments.propius.data_study import MTU, request_s
 from experiments.propius.experiment import Propius
 from experiments.propius.figures import propius_figures
 from experiments.propius.packet_run import events_of
@@ -27,7 +26,6 @@ from experiments.settings import validated
 from measure.metrics.edge.meter import edge_metrics
 from measure.metrics.records import numbers_check
 from railyard.errors import ConfigError
-from railyard.scale import goodput_share
 from railyard.timeline import Event
 from workloads.edge.actor import EventFile
 
@@ -64,9 +62,7 @@ def run_row(study: str = "jct", *, faithful: bool | None = True, **values: Any) 
         ({"scale": {"rate": 0.5}}, "must be 1"),
         ({"controller": "remote"}, "controller: must be os-ken or ryu"),
         ({"pcap": True}, "pcap: is not there"),
-        ({"micro_delays_ms": [20_000]}, "access_delay_ms"),
         ({"slow_trunk_mbps": 0.001}, "trunk_mbps"),
-        ({"accepts": 40_000}, "accepts: must be at most 32768"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_starts(values: dict[str, Any], said: str) -> None:
@@ -89,7 +85,7 @@ def test_a_policy_that_binds_a_client_twice_is_refused_in_one_sentence(tmp_path:
 
 
 def test_studies_without_jobs_need_no_clients_for_them() -> None:
-    Propius(settings(clients=4, studies=["tree", "micro", "trunk"])).check()
+    Propius(settings(clients=4, studies=["tree", "trunk"])).check()
 
 
 def test_demands_of_the_authors_jobs_are_in_proportion_to_the_clients() -> None:
@@ -106,21 +102,13 @@ def test_the_defaults_can_run() -> None:
 
 
 def test_predictions_have_the_laws_of_tree_and_star_and_no_verdict() -> None:
-    rows = [as_read(row) for row in Propius(settings(studies=["tree", "micro", "trunk"])).predict()]
-    assert {row["study"] for row in rows} == {"tree", "micro", "trunk"}
+    rows = [as_read(row) for row in Propius(settings(studies=["tree", "trunk"])).predict()]
+    assert {row["study"] for row in rows} == {"tree", "trunk"}
     assert {row["faithful"] for row in rows} == {None}
     law = {(row["topology"], row["mode"]): row["predicted_root_bytes"] for row in rows if row["study"] == "tree"}
     assert law["star", "fixed"] == 48 * 925_200
     assert law["tree", "fixed"] == 4 * 925_200
     assert law["tree", "authors"] == 48 * 925_200
-
-
-def test_the_formula_of_a_cold_get_has_two_transfers_and_the_round_trips_of_both_links() -> None:
-    given, share = settings(micro_mb=5, trunk_mbps=100), goodput_share(MTU)
-    one = 5e6 * 8 / (50e6 * share)
-    assert request_s(given, "leaf", "get_warm", 0.04) == pytest.approx(one + 0.04)
-    assert request_s(given, "leaf", "get_cold", 0.04) == pytest.approx(one * 1.5 + 0.08)
-    assert request_s(given, "root", "push_add", 0.04) == pytest.approx(one + 0.08)
 
 
 def test_an_optical_trunk_beats_an_electrical_one_up_to_the_crossing() -> None:
@@ -181,17 +169,6 @@ ROWS = {
     "throughput": run_row("throughput", bindings_per_s=0.2, useful_per_s=0.1, rounds_repeated=3),
     "delays": run_row("delays", scheduling_delay_s=60.0, response_time_s=140.0),
     "tree": run_row("tree", root_bytes=44_400_000, predicted_root_bytes=44_400_000, root_received_bytes=44_000_000),
-    "micro": run_row("micro", operation="GET cold", server="leaf", delay_ms=5.0, time_s=2.3, predicted_time_s=2.3),
-    "control": run_row(
-        "control",
-        managers=2,
-        concurrency=64,
-        checkins_per_s=5000.0,
-        p50_wall_ms=9.0,
-        p99_wall_ms=30.0,
-        checkin_bytes=480.0,
-    ),
-    "accept": run_row("accept", managers=2, accepted=254, refused=9746, demand=254, above_demand=0),
     "trouble": run_row(
         "trouble", case="leaf killed", updates_acknowledged=400, updates_lost=0, updates_twice=0, updates_late=3
     ),
@@ -207,7 +184,7 @@ def test_every_study_has_a_table_of_80_columns_and_a_figure(study: str, capsys: 
     printed = capsys.readouterr().out
     assert "…" not in printed and "yes" in printed
     drawn = list(propius_figures(rows))
-    assert [each.name for each in drawn] == ([] if study == "accept" else [f"propius-{study}"])
+    assert [figure.name for figure in drawn] == [f"propius-{study}"]
 
 
 def test_the_report_says_what_faults_cost_and_where_the_trunks_cross(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from synthetic_job import build_plan, counters, samples
 
-from experiments.propius.control_study import recorded_checks
 from measure.metrics.checks import Verdict
 from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
 from railyard.scale import goodput_share
-from railyard.timeline import Event, events_in, with_gaps
-from workloads.edge.actor import EventFile
+from railyard.timeline import Event
 
 PLAN = build_plan(fabric="electrical")
 SIZE, MBPS = 1_000_000, 8.0
@@ -83,56 +79,3 @@ def test_what_was_not_recorded_is_not_faithful() -> None:
 def test_links_that_lose_packets_on_purpose_show_no_rate_and_no_drops() -> None:
     lossy = EdgeLinks((MBPS,) * 2, 0.01, lossy=True)
     assert judge_edge(events(upload=3.0, dropped=500), lossy, plan=PLAN).faithful
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("cpu", {"other guests", "other processes", "cores", "datapath thread", "samples", "sampler events"}),
-        ("bytes", {"drops", "samples", "sampler events"}),
-        ("forwarding", {"datapath thread", "fast path", "counters"}),
-        ("qdisc", {"counters"}),
-        ("switch", {"counters"}),
-        ("train", {"timer lag"}),
-        ("push", {"link rate", "drops"}),
-    ],
-)
-def test_a_kind_of_events_that_is_missing_is_named(kind: str, names: set[str]) -> None:
-    left = [e for e in events() if e.kind != kind]
-    assert set(failed(judge_edge(left, LINKS, plan=PLAN))) == names
-
-
-def test_a_sampler_that_ended_early_and_a_host_that_was_not_counted_are_named() -> None:
-    early = [e for e in events() if e.source != "link" or e.kind not in ("cpu", "bytes") or e.t < 0.3]
-    assert failed(judge_edge(early, LINKS, plan=PLAN)) == ["sampler events", "samples"]
-    others = [e for e in events() if e.get("rank") != 3]
-    assert failed(judge_edge(others, LINKS, plan=PLAN)) == ["sampler events", "samples", "counters"]
-
-
-def test_events_of_a_process_that_are_missing_at_the_head_of_its_file_are_named(tmp_path: Path) -> None:
-    for incarnation in range(2):
-        file = EventFile(tmp_path / "leaf0.jsonl")
-        for client in range(3):
-            file.note("gone", client=client, why=f"incarnation {incarnation}")
-        file.close()
-    lines = (tmp_path / "leaf0.jsonl").read_text().splitlines(keepends=True)
-    assert failed(judge_edge([*events(), *with_gaps(events_in(lines))], LINKS, plan=PLAN)) == []
-    for left in (lines[1:], [*lines[:2], *lines[4:]]):
-        assert failed(judge_edge([*events(), *with_gaps(events_in(left))], LINKS, plan=PLAN)) == ["event numbers"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("cpu", {"other guests", "other processes", "samples", "sampler events"}),
-        ("forwarding", {"fast path", "counters"}),
-        ("qdisc", {"counters"}),
-    ],
-)
-def test_a_load_on_the_control_plane_needs_all_that_is_sampled_but_no_idle_processors(
-    kind: str, names: set[str]
-) -> None:
-    found = events(busy=1.0)
-    assert all(check.ok for check in recorded_checks(found, PLAN))
-    left = recorded_checks([e for e in found if e.kind != kind], PLAN)
-    assert {check.name for check in left if not check.ok} == names

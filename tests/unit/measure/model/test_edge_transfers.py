@@ -8,7 +8,7 @@ import pytest
 
 from measure.model.edge.clock import Clock
 from measure.model.edge.link import SharedLink
-from measure.model.edge.transfers import get_s, root_bytes, root_get_s, transfer_s
+from measure.model.edge.transfers import root_bytes, transfer_s
 from railyard.scale import goodput_share
 
 MODEL = 9.25e6
@@ -17,17 +17,6 @@ SHARE = goodput_share(9000)
 
 def test_a_transfer_takes_its_bits_at_the_goodput_and_one_round_trip() -> None:
     assert transfer_s(1.25e6, 10, 0.1) == pytest.approx(1 / SHARE + 0.1)
-
-
-def test_a_miss_stores_and_forwards() -> None:
-    warm, cold = get_s(MODEL, 20, 0.02), get_s(MODEL, 20, 0.02, trunk_mbps=100, trunk_round_trip_s=0.1)
-    assert warm == pytest.approx(3.7 / SHARE + 0.02)
-    assert cold - warm == pytest.approx(0.74 / SHARE + 0.1)
-
-
-def test_a_client_at_the_root_is_limited_by_the_narrower_link() -> None:
-    assert root_get_s(MODEL, 200, 100, 0.1) == pytest.approx(0.74 / SHARE + 0.1)
-    assert root_get_s(MODEL, 10, 100, 0.1) == pytest.approx(7.4 / SHARE + 0.1)
 
 
 @pytest.mark.parametrize(
