@@ -69,8 +69,8 @@ class Experiment(ABC, Generic[S]):
 
     @classmethod
     def quick_values(cls) -> dict[str, Any]:
-        """The values of ``--quick``: nothing is measured twice, unless the experiment says otherwise."""
-        once = {"repeats": 1} if issubclass(cls.Settings, RepeatedSettings) else {}
+        """The values of ``--quick``: nothing is measured twice, unless it was disturbed or the experiment says so."""
+        once = {"repeats": 1, "give_up": True} if issubclass(cls.Settings, RepeatedSettings) else {}
         return {**once, **cls.quick}
 
     @property

@@ -182,6 +182,10 @@ class RepeatedSettings(PacketSettings):
         le=MOST_REPEATS,
         description="measurements of a repeat at most, the first included; one that something disturbed is made again",
     )
+    give_up: bool = Field(
+        default=False,
+        description="one measurement of all other points, once the same load disturbed every attempt at the first one",
+    )
 
 
 class SpreadSettings(RepeatedSettings):

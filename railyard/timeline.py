@@ -94,7 +94,8 @@ class Event:
     link     sampled     events (number of the sampler's events ``bytes`` and ``cpu``, at its end)
     link     cpu         busy (0..1 share of all cores), cores, steal (0..1 share of all cores, taken by other guests),
                          other (0..1 share of all cores, used by processes that are not the run's, when they were last
-                         read), softirq (0..1 share of the core with the most), switch_busy (cores used by Open
+                         read), largest (of these the largest few: pairs of a command's name and its share),
+                         softirq (0..1 share of the core with the most), switch_busy (cores used by Open
                          vSwitch), switch_thread (0..1, its busiest thread) (interval); of a fabric on several
                          machines, cpu, forwarding and sampled also have: machine
     link     underlay    a, b (two machines), round_trip_ms, loss_share (0..1), mbps (rate of the network between them),

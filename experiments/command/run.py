@@ -43,7 +43,7 @@ _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
 _NOT_PREDICTED = (
     *(*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "switch_processes"),
-    *("repeats", "attempts"),
+    *("repeats", "attempts", "give_up"),
 )
 """Options that a prediction does not use: with them its numbers would be the same."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.live.interference import OtherProcesses, wait_for_quiet
+from measure.live.interference import OtherLoad, OtherProcesses, wait_for_quiet
 from measure.live.processor import Load, Processor
 from measure.metrics.checks import Limits
 
@@ -44,7 +44,7 @@ class Table:
     def ticks(self, seconds: float = 1.0) -> float:
         """Ticks that others have used in the ``seconds`` since the last call."""
         self.now += seconds
-        return self.others.share() * seconds * CORES / TICK_S
+        return self.others.read().share * seconds * CORES / TICK_S
 
 
 @pytest.fixture
@@ -119,15 +119,17 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.0, None, None))
-    monkeypatch.setattr(OtherProcesses, "share", lambda self: other[min(int(now[0]) - 1, 2)])
+    monkeypatch.setattr(
+        OtherProcesses, "read", lambda self: OtherLoad(share := other[min(int(now[0]) - 1, 2)], (("qemu", share / 2),))
+    )
     assert wait_for_quiet(0) is None and now == [0.0], "0 waits for nothing"
     assert wait_for_quiet(60) == "waited 3 s until the machine was quiet"
     assert wait_for_quiet(60) is None, "it is quiet"
     now[0] = 0.0
     said = wait_for_quiet(2.5)
     assert said is not None and said.startswith(
-        "the machine did not become quiet in 2 s (other processes kept 1.00 of 2 processors busy)"
+        "the machine did not become quiet in 2 s: other processes kept 1.00 of 2 processors busy (qemu 0.50)"
     )
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1, Limits())
-    assert said is not None and "(other guests took 9.0% of the processors)" in said
+    assert said is not None and ": other guests of the hardware took 9.0% of the processors;" in said
