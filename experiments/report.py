@@ -111,7 +111,7 @@ class Recorded:
     @property
     def notes(self) -> list[str]:
         """Sentences about what is missing in the folder, and about acts on its run."""
-        notes = self._version, cut_lines(self.events), self.acted_on, self.partial
+        notes = self._version, cut_lines(self.events), self._gave_up, self.acted_on, self.partial
         return [note for note in notes if note is not None]
 
     @property
@@ -125,6 +125,13 @@ class Recorded:
             return None
         wrote = self.manifest.get("versions", {}).get("railyard", "of another version")
         return f"Written by Railyard {wrote}, without these fields, which are empty here: {', '.join(self.lacking)}."
+
+    @property
+    def _gave_up(self) -> str | None:
+        load = self.manifest.get("gave_up")
+        if not isinstance(load, str):
+            return None
+        return f"Measured once but for the first point, as the same load disturbed every attempt at that one: {load}."
 
     @property
     def predicted(self) -> bool:

@@ -208,6 +208,9 @@ def test_a_load_that_disturbed_every_attempt_at_the_first_point_costs_no_more_at
     results = Results.open(tmp_path / "out")
     assert [(row["attempts"], row["faithful"]) for row in results.rows()] == [(2, False), (1, False), (1, True)]
     assert results.manifest()["gave_up"] == load
+    assert read_folder(results).notes == [
+        f"Measured once but for the first point, as the same load disturbed every attempt at that one: {load}."
+    ]
     assert isinstance(console.file, io.StringIO)
     assert [line for line in console.file.getvalue().splitlines() if "first point" in line] == [
         f"  the first point was disturbed 2 times by the same load ({load}): the other points are measured once each; "
