@@ -44,7 +44,7 @@ RUNS: tuple[MeasuredRun, ...] = (
     ),
     MeasuredRun(
         "all-to-all",
-        "all-to-all --study delay,slot --slots 50,100,200 --iterations 1",
+        "all-to-all --study delay,slot --slots 0,50,100,200 --iterations 1",
         3,
         figures={"all_to_all_delay": "all-to-all-delay.png"},
     ),

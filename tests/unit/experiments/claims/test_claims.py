@@ -289,8 +289,8 @@ def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
     said = capsys.readouterr()
     assert "mesh: the command ended with status 2: railyard: --ports: " in said.err
     kept, _ = read_kept(docs / "measured", NAMES)
-    assert len(kept["fabric-cost"].rows) == 3 and len(kept["mesh"].rows) == 7
-    assert "| 8,192 | fat-tree |" in (docs / "page.md").read_text()
+    assert len(kept["fabric-cost"].rows) == 5 and len(kept["mesh"].rows) == 7
+    assert "| whole switches | 8,192 | fat-tree |" in (docs / "page.md").read_text()
     assert main(["claims", "fabric-cost", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 0
     assert main(["claims", "mesh", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 1
 
