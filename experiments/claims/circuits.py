@@ -98,10 +98,10 @@ LATE_RANK: tuple[Claim, ...] = (
         "stragglar-measured",
         Tolerance(share=0.02),
         why="law, simulation and emulator are 9 to 12 % above the hardware: they know latency and bytes. One cost for "
-        f"each round of StragglAR, {_ROUND_COST:.4f} of the time of the whole buffer on a link, lowers the law to "
+        f"each round of the algorithm, {_ROUND_COST:.4f} of the time of the whole buffer on a link, lowers the law to "
         f"{_MEASURED.bounds[1]:g}, and the same cost moves T_crit of 4 GiB on GPUs of {_RATE.value:g} {_RATE.unit} "
         f"from {_critical_ms(0.0):.2f} to {_critical_ms(_ROUND_COST):.2f} ms, where {_CRITICAL.value:g} ms were "
-        f"measured ({_CRITICAL.source.system}; {_CRITICAL.where}).",
+        f"measured ({_CRITICAL.where}).",
     ),
     Claim(
         name="stragglar-break-even",

@@ -14,7 +14,10 @@ from measure.published import published
 
 _LOOKS = {
     ("formula", "rail-optimized"): BY_FORMULA,
-    **{("whole switches", name): FABRICS[name] for name in ("fat-tree", "rail-optimized")},
+    **{
+        ("whole switches", name): FABRICS[name].named(f"{FABRICS[name].name}, whole switches")
+        for name in ("fat-tree", "rail-optimized")
+    },
 }
 _PANELS = (("cost_ratio", "cost", "opus-cost"), ("power_ratio", "power", "opus-power"))
 
