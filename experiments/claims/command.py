@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from experiments.claims.catalog import CLAIMS, RUNS
 from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
-from experiments.claims.kept import Kept, read_kept, write_file
+from experiments.claims.kept import Kept, older_by, read_kept, write_file
 from experiments.claims.pages import (
     PREDICTED,
     Pages,
@@ -164,11 +164,21 @@ def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> 
         console.print(as_rich(_table(judged), console.width))
         counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
         console.print("; ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) + ".")
+        for line in _older({each.claim.run for each in judged}, kept):
+            console.print(line, highlight=False, markup=False)
         return
     for each in judged:
         console.print(Text(f"{each.claim.name}: ", style="bold").append(f"{each.claim.says}.", style="not bold"))
         for line in _lines(each, kept.get(each.claim.run)):
             console.print(f"  {line}", highlight=False, markup=False)
+
+
+def _older(names: Collection[str], kept: Mapping[str, Kept]) -> Iterator[str]:
+    """The runs of ``names`` whose code has changed since their numbers were measured."""
+    counts = {run.name: older_by(run, kept[run.name]) for run in RUNS if run.name in names and run.name in kept}
+    older = [f"{name} ({count})" for name, count in counts.items() if count]
+    if older:
+        yield f"Measured before the last changes of their code (commits since): {', '.join(older)}."
 
 
 def _table(judged: Sequence[Judged]) -> Table:
@@ -205,4 +215,6 @@ def _lines(each: Judged, kept: Kept | None) -> list[str]:
     if kept is not None:
         done = "predicted" if each.predicted else "measured"
         lines.append(f"last {done}: {day(kept)}, {version(kept)}, {machine(kept)}")
+        count = older_by(run, kept)
+        lines += [f"older than its code by {count} commit{'s' * (count > 1)}"] if count else []
     return lines + [said for said in (claim.note, claim.why) if said]

@@ -82,8 +82,8 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
     if any(calibrated(rows, settings)) and fabric:
         gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
         yield (
-            f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s on the testbed of Opus ({TESTBED.label}), so the "
-            "share of communication and the windows are not those of its steps."
+            f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s assumed for the testbed of Opus ({TESTBED.label}), so "
+            "the share of communication and the windows are not those of its steps."
         )
 
 

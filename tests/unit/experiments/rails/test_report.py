@@ -143,7 +143,7 @@ def test_a_fitted_step_is_said_to_have_other_ports_than_the_testbed() -> None:
     settings = validated(RailSettings, {"workload": "llama3-8b-16"}).model_dump(mode="json")
     point = {"mode": "electrical", "reconfiguration_delay_ms": 0.0, "step_time_s": 10.2}
     (said,) = REPORT.findings([{"workload": "llama3-8b-16", **point}], settings)
-    assert "25 Gb/s a GPU; 200 Gb/s on the testbed of Opus (authors' files, input)" in str(said)
+    assert "25 Gb/s a GPU; 200 Gb/s assumed for the testbed of Opus (ours, input)" in str(said)
     assert list(REPORT.findings([{"workload": "smoke", **point}], settings)) == []
 
 

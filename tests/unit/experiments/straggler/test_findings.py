@@ -49,7 +49,7 @@ def test_hardware_stands_beside_its_own_number_of_ranks_with_the_reason() -> Non
     assert "1.22 to 1.25 on 8 GPUs (paper, measured), 11 to 14 points below this" in eight
     assert "a kernel that adds" in eight
     (four,) = findings(SETTINGS, rows(4, 1 << 21, "ranks", 2.0))
-    assert "GPUs" not in four and "1.127 (paper, simulated)" in four
+    assert "GPUs" not in four and "1.127 (public code, simulated)" in four
 
 
 def test_what_auto_chose_is_said() -> None:

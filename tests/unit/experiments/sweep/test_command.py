@@ -46,7 +46,7 @@ def test_listed_commands_run_the_points_and_merge_makes_the_tables(
     said = capsys.readouterr()
     assert "mine: fabric-cost, 2 of 2 points done, 0 failed\n" in said.out and "[2/2]" in said.err
     assert max(map(len, said.out.splitlines()[:-1])) <= 80
-    assert len(json.loads((folder / "rows.json").read_text())) == 6
+    assert len(json.loads((folder / "rows.json").read_text())) == 10
     assert (folder / "table.csv").read_text().startswith("sweep.gpus,sweep.repeats,sweep.host,sweep.attempts,experi")
 
 
