@@ -279,7 +279,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     data = read_mapping(path, "an experiment file", "steps, scale")
     if "experiment" not in data and not _OF_WORKLOADS.isdisjoint(data):
-        raise ConfigError(f"is a workload; use --workload {path}", source=str(path))
+        raise ConfigError(f"is a workload; use rails --workload {path}", source=str(path))
     if not _OF_SWEEPS.isdisjoint(data):
         raise ConfigError(f"is a sweep; use railyard sweep {path}", source=str(path))
     _check_version(data.pop("version", None), str(path))

@@ -93,6 +93,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     experiment.check()
     if options.predict:
         return _predict(experiment, options)
+    experiment.check_run()
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
@@ -248,7 +249,10 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     out = getattr(options, "out", None)
     found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
-    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
+    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, experiment.omitted)
+    if options.json == "-":
+        for note in experiment.omitted:
+            print(f"railyard: {note}", file=sys.stderr)
     _say_where(out, options)
     return 0
 
@@ -265,7 +269,7 @@ def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.N
         scale = next(
             (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
         )
-        record.describe(predicted=True, planned=len(rows), scale=asdict(scale))
+        record.describe(predicted=True, planned=len(rows), scale=asdict(scale), omitted=[*experiment.omitted])
         record.add(rows)
     except BaseException as error:
         record.close(error)

@@ -178,6 +178,7 @@ def _point(
 def _check(experiment: Experiment[Any], source: str) -> None:
     with in_file(source):
         experiment.check()
+        experiment.check_run()
 
 
 def _assignments(file: SweepFile, base: Values, source: str) -> Iterator[Values]:

@@ -111,7 +111,8 @@ def licence_address(given: str) -> str:
         with suppress(InvalidLicenseExpression):
             return f"{_SPDX}{canonicalize_license_expression(given)}"
     raise ValueError(
-        f"{given!r} is no identifier of a licence; give one of SPDX (https://spdx.org/licenses), such as CC-BY-4.0, or an address"
+        f"{given!r} is no identifier of a licence; give one of SPDX (https://spdx.org/licenses), such as CC-BY-4.0, "
+        "or an address"
     )
 
 

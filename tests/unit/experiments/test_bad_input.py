@@ -49,7 +49,7 @@ def test_a_workload_in_place_of_an_experiment(
     before: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = workload(tmp_path)
-    assert refused(capsys, *before, path) == f"{path}: is a workload; use --workload {path}"
+    assert refused(capsys, *before, path) == f"{path}: is a workload; use rails --workload {path}"
 
 
 def test_a_sweep_in_place_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
