@@ -345,7 +345,7 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
             print(acted)
         return False
     drawn = out if not options.no_figures else None
-    recorded = read_folder(runner.record.results, runner.record.cuts if drawn is None else None)
+    recorded = read_folder(runner.record.results, type(experiment), runner.record.cuts if drawn is None else None)
     if drawn is not None:
         _draw(experiment, drawn, recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
