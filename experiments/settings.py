@@ -30,9 +30,6 @@ MOST_POINTS = 1000
 """Points of one run: each takes seconds or more."""
 MOST_REPEATS = 100
 MOST_MACHINES = 64
-_OF_WORKLOADS = frozenset(("model", "parallelism", "batch"))
-_OF_SWEEPS = frozenset(("sweep", "base", "grid", "together"))
-"""Keys by which other files that people write are recognized; no experiment has them."""
 LEAST_SCALE = 1e-9
 """Below it sizes and times of the real system would be beyond all that exists."""
 
@@ -275,13 +272,9 @@ def validated(
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in an experiment file, without its key ``version``; ``ConfigError`` names the file and the line.
 
-    A file whose ``version`` is later than this Railyard is refused, and so are other files that people write.
+    A file whose ``version`` is later than this Railyard is refused.
     """
     data = read_mapping(path, "an experiment file", "steps, scale")
-    if "experiment" not in data and not _OF_WORKLOADS.isdisjoint(data):
-        raise ConfigError(f"is a workload; use rails --workload {path}", source=str(path))
-    if not _OF_SWEEPS.isdisjoint(data):
-        raise ConfigError(f"is a sweep; use railyard sweep {path}", source=str(path))
     _check_version(data.pop("version", None), str(path))
     return data
 

@@ -41,6 +41,11 @@ _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watc
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
+_OTHER_FILES = (
+    ({"model", "parallelism"}, "is a workload; use rails --workload {}"),
+    ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
+)
+"""Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
 _NOT_PREDICTED = (
     *(*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "switch_processes"),
     *("repeats", "attempts"),
@@ -216,6 +221,10 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     named = values.pop("experiment", None)
     if named is not None and find(str(named)) is not kind:
         raise ConfigError(f"is {named}, not {kind.name}; run: railyard run {path}", key="experiment", source=str(path))
+    unknown = values.keys() - kind.Settings.model_fields.keys()
+    for keys, says in _OTHER_FILES:
+        if unknown & keys:
+            raise ConfigError(says.format(path), source=str(path))
     for key in kind.files:
         value = values.get(key)
         if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):

@@ -38,9 +38,9 @@ def check_rows(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> None:
     The type of a row is one of ``kinds`` (``kind_of``). Any field may be empty, as in rows of another version.
     """
     for number, row in enumerate(rows):
-        for place, value in _numbers(row):
-            if not isfinite(value):
-                raise _wrong(number, place, f"must be a finite number, not {shown(value)}; {_AGAIN}")
+        for place, of_row in _numbers(row):
+            if not isfinite(of_row):
+                raise _wrong(number, place, f"must be a finite number, not {shown(of_row)}; {_AGAIN}")
         kind = kind_of(row, kinds)
         for each in () if kind is None else fields(kind):
             value, wanted = row.get(each.name), _wanted(types_of(kind, each.name))  # type: ignore[arg-type]
