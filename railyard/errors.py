@@ -114,8 +114,11 @@ def from_os_error(error: OSError) -> MachineError:
     while not folder.is_dir():
         folder = folder.parent
     room = os.statvfs(folder)
-    if room.f_files and not room.f_favail:  # some file systems have no fixed number of inodes and say 0
-        left = f"no inodes are left in {folder} (it has {room.f_files:,}): remove files there"
+    # What was written when the error came may be removed by now, so the scarcer of the two is named, also if some is
+    # left. Some file systems have no fixed number of inodes and say 0.
+    if room.f_files and room.f_favail / room.f_files < room.f_bavail / max(room.f_blocks, 1):
+        count = f"{room.f_favail:,} of {room.f_files:,} inodes are free" if room.f_favail else "no inodes are left"
+        left = f"{count} in {folder}: remove files there"
     else:
         free, total = (blocks * room.f_frsize / 1e6 for blocks in (room.f_bavail, room.f_blocks))
         left = f"{free:.1f} of {total:.1f} MB are free in {folder}: make room there"

@@ -137,9 +137,11 @@ def test_a_file_system_without_inodes_is_not_said_to_lack_room(tmp_path: Path, m
     full = SimpleNamespace(f_files=1024, f_favail=0, f_frsize=4096, f_bavail=3_000_000, f_blocks=3_000_000)
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     assert str(from_os_error(error)) == (
-        f"{error.filename} cannot be written: No space left on device; no inodes are left in {tmp_path} "
-        "(it has 1,024): remove files there, or name another folder"
+        f"{error.filename} cannot be written: No space left on device; no inodes are left in {tmp_path}: "
+        "remove files there, or name another folder"
     )
+    full.f_favail = 3  # by now, as the run has removed what it could not finish
+    assert f"; 3 of 1,024 inodes are free in {tmp_path}: remove files" in str(from_os_error(error))
     full.f_files, full.f_bavail = 0, 0  # a file system that has as many inodes as it needs
     assert re.search(
         r"; 0\.0 of 12288\.0 MB are free in .*: make room there, or name another", str(from_os_error(error))
