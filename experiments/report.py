@@ -110,8 +110,9 @@ class Recorded:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what is missing in the folder, and about acts on its run."""
-        notes = self._version, cut_lines(self.events), self._gave_up, self.acted_on, self.partial
+        """Sentences about what was left out, what is missing in the folder, and acts on its run."""
+        omitted = map(str, self.manifest.get("omitted", ()))
+        notes = *omitted, self._version, cut_lines(self.events), self._gave_up, self.acted_on, self.partial
         return [note for note in notes if note is not None]
 
     @property

@@ -37,7 +37,8 @@ class Event:
                          warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
-    run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)
+    run      cut         lines (number of lines of a log that are not readable: cut short, by a crash or a full disk, or
+                         changed)
     run      lost        events (how many that a process numbered are missing in its file before ``t``)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
@@ -167,7 +168,8 @@ class Event:
 def events_in(lines: Iterable[str]) -> list[Event]:
     """The events of lines of a log.
 
-    A line that was cut short by a crash or a full disk is left out; an event ``run cut`` says how many were.
+    A line that is not readable (cut short by a crash or a full disk, or changed) is left out; an event ``run cut`` says
+    how many are.
     """
     events, cut = [], 0
     for line in lines:

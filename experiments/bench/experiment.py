@@ -76,13 +76,6 @@ class BenchSettings(Settings):
                 raise ValueError(f"{name} is not a part{nearest(name, PARTS) or '; use one of ' + ', '.join(PARTS)}")
         return value
 
-    @field_validator("datapath")
-    @classmethod
-    def _once(cls, value: tuple[Datapath, ...]) -> tuple[Datapath, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("must name each datapath once")
-        return value
-
 
 def list_benchmarks(experiment: Bench, console: Console) -> int:
     """Print the names and descriptions of the benchmarks."""

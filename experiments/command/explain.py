@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     results = Results.open(options.results)
     with reading(results.folder):
-        recorded = read_folder(results)
+        recorded = read_folder(results, None if ":" in results.experiment else kind_of(results))
         points = list(_explained(results, recorded))
     return _show(results, recorded, points, options)
 

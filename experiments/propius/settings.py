@@ -7,7 +7,7 @@ Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -143,11 +143,6 @@ class PropiusSettings(PacketSettings):
         default=3.0, ge=0.2, le=60, description="time of each load of study control, in s of wall-clock time"
     )
     scale: PropiusScale = PropiusScale()
-
-    @field_validator("loads", "policies", "studies", "modes", "cases", "turns")
-    @classmethod
-    def _once(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(value))
 
     @field_validator("virtual_clients")
     @classmethod
