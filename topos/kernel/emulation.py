@@ -21,7 +21,7 @@ from railyard.errors import ConfigError, MachineError
 from railyard.limits import allow_open_files, files_of
 from railyard.priority import set_real_time
 from topos import describe
-from topos.kernel import checksums, namespaces, tuning, wiring
+from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.link_delays import Choice, LinkDelays
@@ -207,18 +207,20 @@ class Emulation(Mininet):  # type: ignore[misc]
     def _finish_checksums(self) -> None:
         """Let packets be finished where they leave for Open vSwitch, if a controller may be sent them.
 
-        With a fast path that is before the ports behind the links, so that what the kernel forwards stays as it is.
-        Open vSwitch's datapath in the kernel does so by itself.
+        Userspace Open vSwitch (3.1) knows what is unfinished as long as it forwards a packet itself. A packet-in has no
+        place for that, so the receiver would discard the packet-out; the datapath of the kernel finishes it. With a
+        fast path it is the taps that send to Open vSwitch, so that what the kernel forwards stays as it is.
         """
         if not self._packet_ins or self.openflow is None or self.yard.datapath == "system":
             return
         if self._offload is not None:
+            ends = [intf for switch in self._own_switches for intf in switch.intfList()]
             with inside(self.yard.netns_fd):
-                checksums.finish(tap_name(intf.index) for switch in self._own_switches for intf in switch.intfList())
+                namespaces.finish_checksums(tap_name(end.index) for end in ends)
             return
         for host in self._own_hosts:
             with inside(self._fds[host.name]):
-                checksums.finish(intf.name for intf in host.intfList())
+                namespaces.finish_checksums(intf.name for intf in host.intfList())
 
     def _attach(self) -> None:
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""

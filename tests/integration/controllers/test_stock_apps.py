@@ -16,12 +16,13 @@ from urllib.request import Request, urlopen
 import pytest
 from host_traffic import pings_soon
 from mininet.topo import Topo
-from ryu_apps import REST, in_charge
+from openflow.ryu_apps import REST, in_charge
 
 from measure.live.iperf import IperfLane, measure_iperf
 from railyard.scale import goodput_share
 from topos import describe
 from topos.kernel.emulation import Emulation
+from topos.kernel.fastpath.offload import Forwarding
 from topos.kernel.links import DEFAULT_MTU
 from topos.kernel.namespaces import HostEnd, inside
 from topos.rails import RailTopo
@@ -99,7 +100,7 @@ class World(NamedTuple):
 
 
 @contextmanager
-def driven(app: StockApp, datapath: str) -> Iterator[World]:
+def driven(app: StockApp, datapath: Forwarding) -> Iterator[World]:
     """A net of four hosts that the app drives: a ping between the last two has been answered."""
     topo, mtu = (TwoSubnets(), DEFAULT_MTU) if app.routes else (_rail(), _rail().mtu)
     with Emulation(topo, datapath=datapath) as net, in_charge(net, app.modules, HURRY):
@@ -187,7 +188,7 @@ def _id(value: Any) -> str:
 @pytest.mark.beside
 @pytest.mark.parametrize("datapath", DATAPATHS)
 @pytest.mark.parametrize("app", APPS, ids=_id)
-def test_tcp_and_udp_pass_a_stock_app_at_the_first_try(app: StockApp, datapath: str) -> None:
+def test_tcp_and_udp_pass_a_stock_app_at_the_first_try(app: StockApp, datapath: Forwarding) -> None:
     with driven(app, datapath) as world:
         with connected(world, 0, 1) as (near, far, _):
             assert sent_again(near) == 0
@@ -199,7 +200,7 @@ def test_tcp_and_udp_pass_a_stock_app_at_the_first_try(app: StockApp, datapath: 
 @pytest.mark.timed
 @pytest.mark.parametrize("datapath", DATAPATHS)
 @pytest.mark.parametrize("app", APPS, ids=_id)
-def test_a_stock_app_connects_at_once_and_its_flows_carry_the_line_rate(app: StockApp, datapath: str) -> None:
+def test_a_stock_app_connects_at_once_and_its_flows_carry_the_line_rate(app: StockApp, datapath: Forwarding) -> None:
     with driven(app, datapath) as world:
         with connected(world, 0, 1) as (_, _, took):
             pass
@@ -207,3 +208,14 @@ def test_a_stock_app_connects_at_once_and_its_flows_carry_the_line_rate(app: Sto
     share = carried / (RATE_MBPS * goodput_share(world.mtu))
     print(f"{_id(app)}, {datapath}: connected in {took * 1e3:.1f} ms, {carried:.1f} Mb/s, {share:.1%} of the line rate")
     assert took <= CONNECT_S and share >= LEAST_SHARE
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    ("datapath", "packet_ins", "offload"), [("bpf", True, "on"), ("ovs", True, "off"), ("ovs", False, "on")]
+)
+def test_hosts_compute_checksums_only_where_open_vswitch_reads_their_packets(
+    datapath: Forwarding, packet_ins: bool, offload: str
+) -> None:
+    with Emulation(_rail(), datapath=datapath, packet_ins=packet_ins) as net:
+        assert f"tx-checksumming: {offload}" in net["g0"].cmd("ethtool", "-k", "g0-r0")
