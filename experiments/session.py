@@ -48,9 +48,13 @@ class Session(ControlledFabric):
             self.run = self._stack.enter_context(RegisteredRun.open())
             if self._data is None:
                 self._data = self._stack.enter_context(temporary_folder())
-            processes = self.settings.switch_processes
             self.net = Emulation(
-                self._topo, self.run.path, self.settings.datapath, OPENFLOW, switch_processes=processes
+                self._topo,
+                self.run.path,
+                self.settings.datapath,
+                OPENFLOW,
+                switch_processes=self.settings.switch_processes,
+                packet_ins=self.settings.controller == "remote",
             )
             self._stack.callback(self.net.stop)
             self.net.start()

@@ -167,7 +167,7 @@ class MachineServer:
             run = stack.enter_context(RegisteredRun.open())
             openflow = OPENFLOW if controlled else None
             topo = topology_from_plain(topology)
-            options = {"part": part_from_plain(part), "switch_processes": switch_processes}
+            options = {"part": part_from_plain(part), "switch_processes": switch_processes, "packet_ins": False}
             net = Emulation(topo, run.path, datapath, openflow, **options)
             stack.callback(net.stop)
             if controlled:
