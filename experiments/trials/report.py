@@ -33,6 +33,11 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     def over_ring_spread(row: Row) -> str | None:
         return None if row["algorithm"] == "ring" else spread_percent(_over_ring(rows, row))
 
+    late = any(row["straggler_delay_s"] for row in rows)
+    after = (
+        Column("after\narrival", "after_arrival_s", significant),
+        Column("model\nafter", "predicted_after_arrival_s", significant, wide=True),
+    )
     return (
         Column("algorithm", "algorithm", left=True),
         Column("n", "n", "d"),
@@ -45,8 +50,7 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         spread("time_s", wide=True),
         Column("model\ns", "predicted_time_s", significant),
         Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
-        Column("after\narrival", "after_arrival_s", significant),
-        Column("model\nafter", "predicted_after_arrival_s", significant, wide=True),
+        *(after if late else ()),
         Column("bound\ns", "bound_s", significant, wide=True),
         Column("ring\n/ this", over_ring, ".3f"),
         Column("±\n%", over_ring_spread, wide=True),

@@ -255,4 +255,4 @@ def test_lines_for_other_programs_follow_the_tables_where_all_columns_are_asked_
         out = io.StringIO()
         console = Console(file=out, width=400 if wide else 80, no_color=True)
         show(report, rows, {"seed": 3}, console=console, wide=wide)
-        assert ("# of nccl-tests" in out.getvalue()) is wide and "1.500" in out.getvalue()
+        assert ("# of nccl-tests" in out.getvalue()) is wide and "1.5" in out.getvalue()
