@@ -86,7 +86,7 @@ def _delivered(rows: Iterable[Row]) -> Iterator[Text]:
     unequal = [row for row in both if row["payload_sent_bytes"] != row["payload_received_bytes"]]
     for row in unequal:
         sent, received = row["payload_sent_bytes"], row["payload_received_bytes"]
-        yield Text(f"{_point_name(row)}: ranks sent {sent:.12g} bytes and received {received:.12g}.", "bold red")
+        yield Text(f"{_point_name(row)}: ranks sent {sent:,.12g} bytes and received {received:,.12g}.", "bold red")
     if both and not unequal:
         yield Text("At every point the ranks received as many bytes as they sent.", "green")
 

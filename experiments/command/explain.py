@@ -175,8 +175,8 @@ def _path_lines(points: Sequence[ExplainedPoint]) -> Iterator[str]:
         if found.other_ranks and found.moved_s > _MOVED * found.predicted_s:
             moved = _ms(found.moved_s, found.predicted_s).lstrip("+")
             yield (
-                f"#{point.number} {point.title}: the paths differ: for {found.other_ranks:.0%} of a step they run over "
-                f"other ranks, so {moved} ms that one kind of cost has more, others have less."
+                f"#{point.number} {point.title}: the critical paths differ: for {found.other_ranks:.0%} of a step they "
+                f"run over other ranks, and {moved} ms went from one kind of cost to another; the sum still holds."
             )
 
 

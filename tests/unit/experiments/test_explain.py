@@ -16,8 +16,8 @@ def lines_of(measured: Ledger, other_ranks: float) -> list[str]:
 def test_paths_that_differ_are_said() -> None:
     measured: Ledger = {("c", "c", "compute"): 5.322, ("d", "d", "wire"): 3.696, ("d", "d", "peers"): 1.035}
     assert lines_of(measured, 0.34) == [
-        "#4 provisioned 200 ms: the paths differ: for 34% of a step they run over other ranks, so 982 ms that one kind "
-        "of cost has more, others have less."
+        "#4 provisioned 200 ms: the critical paths differ: for 34% of a step they run over other ranks, and 982 ms "
+        "went from one kind of cost to another; the sum still holds."
     ]
 
 
