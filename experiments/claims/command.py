@@ -28,7 +28,7 @@ from experiments.claims.pages import (
     version,
 )
 from experiments.parser import Parser, folder
-from experiments.report import Column, Table, as_rich, console_for_tables
+from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
 from measure.results.row import Row
 from railyard.checkout import ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         "--out", type=folder, metavar="FOLDER", help="results of --run (default results/claims-DATE-TIME)"
     )
     parser.add_argument("--results", type=folder, metavar="FOLDER", help="with --run: take those of an earlier --out")
+    parser.add_argument("--wide", action="store_true", help="all columns of the table")
     options = parser.read(arguments)
     chosen = claims_of(options.names, quick=options.quick)
     runs = [run for run in RUNS if any(claim.run == run.name for claim in chosen)]
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
             failed += write_pages(Pages(RUNS, kept, judged), options.docs)
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
-        _show(shown, kept, full=bool(options.names) and not options.run)
+        _show(shown, kept, full=bool(options.names) and not options.run, wide=options.wide)
     unexpected = [each.unexpected for each in shown if each.unexpected is not None]
     for sentence in (*said, *failed, *unexpected):
         print(f"railyard: {sentence}", file=sys.stderr)
@@ -158,10 +159,13 @@ def write_pages(pages: Pages, docs: Path) -> list[str]:
 # ---- on the terminal -------------------------------------------------------------------------------------------------
 
 
-def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> None:
-    console = console_for_tables()
+def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
+    console = console_for_tables(wide=wide)
     if not full:
-        console.print(as_rich(_table(judged), console.width))
+        table = _table(judged)
+        console.print(as_rich(table, console.width))
+        for line in left_out_lines([table], console.width):
+            console.print(line, highlight=False)
         counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
         console.print("; ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) + ".")
         for line in _older({each.claim.run for each in judged}, kept):

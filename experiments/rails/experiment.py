@@ -33,6 +33,7 @@ from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
 from measure.model.prediction import Prediction
 from measure.results.row import MeasuredRow
+from railyard.digits import alike
 from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
@@ -193,8 +194,9 @@ class Rails(RepeatedExperiment[RailSettings]):
         row = self._row(mode, delay_ms, self.scale)
         row.predict(found.prediction)
         row.take(found)
-        took = "no step finished" if row.step_time_s is None else f"step {row.step_time_s:.3f} s"
-        runner.progress.result(f"{piece.name}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
+        form = alike((row.step_time_s, row.predicted_step_time_s))
+        took = "no step finished" if row.step_time_s is None else f"step {form(row.step_time_s)} s"
+        runner.progress.result(f"{piece.name}: {took} (model {form(row.predicted_step_time_s)} s), {row.verdict}")
         return [row]
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from experiments.options import merged
+from experiments.options import field_options, merged
 from experiments.registry import find
 from experiments.settings import MOST_REPEATS, MOST_SEED, validated
 from experiments.sweep.point import SweepPoint, content_hash, short, without
@@ -139,8 +139,9 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
     source, found = str(path), dict[str, SweepPoint]()
     digests, checked = dict[str, str](), set[tuple[str, str]]()
     base = nested(file.base, source)
+    lists = {option.key for option in field_options(kind.Settings) if option.kind == "list"}
     for number, swept in enumerate(_assignments(file, base, source)):
-        values = _absolute(merged(base, nested(swept, source)), path.parent)
+        values = _absolute(merged(base, nested(_listed(swept, lists), source)), path.parent)
         if "repeats" in values:
             raise ConfigError("is a key of the sweep itself; give it beside base", key="repeats", source=source)
         for repeat in range(file.repeats):
@@ -153,6 +154,12 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
                 checked |= new
                 _check(kind(settings), source)
     return list(found.values())
+
+
+def _listed(swept: Values, lists: Collection[str]) -> Values:
+    """``swept`` with lists of one where a key takes a list: in ``delays_ms: [0, 50]`` each number is a point."""
+    one = {key for key, value in swept.items() if key in lists and isinstance(value, (str, int, float))}
+    return {key: [value] if key in one else value for key, value in swept.items()}
 
 
 def _point(

@@ -54,6 +54,21 @@ def test_the_command_of_a_run_is_one(run: MeasuredRun) -> None:
     assert all((DOCS / "figures" / place).is_file() for place in run.figures.values())
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_table_of_claims_has_whole_names_and_verdicts_on_80_columns(
+    wide: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["claims", *(["--wide"] if wide else [])])
+    text = capsys.readouterr().out
+    judged = {each.claim.name: each.verdict for each in judged_claims(read_kept(MEASURED, NAMES)[0])}
+    lines = {line.split()[0]: line.rstrip() for line in text.splitlines() if line.split()[0] in judged}
+    assert lines.keys() == judged.keys()
+    assert all(lines[name].endswith(f"  {verdict}") for name, verdict in judged.items())
+    assert (max(map(len, text.splitlines())) <= 80) is not wide
+    assert ("95 % interval" in text) is wide and ("1 column has no room here; --wide shows it." in text) is not wide
+
+
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 

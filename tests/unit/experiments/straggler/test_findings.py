@@ -54,7 +54,8 @@ def test_hardware_stands_beside_its_own_number_of_ranks_with_the_reason() -> Non
 
 def test_what_auto_chose_is_said() -> None:
     auto = [{**rows(8, 1 << 22, "delay", delay)[0], "algorithm": "auto", "chosen": c} for delay, c in CHOSEN]
-    assert list(findings(SETTINGS, auto)) == ["8 ranks, 4M: auto took ring at 0.100 s, stragglar at 0.400 s."]
+    said = "8 ranks, 4,194,304 bytes: auto took ring at 0.100 s, stragglar at 0.400 s."
+    assert list(findings(SETTINGS, auto)) == [said]
 
 
 CHOSEN = ((0.4, "stragglar"), (0.1, "ring"))

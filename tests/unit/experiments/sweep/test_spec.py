@@ -64,6 +64,19 @@ def test_a_name_is_the_hash_of_canonical_json() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scalars", "lists"),
+    [
+        ("grid: {delays_ms: [0, 50], modes: [electrical]}", "grid: {delays_ms: [[0], [50]], modes: [[electrical]]}"),
+        ("list: [{delays_ms: 0}, {delays_ms: 50}]", "list: [{delays_ms: [0]}, {delays_ms: [50]}]"),
+    ],
+)
+def test_a_single_value_of_a_list_is_a_list_of_it(scalars: str, lists: str, tmp_path: Path) -> None:
+    one, other = (spec_of(tmp_path, f"{BASE}{text}\n") for text in (scalars, lists))
+    assert names(one) == names(other) and len(names(one)) == 2
+    assert [point.values["delays_ms"] for point in one.points] == [[0], [50]]
+
+
 def test_a_list_with_a_grid_and_no_point_twice(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, BASE + "list: [{steps: 1}, {steps: 2, overlap: true}, {steps: 1}]\ngrid: {seed: [4, 5]}\n")
     assert [dict(point.swept) for point in spec.points] == [
