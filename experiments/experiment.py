@@ -59,6 +59,9 @@ class Experiment(ABC, Generic[S]):
     keeps: ClassVar[bool] = True
     """Whether a run leaves a results folder also without ``--out``."""
 
+    omitted: Sequence[str] = ()
+    """Sentences about what the settings name and a run or a prediction leaves out, as it is impossible."""
+
     def __init__(self, settings: S) -> None:
         self.settings = settings
 
@@ -69,8 +72,8 @@ class Experiment(ABC, Generic[S]):
 
     @classmethod
     def quick_values(cls) -> dict[str, Any]:
-        """The values of ``--quick``: nothing is measured twice, unless the experiment says otherwise."""
-        once = {"repeats": 1} if issubclass(cls.Settings, RepeatedSettings) else {}
+        """The values of ``--quick``: nothing is measured twice, unless it was disturbed or the experiment says so."""
+        once = {"repeats": 1, "give_up": True} if issubclass(cls.Settings, RepeatedSettings) else {}
         return {**once, **cls.quick}
 
     @property
@@ -95,6 +98,9 @@ class Experiment(ABC, Generic[S]):
 
     def check(self) -> None:
         """Raise ``ConfigError`` for all that can be refused without root and before anything starts."""
+
+    def check_run(self) -> None:
+        """Raise ``ConfigError`` as ``check``, for what a run must have and a prediction can do without."""
 
     def predict(self) -> Iterable[ResultRow]:
         """The rows as the model predicts them; measured columns are None. Needs no root."""

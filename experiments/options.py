@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from experiments.settings import Option
+from experiments.settings import Option, is_list, parts
+from railyard.errors import ConfigError
 
 _UNITS = {"_ms": "MS", "_s": "S", "_ps": "PS", "_db": "DB"}
 
@@ -59,7 +59,11 @@ class FieldOption:
     def value(self, given: Any) -> Any:
         """The value for the settings of what the parser found."""
         if self.kind == "list" and isinstance(given, str):
-            return [word.strip() for word in given.split(",") if word.strip()]
+            words = [word.strip() for word in given.split(",")] if given.strip() else []
+            if "" in words:
+                written = ",".join(filter(None, words))
+                raise ConfigError(f"has an empty entry; write {written or 'its entries'}", key=self.names[0])
+            return words
         return self.const if self.kind == "const" else given
 
 
@@ -83,7 +87,7 @@ def field_options(
     for name, field in model.model_fields.items():
         default = getattr(defaults, name) if defaults else field.get_default(call_default_factory=True)
         declared = [each for each in field.metadata if isinstance(each, Option)]
-        section = next((kind for kind in _parts(field.annotation) if _is_section(kind)), None)
+        section = next((kind for kind in parts(field.annotation) if _is_section(kind)), None)
         if section is not None:
             yield from field_options(section, (*before, name), default)
         else:
@@ -110,30 +114,17 @@ def _field_option(field: FieldInfo, default: Any, path: tuple[str, ...], option:
         metavar = "NAME"
     if option.const is not ...:
         return FieldOption(path, names, "", text, None, "const", option.const)
-    listed = _is_list(field.annotation)
+    listed = is_list(field.annotation)
     metavar = option.metavar or metavar + (",..." if listed else "")
     kind: Literal["value", "list", "flag"] = (
-        "list" if listed else "flag" if bool in _parts(field.annotation) else "value"
+        "list" if listed else "flag" if bool in parts(field.annotation) else "value"
     )
     return FieldOption(path, names, metavar, text, default, kind)
 
 
-def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union without None, or the annotation itself."""
-    union = get_origin(annotation) in (Union, UnionType)
-    return tuple(part for part in get_args(annotation) if part is not type(None)) if union else (annotation,)
-
-
-def _is_list(annotation: Any) -> bool:
-    """Whether values are separated by commas: any number of words or numbers."""
-    return all(get_origin(part) is tuple and get_args(part)[1:] == (...,) for part in _parts(annotation)) and not any(
-        get_origin(get_args(part)[0]) is tuple for part in _parts(annotation)
-    )
-
-
 def _choices(annotation: Any) -> tuple[str, ...]:
     """The words of a Literal, or of the elements of a list of a Literal; empty for other types."""
-    part, *others = _parts(annotation)
+    part, *others = parts(annotation)
     inner = get_args(part)[0] if get_origin(part) is tuple else part
     return tuple(map(str, get_args(inner))) if get_origin(inner) is Literal and not others else ()
 

@@ -10,10 +10,12 @@ from experiments.experiment import Experiment
 from experiments.registry import find
 from experiments.report import MODEL_ONLY, Recorded, why_not_faithful
 from measure.results.folder import is_locked
+from measure.results.foreign import check_rows, check_verdicts
 from measure.results.partial import partial
-from measure.results.results import FIGURES, TRACE, Results
+from measure.results.results import FIGURES, SUMMARY, TRACE, Results
+from measure.results.row import completed
 from measure.results.trace import trace_json
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, in_file
 from railyard.timeline import Event
 
 
@@ -32,12 +34,22 @@ def kind_of(results: Results) -> type[Experiment[Any]]:
     return find(name)
 
 
-def read_folder(results: Results, events: Sequence[Event] | None = None) -> Recorded:
-    """All that a results folder holds; ``events`` are taken in place of its own, which take time to read."""
-    rows = results.rows()
+def read_folder(
+    results: Results, kind: type[Experiment[Any]] | None = None, events: Sequence[Event] | None = None
+) -> Recorded:
+    """All that a results folder holds; ``events`` are taken in place of its own, which take time to read.
+
+    ``kind`` is its experiment, if it is known, whose fields its rows get. ``ConfigError`` names the field of a row that
+    no run writes so, or that says something else than the manifest.
+    """
     manifest = results.manifest()
+    kinds = () if kind is None else kind.rows
+    with in_file(str(results.folder / SUMMARY)):
+        rows, lacking = completed(results.rows(), kinds)
+        check_rows(rows, kinds)
+        check_verdicts(rows, manifest)
     said = partial(manifest, rows, under_way=is_locked(results.folder))
-    return Recorded(manifest, rows, results.events() if events is None else events, said)
+    return Recorded(manifest, rows, results.events() if events is None else events, said, lacking)
 
 
 def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Recorded | None = None) -> list[Path]:
@@ -51,7 +63,7 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Re
 
     results = Results.open(folder)
     kind = kind or kind_of(results)
-    recorded = recorded or read_folder(results)
+    recorded = recorded or read_folder(results, kind)
     scale = recorded.scale if kind.packets and not recorded.predicted else None
     model = f"{MODEL_ONLY}. " if recorded.predicted else ""
     try:

@@ -3,7 +3,8 @@
 A repeat measures every piece once, in an order drawn for it, so that a disturbance or a drift of the machine does not
 hit the same piece each time (Abedi and Brecht, ICPE'17). A piece of which a check of the machine failed (others took
 its processors, timers were late, a record is missing) is measured again in the same repeat. The result is no reason:
-neither how far a step is from the model nor how much steps differ.
+neither how far a step is from the model nor how much steps differ. With ``give_up`` one load that disturbs every
+attempt at the first piece is taken to stay: all others are then measured once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from experiments.experiment import Experiment
 from experiments.settings import RepeatedSettings
+from measure.metrics.checks import Check
+from measure.metrics.load import GUESTS, same_load
 from measure.results.combine import combined_rows
 from measure.results.row import MeasuredRow
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
 
 R = TypeVar("R", bound=RepeatedSettings)
+_WAIT_QUIET_S = 60
 _PAUSE_S, _PAUSE = 10.0, 20.0
 """Least time between two writings of the summary, in seconds and in times of the last one, as it has all rows."""
 
@@ -81,6 +85,7 @@ def play(experiment: RepeatedExperiment[Any], runner: Runner) -> None:
     settings, pieces = experiment.settings, experiment.pieces()
     kept = _Kept(experiment, runner)
     total, number, began = len(pieces) * settings.repeats, 0, time.monotonic()
+    attempts = settings.attempts
     try:
         for repeat in range(settings.repeats):
             if repeat:
@@ -89,19 +94,39 @@ def play(experiment: RepeatedExperiment[Any], runner: Runner) -> None:
             for place in order(len(pieces), settings.seed, repeat, settings.repeats):
                 number += 1
                 runner.progress.place = f"[{number}/{total}] "
-                _attempts(experiment, runner, kept, repeat, place, pieces[place])
+                checks = _attempts(kept, repeat, place, pieces[place], attempts)
+                if settings.give_up and number == 1 < total and (load := _that_stays(checks, attempts)):
+                    _give_up(runner, load, attempts, settings.wait_quiet_s)
+                    attempts = 1
     finally:
         kept.write()
 
 
-def _attempts(
-    experiment: RepeatedExperiment[Any], runner: Runner, kept: _Kept, repeat: int, place: int, piece: Piece
-) -> None:
-    """Measure a piece until nothing disturbs it, or as often as it may be; the rows of the last attempt are kept."""
-    attempts = experiment.settings.attempts
+def _that_stays(checks: Sequence[Sequence[Check]], attempts: int) -> str | None:
+    """The load that disturbed all ``attempts`` at a piece, in words; None if there was none, or only one attempt."""
+    return same_load(checks) if len(checks) == attempts > 1 else None
+
+
+def _give_up(runner: Runner, load: str, attempts: int, waited_s: float) -> None:
+    """Say that the other points are measured once each, in the progress and in the manifest."""
+    remedy = f"--wait-quiet {max(_WAIT_QUIET_S, 2 * waited_s):g}"
+    runner.progress.say(
+        f"  the first point was disturbed {attempts} times by the same load ({load}): the other points are measured "
+        f"once each; {'use' if load == GUESTS else 'stop it or use'} {remedy}"
+    )
+    runner.record.describe(gave_up=load)
+
+
+def _attempts(kept: _Kept, repeat: int, place: int, piece: Piece, attempts: int) -> list[list[Check]]:
+    """Measure a piece until nothing disturbs it, or as often as it may be; the rows of the last attempt are kept.
+
+    Returns the checks of each attempt.
+    """
+    runner, checks = kept.runner, list[list[Check]]()
     for attempt in range(1, attempts + 1):
         first = runner.number
-        rows = experiment.measure(runner, piece)
+        rows = kept.experiment.measure(runner, piece)
+        checks.append([check for row in rows for check in row.checks])
         bad = [row for row in rows if not row.faithful]
         disturbed = any(row.disturbed for row in rows)
         runner.record.add_attempt(
@@ -121,6 +146,7 @@ def _attempts(
             break
         if attempt < attempts:
             runner.progress.say(f"  disturbed, so it is measured again (attempt {attempt + 1} of {attempts})")
+    return checks
 
 
 class _Kept:
@@ -130,7 +156,7 @@ class _Kept:
     """
 
     def __init__(self, experiment: RepeatedExperiment[Any], runner: Runner) -> None:
-        self._experiment, self._runner = experiment, runner
+        self.experiment, self.runner = experiment, runner
         self._repeats: list[dict[int, Sequence[MeasuredRow]]] = [{} for _ in range(experiment.settings.repeats)]
         self._unrelated: set[int] = set()
         """Repeats with rows that are not in the summary."""
@@ -150,7 +176,7 @@ class _Kept:
         began = time.monotonic()
         for repeat in self._unrelated:
             found = self._repeats[repeat]
-            self._experiment.relate([row for place in sorted(found) for row in found[place]])
-        self._runner.replace(combined_rows(self._repeats, self._experiment.same))
+            self.experiment.relate([row for place in sorted(found) for row in found[place]])
+        self.runner.replace(combined_rows(self._repeats, self.experiment.same))
         self._unrelated.clear()
         self._next_at = time.monotonic() + max(_PAUSE_S, _PAUSE * (time.monotonic() - began))

@@ -6,10 +6,11 @@ those of ``summary.json``, so that a report looks the same at the end of a run a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -24,6 +25,7 @@ from measure.results.estimates import estimate_of
 from measure.results.manifest import scale_of
 from measure.results.partial import cut_lines, measured_in
 from measure.results.row import Row
+from railyard.digits import alike, significant
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.scale import Scale, scale_in_words
 from railyard.timeline import Event
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
 
 Cell = str | Text
 WIDTH = 80
-"""Columns of a terminal in which every table fits without its ``wide`` columns."""
+"""Columns of a terminal for which tables are made; what has no room there is left out or goes on in the next line."""
 ALL_COLUMNS_WIDTH = 400
 GAP = 2
 """Columns of space between two columns of a table."""
+_LEAST_TEXT = 12
+"""Columns to which text is broken before numbers are."""
 MODEL_ONLY = "MODEL ONLY, nothing was measured"
 
 
@@ -45,23 +49,37 @@ class Column:
     """A column of a table: ``value`` is a key of the row, or a function of it; ``form`` formats a number.
 
     A value of None is shown as ``-``. A column that is ``wide`` is shown where the terminal has room for it, and with
-    ``--wide``. Numbers stand on the right, text on the ``left``.
+    ``--wide``. Numbers stand on the right, text on the ``left``. In a table the form ``significant`` gives a measured
+    and a ``predicted_`` number of the same name, in all rows, the same decimals (``railyard.digits.alike``).
     """
 
     name: str
     value: str | Callable[[Row], Any]
-    form: str = ""
+    form: str | Callable[[Any], str] = ""
     left: bool = False
     wide: bool = False
 
+    def of(self, row: Row) -> Any:
+        """The value of the column for ``row``."""
+        return row.get(self.value) if isinstance(self.value, str) else self.value(row)
+
     def cell(self, row: Row) -> Cell:
         """The text of the column for ``row``."""
-        value = row.get(self.value) if isinstance(self.value, str) else self.value(row)
+        value = self.of(row)
         if isinstance(value, Text):
             return value
         if isinstance(value, bool):
             return yes_or_no(value)
-        return "-" if value is None else format(value, self.form)
+        if value is None:
+            return "-"
+        return self.form(value) if callable(self.form) else format(value, self.form)
+
+
+def _quantity(column: Column) -> Any:
+    """What a column shows, measured or predicted."""
+    if not isinstance(column.value, str):
+        return column
+    return column.value.removeprefix("predicted_").removeprefix("measured_")
 
 
 @dataclass(frozen=True)
@@ -72,17 +90,46 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
 
-    def shown(self, width: int) -> list[Column]:
-        """The columns that fit into ``width``: ``wide`` ones are left out from the last on, empty ones always."""
-        widths = {
-            column: max(map(len, (*column.name.split("\n"), *(str(column.cell(row)) for row in self.rows)))) + GAP
+    def __post_init__(self) -> None:
+        together = defaultdict[Any, list[Column]](list)
+        for column in self.columns:
+            if column.form is significant:
+                name = column.value.removeprefix("predicted_") if isinstance(column.value, str) else column
+                together[name].append(column)
+        forms = {
+            column: alike(one.of(row) for one in columns for row in self.rows)
+            for columns in together.values()
+            for column in columns
+        }
+        made = [replace(column, form=forms.get(column, column.form)) for column in self.columns]
+        object.__setattr__(self, "columns", made)
+
+    def shown(self, width: int) -> dict[Column, int]:
+        """The columns that are shown in ``width``, and how wide each is.
+
+        Empty ones are left out always, and ``wide`` ones from the last on until the others fit. If they do not, the
+        widest text goes on in the next line, after a whole word where that is enough, and then numbers with an
+        interval do: nothing is cut.
+        """
+        texts = {
+            column: [*column.name.split("\n"), *(str(column.cell(row)) for row in self.rows)]
             for column in self.columns
             if any(str(column.cell(row)) not in ("-", "") for row in self.rows)
         }
+        widths = {column: max(map(len, lines)) for column, lines in texts.items()}
+
+        def too_wide() -> bool:
+            return sum(widths.values()) + GAP * (len(widths) - 1) > width
+
         for column in [each for each in reversed(widths) if each.wide]:
-            if sum(widths.values()) - GAP > width:
+            if too_wide():
                 del widths[column]
-        return list(widths)
+        words = {column: max(len(word) for line in texts[column] for word in line.split()) for column in widths}
+        text = [column for column in widths if column.left]
+        for columns, least in ((text, words), (text, dict.fromkeys(text, _LEAST_TEXT)), (widths, words), (widths, {})):
+            while too_wide() and (loose := [column for column in columns if widths[column] > least.get(column, 1)]):
+                widths[max(loose, key=lambda column: widths[column])] -= 1
+        return widths
 
 
 @dataclass(frozen=True)
@@ -110,8 +157,9 @@ class Recorded:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about what is missing in the folder, and about acts on its run."""
-        notes = self._version, cut_lines(self.events), self.acted_on, self.partial
+        """Sentences about what was left out, what is missing in the folder, and acts on its run."""
+        omitted = map(str, self.manifest.get("omitted", ()))
+        notes = *omitted, self._version, cut_lines(self.events), self._gave_up, self.acted_on, self.partial
         return [note for note in notes if note is not None]
 
     @property
@@ -125,6 +173,13 @@ class Recorded:
             return None
         wrote = self.manifest.get("versions", {}).get("railyard", "of another version")
         return f"Written by Railyard {wrote}, without these fields, which are empty here: {', '.join(self.lacking)}."
+
+    @property
+    def _gave_up(self) -> str | None:
+        load = self.manifest.get("gave_up")
+        if not isinstance(load, str):
+            return None
+        return f"Measured once but for the first point, as the same load disturbed every attempt at that one: {load}."
 
     @property
     def predicted(self) -> bool:
@@ -143,8 +198,9 @@ class Report:
 
     ``tables`` makes the tables from all rows, measured or predicted; ``findings`` sentences from measured rows and the
     experiment's settings as in the manifest; ``point`` names the point of a row in the verdict; ``figures`` draws.
-    ``text`` replaces the tables by lines of text, for other programs. ``calibrated`` gives the keys of the calibrations
-    to numbers from elsewhere (``measure.published``) that hold for these rows and settings; None if nobody said.
+    ``text`` gives lines for other programs, which follow the tables where all columns are asked for. ``calibrated``
+    gives the keys of the calibrations to numbers from elsewhere (``measure.published``) that hold for these rows and
+    settings; None if nobody said.
     """
 
     tables: Callable[[Sequence[Row]], Iterable[Table]]
@@ -192,16 +248,18 @@ def show(
         console.print(*said, *missing, sep="\n")
         return
     predicted = packets and all(row.get("faithful") is None for row in rows)
-    if report.text is not None and not predicted and not wide:
+    tables = list(report.tables(rows))
+    for table in tables:
+        title = f"{table.title} ({MODEL_ONLY})" if predicted else table.title
+        console.print(Text(title, style="bold"))
+        console.print(as_rich(table, console.width))
+        if not packets:
+            console.print()
+    for line in left_out_lines(tables, console.width):
+        console.print(line, highlight=False)
+    if report.text is not None and not predicted and wide:
         for line in report.text(rows, settings):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-    else:
-        for table in report.tables(rows):
-            title = f"{table.title} ({MODEL_ONLY})" if predicted else table.title
-            console.print(Text(title, style="bold"))
-            console.print(as_rich(table, console.width))
-            if not packets:
-                console.print()
     inputs = [*calibration_lines(report, rows, settings), *scale_lines(rows)]
     if predicted:
         rows = [row for row in rows if row.get("computed")]
@@ -228,14 +286,23 @@ def scale_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def as_rich(table: Table, width: int = WIDTH) -> RichTable:
-    """The table for ``rich``, with the columns that fit: without frames, with columns that never wrap."""
+    """The table for ``rich``, without frames: what is shown of it in ``width``, of which no cell is cut."""
     made = RichTable(header_style="bold", pad_edge=False, box=None, padding=(0, GAP, 0, 0))
     columns = table.shown(width)
-    for column in columns:
-        made.add_column(column.name, justify="left" if column.left else "right", no_wrap=True)
+    for column, columns_wide in columns.items():
+        justify: Literal["left", "right"] = "left" if column.left else "right"
+        made.add_column(column.name, justify=justify, width=columns_wide, overflow="fold")
     for row in table.rows:
         made.add_row(*(column.cell(row) for column in columns))
     return made
+
+
+def left_out_lines(tables: Iterable[Table], width: int) -> Iterator[str]:
+    """A sentence about columns for which ``width`` has no room; nothing if all are shown."""
+    count = len({c.name for table in tables for c in {*table.shown(ALL_COLUMNS_WIDTH)} - {*table.shown(width)}})
+    if count:
+        has, them = ("s have", "them") if count > 1 else (" has", "it")
+        yield f"{count} column{has} no room here; --wide shows {them}."
 
 
 def yes_or_no(value: bool | None) -> Cell:

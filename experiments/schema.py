@@ -22,7 +22,8 @@ A row combines the repeats of a point: its numbers are medians of the repeats th
 `samples` has the value in each repeat, in the same order in all rows, so that differences can be taken within a repeat.
 Everything else is that of the repeat with the lower median. The row is faithful if every repeat is. All measurements
 are in `events.jsonl`, and listed under `attempts` of `manifest.json` with their points and verdicts. Columns `.._low`
-and `.._high` are the ends of the 95 % interval, empty for a single value.
+and `.._high` are the ends of the 95 % interval, empty for a single value. Where other processes took the processors,
+the failed check names the largest of them (`largest`: pairs of a command's name and the processors that it kept busy).
 
 Times are seconds of the real system, except in fields named `..wall..`; the unit is at the end of a name. A field is
 empty where it was not measured or does not apply. Text, numbers and truth values are columns of `summary.csv`; lists,

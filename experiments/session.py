@@ -48,7 +48,13 @@ class Session(ControlledFabric):
             self.run = self._stack.enter_context(RegisteredRun.open())
             if self._data is None:
                 self._data = self._stack.enter_context(temporary_folder())
-            self.net = Emulation(self._topo, self.run.path, self.settings.datapath, OPENFLOW)
+            self.net = Emulation(
+                self._topo,
+                self.run.path,
+                self.settings.datapath,
+                OPENFLOW,
+                packet_ins=self.settings.controller == "remote",
+            )
             self._stack.callback(self.net.stop)
             self.net.start()
             self._connect()

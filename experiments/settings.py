@@ -10,15 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from controllers.northbound.rest_address import read_address
 from railyard import __version__
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, in_file
 from railyard.remote.ssh import HERE, Address
-from railyard.scale import Scale
+from railyard.scale import MOST_TIME_SCALE, Scale
 from railyard.size import read_sizes
 from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping
@@ -46,6 +47,19 @@ class Option:
     const: Any = ...
 
 
+def parts(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union without None, or the annotation itself."""
+    union = get_origin(annotation) in (Union, UnionType)
+    return tuple(part for part in get_args(annotation) if part is not type(None)) if union else (annotation,)
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether values are separated by commas: any number of words or numbers."""
+    return all(get_origin(part) is tuple and get_args(part)[1:] == (...,) for part in parts(annotation)) and not any(
+        get_origin(get_args(part)[0]) is tuple for part in parts(annotation)
+    )
+
+
 class ScaleSection(Section):
     """The scale of a run: two numbers between the real system and the emulated one."""
 
@@ -53,7 +67,7 @@ class ScaleSection(Section):
         default="auto", description="scale: emulated / real link rate, a number, a fraction or auto"
     )
     time: Annotated[float, Option("--time", "X")] = Field(
-        default=1.0, ge=LEAST_SCALE, le=1000, description="scale: emulated seconds per real second"
+        default=1.0, ge=LEAST_SCALE, le=MOST_TIME_SCALE, description="scale: emulated seconds per real second"
     )
 
     @field_validator("rate", mode="before")
@@ -91,6 +105,17 @@ class UnscaledSection(ScaleSection):
 
 class Settings(Section):
     """Settings of an experiment; those that compute without packets have no other keys in common."""
+
+    @field_validator("*")
+    @classmethod
+    def _each_once(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a list that names one thing twice: it would be measured once, or two rows would look the same."""
+        if isinstance(value, tuple) and is_list(cls.model_fields[info.field_name or ""].annotation):
+            for place, one in enumerate(value):
+                if one in value[:place]:
+                    name = f"{one:g}" if isinstance(one, float) else str(one)
+                    raise ValueError(f"has {name} twice; give it once")
+        return value
 
 
 class PacketSettings(Settings):
@@ -167,6 +192,10 @@ class RepeatedSettings(PacketSettings):
         le=MOST_REPEATS,
         description="measurements of a repeat at most, the first included; one that something disturbed is made again",
     )
+    give_up: bool = Field(
+        default=False,
+        description="one measurement of all other points, once the same load disturbed every attempt at the first one",
+    )
 
 
 class SpreadSettings(RepeatedSettings):
@@ -190,8 +219,6 @@ class SpreadSettings(RepeatedSettings):
         for machine in self.cluster:
             if machine not in HERE:
                 Address.of(machine, "cluster")
-        if len(set(self.cluster)) < len(self.cluster):
-            raise ConfigError("must name each machine once", key="cluster")
         return self
 
 
@@ -223,11 +250,10 @@ def validated(
     ``options`` gives the option that set a key (dotted), which the error then names.
     """
     try:
-        return model.model_validate(dict(values))
+        with in_file(source):  # for the checks of several keys
+            return model.model_validate(dict(values))
     except ValidationError as error:
         raise config_error(error, model, "an experiment", source=source, names=options or {}) from None
-    except ConfigError as error:  # of a check of several keys
-        raise ConfigError(error.message, key=error.key, source=error.source or source) from None
     except UnicodeEncodeError as error:
         raise ConfigError(f"must be UTF-8 text, not {shown(error.object)}", source=source) from None
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments.parser import Parser
 from experiments.progress import wrapped
-from experiments.report import Column, Table, as_rich
+from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
 from measure.metrics.critical import bound_s, rounds_after_straggler
 from railyard.errors import ConfigError
 from railyard.size import in_words, parse_size
@@ -71,7 +71,7 @@ def _show(options: argparse.Namespace) -> int:
         return 0
     if options.xml:
         raise ConfigError("needs --algorithm; a file is shown as text or, with --json, as JSON", key="xml")
-    console = _console()
+    console = _console(wide=options.wide)
     found: list[dict[str, Any]] = []
     for name in options.files:
         contents = inspect_file(
@@ -145,13 +145,14 @@ def parser() -> Parser:
         default=None,
         help="prediction of the step time by the model (default only for small files)",
     )
+    add("--wide", action="store_true", help="all columns of the tables")
     add("--json", action="store_true", help="output as JSON, for other programs")
     add("--xml", action="store_true", help="output of --algorithm as MSCCL XML")
     return made
 
 
-def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=120)
+def _console(*, wide: bool) -> Console:
+    return console_for_tables(wide=wide) if wide or sys.stdout.isatty() else Console(width=120)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -242,8 +243,8 @@ def _span(values: Sequence[float], unit: str) -> str:
 def _print(table: Table, console: Console) -> None:
     """Print a table, with its title as a last line about rows that were left out."""
     console.print(as_rich(table, console.width))
-    if table.title:
-        console.print(f"  {table.title}", highlight=False)
+    for line in (*filter(None, [table.title]), *left_out_lines([table], console.width)):
+        console.print(f"  {line}", highlight=False)
 
 
 def _collective_table(contents: Contents) -> Table:
@@ -299,7 +300,7 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
     elif options.json:
         print(json.dumps(schedule_json(found)))
     else:
-        print_schedule(found, size, options.port_gbps or DEFAULT_PORT_GBPS, _console())
+        print_schedule(found, size, options.port_gbps or DEFAULT_PORT_GBPS, _console(wide=options.wide))
 
 
 def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -38,6 +38,17 @@ class ConfigError(RailyardError):
         self.source = source
         place = ": ".join(part if part.isprintable() else ascii(part) for part in (source, key) if part)
         super().__init__(f"{place}: {message}" if place else message)
+
+
+@contextmanager
+def in_file(source: str | None) -> Iterator[None]:
+    """Within it a ``ConfigError`` that names no file gets ``source``: where a file is read, its name is known."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.source is not None:
+            raise
+        raise ConfigError(error.message, key=error.key, source=source) from error.__cause__
 
 
 class MachineError(RailyardError):
@@ -92,7 +103,7 @@ def shortened(text: str) -> str:
 
 
 def from_os_error(error: OSError) -> MachineError:
-    """The error for an ``OSError`` that nothing else explains; it names the file and, on a full disk, the room left."""
+    """The error for an ``OSError`` that nothing else explains: with the file and, on a full disk, what is used up."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         return MachineError(f"the system refused an operation: {reason}")
@@ -102,9 +113,16 @@ def from_os_error(error: OSError) -> MachineError:
     folder = Path(place).absolute()
     while not folder.is_dir():
         folder = folder.parent
-    room = shutil.disk_usage(folder)
-    free = f"{room.free / 1e6:.1f} of {room.total / 1e6:.1f} MB are free in {folder}"
-    return MachineError(f"{place} cannot be written: {reason}; {free}: make room there, or name another folder")
+    room = os.statvfs(folder)
+    # What was written when the error came may be removed by now, so the scarcer of the two is named, also if some is
+    # left. Some file systems have no fixed number of inodes and say 0.
+    if room.f_files and room.f_favail / room.f_files < room.f_bavail / max(room.f_blocks, 1):
+        count = f"{room.f_favail:,} of {room.f_files:,} inodes are free" if room.f_favail else "no inodes are left"
+        left = f"{count} in {folder}: remove files there"
+    else:
+        free, total = (blocks * room.f_frsize / 1e6 for blocks in (room.f_bavail, room.f_blocks))
+        left = f"{free:.1f} of {total:.1f} MB are free in {folder}: make room there"
+    return MachineError(f"{place} cannot be written: {reason}; {left}, or name another folder")
 
 
 def nearest(name: str, known: Iterable[str], before: str = "") -> str:

@@ -7,6 +7,7 @@ are those of the real system. Results are reported in real units.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
@@ -78,6 +79,23 @@ def goodput_bytes_per_s(gbps: float, mtu_bytes: int = MTU_BYTES) -> float:
     return gbps * 1e9 / 8 * goodput_share(mtu_bytes)
 
 
+MOST_TIME_SCALE = 1000.0
+"""Largest time scale that a person may give."""
+
+
+def round_up(number: float) -> float:
+    """``number`` rounded up to two significant digits."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    rounded = math.ceil(round(number / unit, 6)) * unit
+    return float(f"{rounded:.2g}")
+
+
+def time_in_words(least: float) -> str | None:
+    """The advice to take a time scale of at least ``least``; None for one that would be refused."""
+    time = round_up(least)
+    return f"scale.time of at least {time:g} (--time {time:g})" if time <= MOST_TIME_SCALE else None
+
+
 BURST_S = 4e-3
 """A bucket forgets what it could have sent in a pause longer than this, and a busy machine makes pauses: with 16 hosts
 of 100 Mb/s on 2 cores that had 40 to 70 other busy processes, the slowest host reached 92 % of the line rate with
@@ -114,11 +132,14 @@ class Floors:
             return
         need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
         if emulated_bytes < need:
-            factor = need / max(emulated_bytes, 1)
+            # One byte more than needed, since a scale rounds to whole bytes.
+            product = min(1.0, round_up(scale.rate * scale.time * (need + 1) / max(emulated_bytes - 1, 1)))
+            time = time_in_words(product / scale.rate)
+            at_rate = f": at this rate {time}" if time else ""
             raise ConfigError(
                 f"{what} is {emulated_bytes} bytes on the emulated wire, under the floor of "
-                f"{self.packets_per_transfer} packets ({need} bytes); rate x time of at least "
-                f"{scale.rate * scale.time * factor:.3g} would carry it",
+                f"{self.packets_per_transfer} packets ({need} bytes); rate x time of at least {product:.2g} would "
+                f"carry it{at_rate}",
                 key="scale",
             )
 
@@ -134,8 +155,9 @@ class Floors:
 def _check_time(real_s: float, least_s: float, what: str, scale: Scale) -> None:
     emulated = scale.emulated_s(real_s)
     if 0 < emulated < least_s:
+        time = time_in_words(least_s / real_s)
         raise ConfigError(
-            f"{what} is {emulated * 1e3:.3g} ms of wall-clock time, under the floor of {least_s * 1e3:.3g} ms; a time "
-            f"scale of at least {least_s / real_s:.3g} would carry it, or ask the model (--predict)",
+            f"{what} is {emulated * 1e3:.3g} ms of wall-clock time, under the floor of {least_s * 1e3:.3g} ms; "
+            f"{f'{time} would carry it, or ask the model' if time else 'ask the model'} (--predict)",
             key="scale.time",
         )

@@ -1,4 +1,8 @@
-"""Buffer sizes in text: ``4096``, ``4K``, ``1M``, ``1.5G``. K, M and G are powers of 1024, as in nccl-tests."""
+"""Sizes of buffers in text: as a person types them (``4096``, ``4K``, ``1.5M``), and as they are printed.
+
+Typed K, M and G are powers of 1024, as in nccl-tests. Printed sizes are in bytes, or in kB, MB and GB of 1000s and KiB,
+MiB and GiB of 1024s.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from railyard.validation import shown
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
 LARGEST = 1 << 44
+_DECIMAL_UNITS = {1: "B", 10**3: "kB", 10**6: "MB", 10**9: "GB"}
+_BINARY_UNITS = {1: "B", 1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}
 
 
 def parse_size(text: str, key: str = "sizes") -> int:
@@ -38,23 +44,19 @@ def read_sizes(values: object) -> tuple[int, ...]:
 
 
 def in_words(size: int) -> str:
-    """``size`` in bytes as text, in the largest unit that divides it.
-
-    >>> in_words(4096), in_words(1 << 20), in_words(1000)
-    ('4K', '1M', '1000')
-    """
-    for unit in ("G", "M", "K"):
-        if size and size % _UNITS[unit] == 0:
-            return f"{size // _UNITS[unit]}{unit}"
-    return str(size)
+    """A size in tables and lines, to the byte: ``4,096 bytes``."""
+    return f"{size:,} bytes"
 
 
 def size_in_words(size: int) -> str:
-    """A size in bytes as text: ``4 KiB``, ``1.5 MiB`` or, for round decimal numbers, ``7 MB``."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= factor and size % (factor / 100) == 0:
-            return f"{size / factor:g} {unit}"
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.3g} {unit}"
-    return f"{size} B"
+    """A size where there is no room for all digits, as at the axis of a figure.
+
+    >>> [size_in_words(size) for size in (4096, 7_000_000, 2_264_320, 100)]
+    ['4 KiB', '7 MB', '2.26 MB', '100 B']
+    """
+    thousands, binary = (
+        max((unit for unit in units if unit <= size), default=1) for units in (_DECIMAL_UNITS, _BINARY_UNITS)
+    )
+    if size * 100 % thousands and size * 2 % binary == 0:
+        return f"{size / binary:g} {_BINARY_UNITS[binary]}"
+    return f"{size / thousands:.3g} {_DECIMAL_UNITS[thousands]}"

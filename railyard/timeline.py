@@ -37,7 +37,8 @@ class Event:
                          warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
-    run      cut         lines (number of lines of a log that were cut short, by a crash or a full disk)
+    run      cut         lines (number of lines of a log that are not readable: cut short, by a crash or a full disk, or
+                         changed)
     run      lost        events (how many that a process numbered are missing in its file before ``t``)
     agent    step        rank, step (interval)
     agent    compute     rank, step, op, name, late_s (how late the timer fired) (interval)
@@ -94,7 +95,8 @@ class Event:
     link     sampled     events (number of the sampler's events ``bytes`` and ``cpu``, at its end)
     link     cpu         busy (0..1 share of all cores), cores, steal (0..1 share of all cores, taken by other guests),
                          other (0..1 share of all cores, used by processes that are not the run's, when they were last
-                         read), softirq (0..1 share of the core with the most), switch_busy (cores used by Open
+                         read), largest (of these the largest few: pairs of a command's name and its share),
+                         softirq (0..1 share of the core with the most), switch_busy (cores used by Open
                          vSwitch), switch_thread (0..1, its busiest thread) (interval); of a fabric on several
                          machines, cpu, forwarding and sampled also have: machine
     link     underlay    a, b (two machines), round_trip_ms, loss_share (0..1), mbps (rate of the network between them),
@@ -166,7 +168,8 @@ class Event:
 def events_in(lines: Iterable[str]) -> list[Event]:
     """The events of lines of a log.
 
-    A line that was cut short by a crash or a full disk is left out; an event ``run cut`` says how many were.
+    A line that is not readable (cut short by a crash or a full disk, or changed) is left out; an event ``run cut`` says
+    how many are.
     """
     events, cut = [], 0
     for line in lines:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from railyard.errors import MOST_SHOWN, ConfigError, nearest, shortened
 
@@ -29,6 +39,17 @@ _BOUNDS = {
     "less_than_equal": "at most",
 }
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text"}
+
+
+def matching(pattern: str, words: str) -> AfterValidator:
+    """For an annotation of text: it must match all of ``pattern``, or is refused: it must be ``words``."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"must be {words}, not {shown(value)}")
+        return value
+
+    return AfterValidator(check)
 
 
 class Section(BaseModel):
@@ -142,6 +163,12 @@ def _sentence(first: Any, said: str) -> str:
         return f"must be a finite number{said}"
     if kind == "too_short":
         return "must name at least one"
+    if kind == "too_long":
+        return f"must have at most {bounds['max_length']} entries"
+    if kind in ("string_too_short", "string_too_long"):
+        bound, number = next((key, value) for key, value in bounds.items() if key.endswith("_length"))
+        least = "at least" if bound == "min_length" else "at most"
+        return f"must have {least} {number} character{'s' if number != 1 else ''}{said}"
     if kind in ("tuple_type", "list_type"):
         return f"must be a list such as [a, b]{said}"
     if kind in ("model_type", "dataclass_type", "dict_type"):

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from railyard.errors import ConfigError, nearest
+from railyard.errors import ConfigError, in_file, nearest
 from railyard.validation import shown
 from workloads.check import check
 from workloads.formats.detect import read_workload_file
@@ -191,14 +191,16 @@ def load_workload(
     options: dict[str, Any] = {
         "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
     }  # fmt: skip
-    if is_recipe(name_or_path):
-        for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
-            if value is not None:
-                raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
-        return make_workload(_recipe(name_or_path, training))
-    for key in training:
-        raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
-    return workload_of(read_workload_file(Path(name_or_path), **options), gpus_per_server or 1)
+    recipe = is_recipe(name_or_path)
+    with in_file(None if name_or_path in CATALOG else name_or_path):
+        if recipe:
+            for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
+                if value is not None:
+                    raise ConfigError(f"applies only to files of other tools, not to {name_or_path}", key=key)
+            return make_workload(_recipe(name_or_path, training))
+        for key in training:
+            raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
+        return workload_of(read_workload_file(Path(name_or_path), **options), gpus_per_server or 1)
 
 
 def is_recipe(name_or_path: str) -> bool:

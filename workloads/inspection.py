@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, in_file
 from workloads.catalog import Workload, is_recipe, load_workload, workload_of
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
@@ -95,12 +95,13 @@ def inspect_file(
             name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server
         )
         return _of_workload(name_or_path, "recipe", workload, ())
-    if format_of(path) == "layers" and size is None:
-        return _layer_file(path, compute_unit, gpus_per_server or 1, **options)
-    reading, notes = _with_unit(
-        lambda unit: read_workload_file(path, compute_unit=unit, size=size, **options), compute_unit
-    )
-    workload = workload_of(reading, gpus_per_server or 1)
+    with in_file(name_or_path):
+        if format_of(path) == "layers" and size is None:
+            return _layer_file(path, compute_unit, gpus_per_server or 1, **options)
+        reading, notes = _with_unit(
+            lambda unit: read_workload_file(path, compute_unit=unit, size=size, **options), compute_unit
+        )
+        workload = workload_of(reading, gpus_per_server or 1)
     return _of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
 
 

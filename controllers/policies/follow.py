@@ -63,7 +63,6 @@ class FollowPolicy(Policy):
         missing = [lane for lane in group.lanes if lane >= self.plan.ports_per_gpu]
         if missing:
             raise ConfigError(
-                f"group {group.name} uses port {missing[0]} of a GPU; this fabric has {self.plan.ports_per_gpu}",
-                key="fabric.ports",
+                f"group {group.name} uses port {missing[0]} of a GPU; this fabric has {self.plan.ports_per_gpu}"
             )
         return (Hop(a, lane_a, b, lane_b),)

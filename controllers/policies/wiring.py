@@ -68,8 +68,7 @@ def path_circuits(switch: SwitchPlan, paths: Iterable[Hop]) -> tuple[Circuit, ..
             return number[rank, lane]
         except KeyError:
             raise ConfigError(
-                f"GPU {rank} has no port {lane} on {switch.name}; this wiring needs at least {lane + 1} ports per GPU",
-                key="fabric.ports",
+                f"GPU {rank} has no port {lane} on {switch.name}; this wiring needs at least {lane + 1} ports per GPU"
             ) from None
 
     return tuple(Circuit(port(rank, lane), port(peer, peer_lane)) for rank, lane, peer, peer_lane in paths)
@@ -91,9 +90,7 @@ def fitting(circuits: Iterable[SwitchCircuit]) -> dict[str, Matching]:
     try:
         return {name: Matching(found) for name, found in by_switch.items()}
     except CircuitError as error:
-        raise ConfigError(
-            f"the circuits of all groups do not fit at once: {error}; use more ports per GPU", key="fabric.ports"
-        ) from None
+        raise ConfigError(f"the circuits of all groups do not fit at once: {error}") from None
 
 
 def rail_of_group(plan: FabricPlan, group: Group) -> SwitchPlan:

@@ -22,6 +22,7 @@ from measure.figures import panels
 from measure.figures.curves import curves, series_of
 from measure.figures.style import new_figure, style_axes
 from measure.results.row import MeasuredRow
+from railyard.digits import significant
 from railyard.scale import goodput_share
 from railyard.size import parse_size
 from topos.rails import RailTopo
@@ -128,10 +129,10 @@ class Incast(Experiment[IncastSettings]):
 
 COLUMNS: Sequence[Column] = (
     Column("senders", "senders", "d"),
-    Column("time\ns", "time_s", ".4f"),
-    Column("model\ns", "predicted_time_s", ".4f"),
+    Column("time\ns", "time_s", significant),
+    Column("model\ns", "predicted_time_s", significant),
     Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
-    Column("bound\ns", "bound_s", ".4f"),
+    Column("bound\ns", "bound_s", significant),
     Column("wrong\nhost", "misdelivered", "d", wide=True),
     FAITHFUL,
 )

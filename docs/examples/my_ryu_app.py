@@ -9,7 +9,8 @@ Start it first, then a run that leaves the switches to it:
 start. The lines before the Ryu imports and the last lines of this file repair that.)
 
 The plan is plain JSON (``topos/plan.py``): every switch with its datapath id, kind and ports. Nothing else of Railyard
-is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``.
+is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``, and start the app as
+``docs/policies.md`` says instead of by the last lines: os-ken 4 has no manager.
 
 The app listens on loopback only, where the run looks for it. Ryu itself would listen on every address of the machine,
 on two ports, and a message with a length of zero keeps its parsers busy for ever. It is not maintained any more: write

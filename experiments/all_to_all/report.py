@@ -9,18 +9,19 @@ from rich.text import Text
 
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, spread, to_nothing
 from measure.results.row import Row
-from railyard.size import size_in_words
+from railyard.digits import significant
+from railyard.size import in_words
 
 _COLUMNS = (
     Column("policy", "policy", left=True),
     Column("n", "n", "d"),
-    Column("bytes\n/ pair", lambda row: size_in_words(row["bytes_per_pair"])),
+    Column("bytes\n/ pair", "bytes_per_pair", ","),
     Column("T\nms", "reconfiguration_delay_ms", "g"),
     Column("slot\nms", "slot_ms", "g"),
-    Column("time\ns", "time_s", ".4f"),
+    Column("time\ns", "time_s", significant),
     spread("time_s", wide=True),
-    Column("model\ns", "predicted_time_s", ".4f"),
-    Column("formula\ns", "formula_s", ".4f", wide=True),
+    Column("model\ns", "predicted_time_s", significant),
+    Column("formula\ns", "formula_s", significant, wide=True),
     Column("time /\nform.", "over_formula", ".3f"),
     Column("duty\n%", lambda row: _percent(row["duty_cycle"]), ".1f"),
     Column("ideal\n%", lambda row: _percent(row["ideal_duty_cycle"]), ".1f", wide=True),
@@ -59,7 +60,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 def _point_name(row: Row) -> str:
     """The name of a row's point in findings and verdict."""
     slot = f", slots of {row['slot_ms']:g} ms" if row.get("slot_ms") else ""
-    size = size_in_words(row["bytes_per_pair"])
+    size = in_words(row["bytes_per_pair"])
     return f"{row['policy']}, {row['n']} ranks, {size} per pair, {row['reconfiguration_delay_ms']:g} ms{slot}"
 
 
@@ -85,7 +86,7 @@ def _delivered(rows: Iterable[Row]) -> Iterator[Text]:
     unequal = [row for row in both if row["payload_sent_bytes"] != row["payload_received_bytes"]]
     for row in unequal:
         sent, received = row["payload_sent_bytes"], row["payload_received_bytes"]
-        yield Text(f"{_point_name(row)}: ranks sent {sent:.12g} bytes and received {received:.12g}.", "bold red")
+        yield Text(f"{_point_name(row)}: ranks sent {sent:,.12g} bytes and received {received:,.12g}.", "bold red")
     if both and not unequal:
         yield Text("At every point the ranks received as many bytes as they sent.", "green")
 

@@ -82,7 +82,8 @@ class AllToAllSettings(TrialSettings):
     )
     slots_ms: Annotated[tuple[Delay, ...], Option("--slots", "MS,...")] = Field(
         default=(),
-        description="up times of slots, in ms (default 0: until all ranks have sent; study slot 50,100,200,400)",
+        description="up times of slots, in ms; 0: until all ranks have sent (default 0; study slot 50,100,200,400 "
+        "and never 0)",
     )
     guard_ms: GuardMs = 2.0
     demand: Annotated[str | None, Option(metavar="NAME|FILE")] = Field(
@@ -111,7 +112,7 @@ class AllToAllSettings(TrialSettings):
 
     @model_validator(mode="after")
     def _slots_are_slots(self) -> AllToAllSettings:
-        if "slot" in self.studies and 0 in self.slots_ms:
+        if "slot" in self.studies and self.slots_ms and not any(self.slots_ms):
             raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
         for slot in filter(None, self.slots_ms):
             Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
@@ -147,6 +148,8 @@ class AllToAllSettings(TrialSettings):
             lists = {key: found[:1] for key, found in lists.items()}
         if values:
             lists[axis] = getattr(self, axis) or values
+        if study == "slot":
+            lists["slots_ms"] = tuple(filter(None, lists["slots_ms"]))
         return (self.policies or variants, *lists.values())
 
     def _trial(self, study: Study, variant: Variant, n: int, size: int, delay_ms: float, slot_ms: float) -> Trial:

@@ -107,7 +107,7 @@ class AllocationSettings(Settings):
         for share in value:
             if not 0 <= share <= 1:
                 raise ValueError(f"each share of the chips must be between 0 and 1, not {share:g}")
-        return tuple(dict.fromkeys(value))
+        return value
 
     @field_validator("mix")
     @classmethod

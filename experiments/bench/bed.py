@@ -81,7 +81,7 @@ class Bed:
     def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
         """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
-        with Emulation(topo, datapath=self.option) as net, temporary_folder() as data:
+        with Emulation(topo, datapath=self.option, packet_ins=False) as net, temporary_folder() as data:
             files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
             exact = net.datapath != "ovs"
             with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:

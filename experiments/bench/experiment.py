@@ -14,6 +14,7 @@ from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
 from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
 from measure.results.row import Row
+from railyard.digits import significant
 from railyard.errors import RailyardError, nearest
 
 if TYPE_CHECKING:
@@ -74,13 +75,6 @@ class BenchSettings(Settings):
         for name in value or ():
             if name not in PARTS:
                 raise ValueError(f"{name} is not a part{nearest(name, PARTS) or '; use one of ' + ', '.join(PARTS)}")
-        return value
-
-    @field_validator("datapath")
-    @classmethod
-    def _once(cls, value: tuple[Datapath, ...]) -> tuple[Datapath, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("must name each datapath once")
         return value
 
 
@@ -175,8 +169,8 @@ _RUN_COLUMNS = (
 
 _MODEL_COLUMNS = (
     Column("row", lambda row: row["name"].partition(": ")[2], left=True),
-    Column("measured\ns", "measured_s", ".4f"),
-    Column("model\ns", "predicted_s", ".4f"),
+    Column("measured\ns", "measured_s", significant),
+    Column("model\ns", "predicted_s", significant),
     Column("off\n%", lambda row: None if row["value"] is None else 100 * row["value"], "+.1f"),
     Column("limit\n%", lambda row: 100 * row["limit"], "g", wide=True),
     Column("n", "n"),

@@ -99,7 +99,7 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
     with ring(2, 1000.0, name) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
-    with Emulation(control.rail(), datapath=name) as net:
+    with Emulation(control.rail(), datapath=name, packet_ins=False) as net:
         control_cost = control.control_cost(net, 30 if quick else 100)
     highest = _highest_rate(name, quick, say)
     costs = []

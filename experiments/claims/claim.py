@@ -28,7 +28,8 @@ class MeasuredRun:
 
     ``minutes`` is about how long it takes, ``quick`` says that it takes seconds. Of the rows all columns of
     ``summary.csv`` are kept and the fields ``keep``. ``figures`` are names of figures of the results folder, with the
-    file of the documents that each becomes.
+    file of the documents that each becomes. ``layers`` are the folders, beside that of the experiment, whose code makes
+    the numbers.
     """
 
     name: str
@@ -38,6 +39,12 @@ class MeasuredRun:
     root: bool = True
     keep: tuple[str, ...] = ()
     figures: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[str, ...] = ("controllers", "measure/live", "measure/model", "railyard", "topos", "workloads")
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Folders of a checkout whose code makes the numbers."""
+        return (f"experiments/{self.words[1].replace('-', '_')}", *self.layers)
 
     @property
     def quick(self) -> bool:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from experiments.claims.catalog import CLAIMS, RUNS
 from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
-from experiments.claims.kept import Kept, read_kept, write_file
+from experiments.claims.kept import Kept, older_by, read_kept, write_file
 from experiments.claims.pages import (
     PREDICTED,
     Pages,
@@ -28,7 +28,7 @@ from experiments.claims.pages import (
     version,
 )
 from experiments.parser import Parser, folder
-from experiments.report import Column, Table, as_rich, console_for_tables
+from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
 from measure.results.row import Row
 from railyard.checkout import ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         "--out", type=folder, metavar="FOLDER", help="results of --run (default results/claims-DATE-TIME)"
     )
     parser.add_argument("--results", type=folder, metavar="FOLDER", help="with --run: take those of an earlier --out")
+    parser.add_argument("--wide", action="store_true", help="all columns of the table")
     options = parser.read(arguments)
     chosen = claims_of(options.names, quick=options.quick)
     runs = [run for run in RUNS if any(claim.run == run.name for claim in chosen)]
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
             failed += write_pages(Pages(RUNS, kept, judged), options.docs)
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
-        _show(shown, kept, full=bool(options.names) and not options.run)
+        _show(shown, kept, full=bool(options.names) and not options.run, wide=options.wide)
     unexpected = [each.unexpected for each in shown if each.unexpected is not None]
     for sentence in (*said, *failed, *unexpected):
         print(f"railyard: {sentence}", file=sys.stderr)
@@ -158,17 +159,30 @@ def write_pages(pages: Pages, docs: Path) -> list[str]:
 # ---- on the terminal -------------------------------------------------------------------------------------------------
 
 
-def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool) -> None:
-    console = console_for_tables()
+def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
+    console = console_for_tables(wide=wide)
     if not full:
-        console.print(as_rich(_table(judged), console.width))
+        table = _table(judged)
+        console.print(as_rich(table, console.width))
+        for line in left_out_lines([table], console.width):
+            console.print(line, highlight=False)
         counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
         console.print("; ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) + ".")
+        for line in _older({each.claim.run for each in judged}, kept):
+            console.print(line, highlight=False, markup=False)
         return
     for each in judged:
         console.print(Text(f"{each.claim.name}: ", style="bold").append(f"{each.claim.says}.", style="not bold"))
         for line in _lines(each, kept.get(each.claim.run)):
             console.print(f"  {line}", highlight=False, markup=False)
+
+
+def _older(names: Collection[str], kept: Mapping[str, Kept]) -> Iterator[str]:
+    """The runs of ``names`` whose code has changed since their numbers were measured."""
+    counts = {run.name: older_by(run, kept[run.name]) for run in RUNS if run.name in names and run.name in kept}
+    older = [f"{name} ({count})" for name, count in counts.items() if count]
+    if older:
+        yield f"Measured before the last changes of their code (commits since): {', '.join(older)}."
 
 
 def _table(judged: Sequence[Judged]) -> Table:
@@ -205,4 +219,6 @@ def _lines(each: Judged, kept: Kept | None) -> list[str]:
     if kept is not None:
         done = "predicted" if each.predicted else "measured"
         lines.append(f"last {done}: {day(kept)}, {version(kept)}, {machine(kept)}")
+        count = older_by(run, kept)
+        lines += [f"older than its code by {count} commit{'s' * (count > 1)}"] if count else []
     return lines + [said for said in (claim.note, claim.why) if said]

@@ -15,9 +15,11 @@ from typing import Any
 
 from experiments.claims.claim import MeasuredRun
 from experiments.registry import find
+from measure.results.manifest import commits_since
 from measure.results.plain import plain
 from measure.results.results import Results
 from measure.results.row import ResultRow, Row, columns, defaults_of, kind_of
+from railyard.checkout import ROOT
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder, naming, open_new, reached
 
@@ -76,6 +78,12 @@ def _short(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _short(item) for key, item in value.items()}
     return [_short(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def older_by(run: MeasuredRun, kept: Kept) -> int | None:
+    """How many commits changed the code that makes the numbers since they were measured; None where git cannot say."""
+    commit = kept.origin.get("commit")
+    return commits_since(ROOT, str(commit), run.code) if commit else None
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def table_blocks(kept: Kept, columns: Sequence[str], page: str) -> Iterator[str]
 def _chosen(table: Table, names: Sequence[str]) -> list[Column]:
     """The columns of a table with these names in their order, none if one is missing; without names those that fit."""
     if not names:
-        return table.shown(_TABLE_WIDTH)
+        return list(table.shown(_TABLE_WIDTH))
     of_name = {_name(column): column for column in reversed(table.columns)}
     return [of_name[name] for name in names] if set(names) <= of_name.keys() else []
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from experiments.claims.claim import MeasuredRun
 
+_CIRCUITS = ("controllers/circuits", "topos")
+
 RUNS: tuple[MeasuredRun, ...] = (
-    MeasuredRun("fabric-cost", "fabric-cost", 0.1, root=False, figures={"fabric-cost": "fabric-cost.png"}),
-    MeasuredRun("mesh", "mesh --width 3 --height 3 --ports 8 --exact", 0.1, root=False, keep=("used_ports", "pairs")),
-    MeasuredRun("mesh-32", "mesh --width 9 --height 9 --ports 32", 0.1, root=False),
+    MeasuredRun("fabric-cost", "fabric-cost", 0.1, root=False, figures={"fabric-cost": "fabric-cost.png"}, layers=()),
+    MeasuredRun(
+        "mesh",
+        "mesh --width 3 --height 3 --ports 8 --exact",
+        0.1,
+        root=False,
+        keep=("used_ports", "pairs"),
+        layers=_CIRCUITS,
+    ),
+    MeasuredRun("mesh-32", "mesh --width 9 --height 9 --ports 32", 0.5, root=False, layers=_CIRCUITS),
     MeasuredRun(
         "rails-testbed",
         "rails --delays 0,10,50,100,250,500,1000 --modes electrical,on-demand,provisioned --port-gbps 100",
@@ -29,6 +38,7 @@ RUNS: tuple[MeasuredRun, ...] = (
         1,
         root=False,
         figures={"allocation_requests": "allocation-requests.png", "allocation_protocols": "allocation-protocols.png"},
+        layers=("controllers/allocation", *_CIRCUITS),
     ),
     MeasuredRun("links", "bench --only links,dark", 1),
     MeasuredRun("rails", "rails", 8, figures={"step-time": "step-time.png"}),
@@ -44,7 +54,7 @@ RUNS: tuple[MeasuredRun, ...] = (
     ),
     MeasuredRun(
         "all-to-all",
-        "all-to-all --study delay,slot --slots 50,100,200 --iterations 1",
+        "all-to-all --study delay,slot --slots 0,50,100,200 --iterations 1",
         3,
         figures={"all_to_all_delay": "all-to-all-delay.png"},
     ),

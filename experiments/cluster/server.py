@@ -161,7 +161,7 @@ class MachineServer:
             run = stack.enter_context(RegisteredRun.open())
             openflow = OPENFLOW if controlled else None
             topo = topology_from_plain(topology)
-            net = Emulation(topo, run.path, datapath, openflow, part=part_from_plain(part))
+            net = Emulation(topo, run.path, datapath, openflow, part=part_from_plain(part), packet_ins=False)
             stack.callback(net.stop)
             if controlled:
                 listener = listener_in(net.yard.netns_fd, OPENFLOW)

@@ -1,12 +1,14 @@
-"""Report of the collective experiment: the table of nccl-tests for each algorithm, and time against size."""
+"""Report of the collective experiment: its table, that of nccl-tests for each algorithm, and time against size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.text import Text
+
 from experiments.collective.nccl_table import format_table, table_row
-from experiments.report import Drawn, Recorded, Report, to_nothing
+from experiments.report import Cell, Drawn, Recorded, Report, to_nothing
 from experiments.trials.report import trial_point, trial_tables
 from measure.results.row import Row
 
@@ -24,10 +26,24 @@ def _nccl(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
         yield format_table(table, iterations=settings["iterations"], warmup=1, devices=devices)
 
 
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    wrong = [row["wrong"] for row in rows if row["wrong"] is not None]
+    if wrong:
+        says = f"Verified in {len(wrong)} of {len(rows)} points: {sum(wrong):,} wrong elements."
+        yield Text(says, "bold red" if any(wrong) else "green")
+
+
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.collective.figures import time_against_size
 
     yield Drawn("collective", time_against_size(recorded.rows), recorded.rows)
 
 
-REPORT = Report(tables=trial_tables, point=trial_point, text=_nccl, figures=_figures, calibrated=to_nothing)
+REPORT = Report(
+    tables=trial_tables,
+    point=trial_point,
+    findings=_findings,
+    text=_nccl,
+    figures=_figures,
+    calibrated=to_nothing,
+)

@@ -20,6 +20,7 @@ from experiments.report import (
     console_for_tables,
     exit_status,
     judged,
+    left_out_lines,
     verdict_lines,
     why_not_faithful,
 )
@@ -30,6 +31,7 @@ from measure.results.foreign import reading
 from measure.results.manifest import left_out, plans_of
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
+from railyard.digits import alike
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 from railyard.timeline import Event
 
@@ -39,6 +41,10 @@ SHOWN: Mapping[str, tuple[Kind, ...]] = {
     **{kind: (kind,) for kind in KINDS if kind not in ("compute", "late")},
 }
 """The columns of the tables, and the kinds of cost that each adds up."""
+
+
+_MOVED = 0.01
+"""Share of a predicted step above which a sentence says that paths differ."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ class ExplainedPoint:
             for key in dict.fromkeys((*found.measured, *found.predicted))
         ]  # fmt: skip
         return {"point": self.number, "title": self.title, "repeats": self.repeats, "steps": found.steps,
-                "measured_s": found.measured_s, "predicted_s": found.predicted_s, "parts": by}  # fmt: skip
+                "measured_s": found.measured_s, "predicted_s": found.predicted_s,
+                "other_ranks": found.other_ranks, "parts": by}  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,11 +83,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("results", type=folder, metavar="FOLDER", help="results folder of a run (its --out)")
     parser.add_argument("--point", type=int, metavar="N", help="one point, by its number in the table: by operation")
     parser.add_argument("--names", action="store_true", help="each named operation of the point in a line of its own")
+    parser.add_argument("--wide", action="store_true", help="all columns of the table")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON instead of tables")
     options = parser.read(arguments)
     results = Results.open(options.results)
     with reading(results.folder):
-        recorded = read_folder(results)
+        recorded = read_folder(results, None if ":" in results.experiment else kind_of(results))
         points = list(_explained(results, recorded))
     return _show(results, recorded, points, options)
 
@@ -92,7 +100,7 @@ def _show(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint]
     if options.json:
         print(json.dumps([point.to_json() for point in chosen], indent=2))
     else:
-        _print(chosen, named=options.names)
+        _print(chosen, named=options.names, wide=options.wide)
     for note in recorded.notes:
         print(f"railyard: {note}", file=sys.stderr)
     drawn = _draw(results, recorded, points)
@@ -147,13 +155,29 @@ def _predictions(events: Sequence[Event]) -> list[tuple[Event, list[Event], list
 # ---- tables and figure -----------------------------------------------------------------------------------------------
 
 
-def _print(points: Sequence[ExplainedPoint], *, named: bool) -> None:
-    console = console_for_tables()
+def _print(points: Sequence[ExplainedPoint], *, named: bool, wide: bool) -> None:
+    console = console_for_tables(wide=wide)
     table = _overview(points) if len(points) > 1 else _by_operation(points[0], named=named)
     console.print(table.title, style="bold", highlight=False)
     console.print(as_rich(table, console.width))
+    for line in left_out_lines([table], console.width):
+        console.print(line, highlight=False)
+    for line in _path_lines(points):
+        console.print(line, highlight=False, markup=False)
     if len(points) > 1:
         print("By operation: railyard explain FOLDER --point N")
+
+
+def _path_lines(points: Sequence[ExplainedPoint]) -> Iterator[str]:
+    """A sentence on each point whose two paths went so different ways that one kind of cost stands for another."""
+    for point in points:
+        found = point.found
+        if found.other_ranks and found.moved_s > _MOVED * found.predicted_s:
+            moved = _ms(found.moved_s, found.predicted_s).lstrip("+")
+            yield (
+                f"#{point.number} {point.title}: the critical paths differ: for {found.other_ranks:.0%} of a step they "
+                f"run over other ranks, and {moved} ms went from one kind of cost to another; the sum still holds."
+            )
 
 
 def _ms(seconds: float, step_s: float) -> str:
@@ -200,9 +224,10 @@ def _by_operation(point: ExplainedPoint, *, named: bool) -> Table:
     rows.append({"title": "all"} | _cells(found))
     steps = f"mean of {found.steps} steps" if found.steps > 1 else "1 step"
     off = "" if found.off is None else f", {found.off:+.2%}"
+    form = alike((found.measured_s, found.predicted_s))
     title = (
-        f"{point.title}: measured {found.measured_s:.4f} s ({steps}), "
-        f"model {found.predicted_s:.4f} s{off}\nmeasured less predicted, ms"
+        f"{point.title}: measured {form(found.measured_s)} s ({steps}), "
+        f"model {form(found.predicted_s)} s{off}\nmeasured less predicted, ms"
     )
     return Table(title, [Column("operation", "title", left=True), *_columns(rows)], rows)
 

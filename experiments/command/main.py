@@ -5,6 +5,7 @@ Only the standard library is imported before it is known what is to be done, so 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command of ``arguments`` (default: those of the process); returns the exit status."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     _open_closed_streams()
+    _print_in_any_encoding()
     os.environ["PATH"] = safe_path()
     stop_on_signals()
     try:
@@ -86,6 +88,13 @@ def _open_closed_streams() -> None:
             stream = open(os.devnull, "r" if name == "stdin" else "w")  # noqa: SIM115
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
+
+
+def _print_in_any_encoding() -> None:
+    """Let a character that the encoding of a terminal or a file lacks be replaced, where it would end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _say(sentence: str) -> None:

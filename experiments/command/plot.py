@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
@@ -15,7 +14,6 @@ from experiments.report import exit_status, show
 from experiments.watch.report.file import write_report
 from measure.results.foreign import reading
 from measure.results.results import Results
-from measure.results.row import completed
 from railyard.errors import PARTIAL_EXIT_STATUS
 
 
@@ -38,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _plot(results: Results, options: argparse.Namespace) -> int:
     kind = find(options.experiment) if options.experiment else kind_of(results)
-    recorded = read_folder(results)
-    found, lacking = completed(recorded.rows, kind.rows)
-    recorded = replace(recorded, rows=found, lacking=lacking)
+    recorded = read_folder(results, kind)
     settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))

@@ -41,7 +41,12 @@ _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watc
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
-_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts")
+_OTHER_FILES = (
+    ({"model", "parallelism"}, "is a workload; use rails --workload {}"),
+    ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
+)
+"""Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up")
 """Options that a prediction does not use: with them its numbers would be the same."""
 
 
@@ -90,6 +95,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     experiment.check()
     if options.predict:
         return _predict(experiment, options)
+    experiment.check_run()
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
@@ -212,6 +218,10 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     named = values.pop("experiment", None)
     if named is not None and find(str(named)) is not kind:
         raise ConfigError(f"is {named}, not {kind.name}; run: railyard run {path}", key="experiment", source=str(path))
+    unknown = values.keys() - kind.Settings.model_fields.keys()
+    for keys, says in _OTHER_FILES:
+        if unknown & keys:
+            raise ConfigError(says.format(path), source=str(path))
     for key in kind.files:
         value = values.get(key)
         if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):
@@ -245,7 +255,10 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     out = getattr(options, "out", None)
     found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
-    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options)
+    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, experiment.omitted)
+    if options.json == "-":
+        for note in experiment.omitted:
+            print(f"railyard: {note}", file=sys.stderr)
     _say_where(out, options)
     return 0
 
@@ -262,7 +275,7 @@ def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.N
         scale = next(
             (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
         )
-        record.describe(predicted=True, planned=len(rows), scale=asdict(scale))
+        record.describe(predicted=True, planned=len(rows), scale=asdict(scale), omitted=[*experiment.omitted])
         record.add(rows)
     except BaseException as error:
         record.close(error)
@@ -338,7 +351,7 @@ def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, optio
             print(acted)
         return False
     drawn = out if not options.no_figures else None
-    recorded = read_folder(runner.record.results, runner.record.cuts if drawn is None else None)
+    recorded = read_folder(runner.record.results, type(experiment), runner.record.cuts if drawn is None else None)
     if drawn is not None:
         _draw(experiment, drawn, recorded)
     _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)

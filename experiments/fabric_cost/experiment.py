@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from experiments.experiment import Experiment
-from experiments.fabric_cost.law import Cluster, Fabric, parts
+from experiments.fabric_cost.law import COUNTED, Cluster, parts
 from experiments.fabric_cost.row import FabricCostRow
 from experiments.fabric_cost.settings import FabricCostSettings
 from measure.published import published
@@ -22,8 +22,7 @@ class FabricCost(Experiment[FabricCostSettings]):
     Settings = FabricCostSettings
     rows = (FabricCostRow,)
     examples = (
-        "                         # clusters of 512 to 32,768 GPUs",
-        "--gpus 8192 --no-whole       # only the ports that are used",
+        "                         # clusters of 256 to 32,768 GPUs",
         "--gpus 8192 --optics-per-gpu 2   # an optic for each port",
         "--ocs-ports 320 --radix 128",
     )
@@ -34,8 +33,8 @@ class FabricCost(Experiment[FabricCostSettings]):
         return False
 
     def points(self) -> int:
-        """One row for every fabric of every cluster."""
-        return len(self.settings.gpus) * len(get_args(Fabric))
+        """One row for every fabric of every cluster, in both ways to count parts."""
+        return len(self.settings.gpus) * sum(map(len, COUNTED.values()))
 
     def run(self, runner: Runner) -> None:
         """Compute the rows of all clusters and add them to the results."""
@@ -46,16 +45,17 @@ class FabricCost(Experiment[FabricCostSettings]):
 def fabric_rows(cluster: Cluster) -> Iterator[FabricCostRow]:
     """The rows of all fabrics of a cluster, with the published cost and power of parts."""
     price, power = published("opus-part-cost").values, published("opus-part-power").values
-    found = {fabric: parts(fabric, cluster) for fabric in get_args(Fabric)}
-    base_usd, base_w = (found["photonic"].sum(each) for each in (price, power))
-    for fabric, each in found.items():
-        cost_usd, power_w = each.sum(price), each.sum(power)
-        yield FabricCostRow(
-            fabric=fabric,
-            gpus=cluster.gpus,
-            **vars(each),
-            cost_usd=cost_usd,
-            power_w=power_w,
-            cost_ratio=cost_usd / base_usd,
-            power_ratio=power_w / base_w,
-        )
+    for count, fabrics in COUNTED.items():
+        photonic = parts(count, "photonic", cluster)
+        for fabric in fabrics:
+            needed = parts(count, fabric, cluster)
+            yield FabricCostRow(
+                count=count,
+                fabric=fabric,
+                gpus=cluster.gpus,
+                **vars(needed),
+                cost_usd=needed.sum(price),
+                power_w=needed.sum(power),
+                cost_ratio=needed.sum(price) / photonic.sum(price),
+                power_ratio=needed.sum(power) / photonic.sum(power),
+            )

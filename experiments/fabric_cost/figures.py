@@ -8,24 +8,30 @@ from matplotlib.figure import Figure
 
 from measure.figures import panels
 from measure.figures.curves import Rows, curves, series_of
-from measure.figures.looks import FABRICS, TEXT
+from measure.figures.looks import BY_FORMULA, FABRICS, TEXT
 from measure.figures.style import PAGE, entry, legend, new_figure, style_axes
 from measure.published import published
 
-_LOOKS = {name: FABRICS[name] for name in ("fat-tree", "rail-optimized")}
-_PANELS = (("cost_ratio", "cost", "opus-cost-h200"), ("power_ratio", "power", "opus-power-h200"))
+_LOOKS = {
+    ("formula", "rail-optimized"): BY_FORMULA,
+    **{
+        ("whole switches", name): FABRICS[name].named(f"{FABRICS[name].name}, whole switches")
+        for name in ("fat-tree", "rail-optimized")
+    },
+}
+_PANELS = (("cost_ratio", "cost", "opus-cost"), ("power_ratio", "power", "opus-power"))
 
 
 def ratios(rows: Rows) -> Figure | None:
     """Figure with a panel for cost and one for power; None without electrical fabrics.
 
-    Horizontal lines are the published ratios, whose size of the cluster was not read.
+    Horizontal lines are the ratios of the abstract.
     """
-    rows = [row for row in rows if row["fabric"] in _LOOKS]
+    rows = [row for row in rows if (row["count"], row["fabric"]) in _LOOKS]
     if not rows:
         return None
     figure = new_figure(PAGE, 2.3)
-    series = series_of(rows, lambda row: row["fabric"], _LOOKS)
+    series = series_of(rows, lambda row: (row["count"], row["fabric"]), _LOOKS)
     sizes = sorted({row["gpus"] for row in rows})
     for axes, (column, name, key) in zip(figure.subplots(1, 2), _PANELS, strict=True):
         for curve in curves(series, "gpus", column).values():
@@ -38,6 +44,6 @@ def ratios(rows: Rows) -> Figure | None:
         axes.set_ylim(bottom=0)
         style_axes(axes, f"{name} over photonic rails", "GPUs", "ratio", grid="both")
     looks = [panels.thing(look) for look, _ in series.values()]
-    theirs = entry(f"{published('opus-cost-h200').label}, H200", linestyle=(0, (1, 2)))
+    theirs = entry(f"{published('opus-cost').label} (abstract)", linestyle=(0, (1, 2)))
     legend(figure, [*looks, theirs])
     return figure

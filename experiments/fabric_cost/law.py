@@ -1,6 +1,16 @@
 """The parts of a fabric, and from them its cost and power.
 
-Every GPU has one network port. All fabrics carry what all ports send at once.
+Every GPU has one network port. All fabrics carry what all ports send at once. Parts are counted in two ways:
+
+- **formula**: that of the authors of Opus, whose prices and watts these are. Rails of packet switches have three tiers
+  of switches with k = round(sqrt(4 S)) ports for S servers: such a rail has 2 S / k first switches and as many above,
+  each joined to each, and a top tier. A GPU then takes 1 + 2 (4 S / k^2) + 2 ports of switches, which is 5 where
+  k^2 = 4 S, and there is an optic for each of them and one for the GPU itself. How a k that is rounded enters the
+  ports is our reading, which gives the ratios that theirs gives. A GPU of photonic rails takes 2 ports of circuit
+  switches and one optic. Unused ports cost nothing.
+- **whole switches**: ours. Switches have a given number of ports and are bought whole, in as few tiers as do.
+
+Fabrics:
 
 - **fat-tree**: one folded Clos network of switches with r ports joins all GPUs (Al-Fares et al., SIGCOMM'08). It has
   the fewest tiers t with 2 (r/2)^t >= GPUs, so 1, 2 or 3 for up to 64, 2,048 or 65,536 GPUs with r = 64. A GPU takes
@@ -12,19 +22,24 @@ Every GPU has one network port. All fabrics carry what all ports send at once.
 
     cost = switch ports * C_s + circuit switch ports * C_o + optics * C_x,    power likewise
 
-Ports are counted by whole switches, or by the port alone (``whole`` False), as if unused ports cost nothing. With three
-tiers, 2 ports and one optic a GPU, and by the port, that is (5 C_s + 6 C_x) / (2 C_o + C_x). Cables, fibres, hosts and
-their network cards are left out; they are about the same in all fabrics.
+Where k^2 = 4 S the ratio is (5 C_s + 6 C_x) / (2 C_o + C_x) by the formula. Cables, fibres, hosts and their network
+cards are left out; they are about the same in all fabrics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import Literal
 
 Fabric = Literal["fat-tree", "rail-optimized", "photonic"]
+Count = Literal["formula", "whole switches"]
+COUNTED: Mapping[Count, tuple[Fabric, ...]] = {
+    "formula": ("rail-optimized", "photonic"),
+    "whole switches": ("fat-tree", "rail-optimized", "photonic"),
+}
+"""Way to count -> the fabrics of which it says the parts."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,6 @@ class Cluster:
     ocs_ports: int = 576
     ports_per_gpu: int = 2
     optics_per_gpu: int = 1
-    whole: bool = True
 
     @property
     def servers(self) -> int:
@@ -51,14 +65,17 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a fabric: packet switches in ``tiers`` and their ports, circuit switches and theirs, and optics."""
+    """The parts of a fabric: packet switches in ``tiers`` and their ports, circuit switches and theirs, and optics.
+
+    By the formula ports and optics are no whole numbers, and there is no number of switches: it is 0.
+    """
 
     tiers: int
     switches: int
-    switch_ports: int
+    switch_ports: float
     circuit_switches: int
     ocs_ports: int
-    optics: int
+    optics: float
 
     def sum(self, each: Mapping[str, float]) -> float:
         """Cost or power of all parts; ``each`` has that of an ``ocs port``, a ``switch port`` and an ``optic``."""
@@ -66,8 +83,10 @@ class Parts:
         return ports + self.optics * each["optic"]
 
 
-def parts(fabric: Fabric, cluster: Cluster) -> Parts:
-    """The parts of a fabric of ``cluster``."""
+def parts(count: Count, fabric: Fabric, cluster: Cluster) -> Parts:
+    """The parts of a fabric of ``cluster``; ``KeyError`` for one that the formula is not about."""
+    if count == "formula":
+        return {"rail-optimized": _rails_by_formula, "photonic": _photonic_by_formula}[fabric](cluster)
     if fabric == "photonic":
         return _photonic(cluster)
     half = cluster.radix // 2
@@ -76,11 +95,19 @@ def parts(fabric: Fabric, cluster: Cluster) -> Parts:
     return _clos(cluster, cluster.gpus_per_server * ceil(cluster.servers / half))
 
 
+def _rails_by_formula(cluster: Cluster) -> Parts:
+    joined = 4 * cluster.servers / round(sqrt(4 * cluster.servers)) ** 2
+    ports = cluster.gpus * (1 + 2 * joined + 2)
+    return Parts(3, 0, ports, 0, 0, cluster.gpus + ports)
+
+
+def _photonic_by_formula(cluster: Cluster) -> Parts:
+    return Parts(0, 0, 0, 0, cluster.gpus * cluster.ports_per_gpu, cluster.gpus * cluster.optics_per_gpu)
+
+
 def _photonic(cluster: Cluster) -> Parts:
-    used = cluster.servers * cluster.ports_per_gpu
-    switches = cluster.gpus_per_server * ceil(used / cluster.ocs_ports)
-    ports = switches * cluster.ocs_ports if cluster.whole else used * cluster.gpus_per_server
-    return Parts(0, 0, 0, switches, ports, cluster.gpus * cluster.optics_per_gpu)
+    switches = cluster.gpus_per_server * ceil(cluster.servers * cluster.ports_per_gpu / cluster.ocs_ports)
+    return Parts(0, 0, 0, switches, switches * cluster.ocs_ports, cluster.gpus * cluster.optics_per_gpu)
 
 
 def _clos(cluster: Cluster, leaves: int) -> Parts:
@@ -90,5 +117,4 @@ def _clos(cluster: Cluster, leaves: int) -> Parts:
     while tiers > 1 and leaves > 2 * (radix // 2) ** (tiers - 1):
         tiers += 1
     switches = 1 if tiers == 1 else (tiers - 1) * leaves + ceil(leaves / 2)
-    ports = switches * radix if cluster.whole else (2 * tiers - 1) * gpus
-    return Parts(tiers, switches, ports, 0, 0, 2 * tiers * gpus)
+    return Parts(tiers, switches, switches * radix, 0, 0, 2 * tiers * gpus)

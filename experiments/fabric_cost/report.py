@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments.fabric_cost.law import COUNTED
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.published import published
 from measure.results.row import Row
 
 _COLUMNS = (
+    Column("parts", "count", left=True),
     Column("GPUs", "gpus", ","),
     Column("fabric", "fabric", left=True),
     Column("tiers", "tiers", "d"),
-    Column("switches", lambda row: row["switches"] or row["circuit_switches"], ","),
+    Column("switches", lambda row: row["switches"] or row["circuit_switches"] or None, ",", wide=True),
     Column("ports\n/ GPU", lambda row: (row["switch_ports"] + row["ocs_ports"]) / row["gpus"], ".2f", wide=True),
     Column("optics\n/ GPU", lambda row: row["optics"] / row["gpus"], ".2f", wide=True),
     Column("USD\n/ GPU", lambda row: row["cost_usd"] / row["gpus"], ",.0f"),
@@ -24,7 +26,8 @@ _COLUMNS = (
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
-    yield Table("Cost and power of fabrics, one network port a GPU", _COLUMNS, rows)
+    ordered = sorted(rows, key=lambda row: list(COUNTED).index(row["count"]))
+    yield Table("Cost and power of fabrics, one network port a GPU", _COLUMNS, ordered)
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
@@ -32,10 +35,13 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]
     each = ", ".join(f"{part} {price.values[part]:g} USD and {power.values[part]:g} W" for part in price.values)
     yield f"Parts ({price.label}; {price.source.reference}): {each}."
     cost, watts = published("opus-cost-h200"), published("opus-power-h200")
+    sizes = ", ".join(
+        f"{ratio:.2f}x / {watts.values[gpus]:.1f}x ({gpus:,} GPUs)" for gpus, ratio in cost.values.items()
+    )
+    yield f"Cost / power of electrical over photonic rails by the authors' formula ({cost.label}): {sizes}."
     yield (
-        f"Electrical over photonic rails ({cost.label}, H200): about {cost.value:g}x the cost and "
-        f"{watts.value:g}x the power; abstract: {published('opus-cost').value:g}x and over "
-        f"{published('opus-power').value:g}x."
+        f"Abstract ({published('opus-cost').label}): {published('opus-cost').value:g}x the cost and over "
+        f"{published('opus-power').value:g}x the power."
     )
     most = settings["ocs_ports"] // settings["ports_per_gpu"] * settings["gpus_per_server"]
     if any(row["gpus"] > most for row in rows):

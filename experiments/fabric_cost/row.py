@@ -15,12 +15,15 @@ class FabricCostRow(ResultRow):
     fabric: Annotated[str, "fat-tree, rail-optimized or photonic"]
     gpus: Annotated[int, "number of GPUs"]
     tiers: Annotated[int, "tiers of packet switches"]
-    switches: Annotated[int, "packet switches"]
-    switch_ports: Annotated[int, "ports of packet switches that are paid for"]
-    circuit_switches: Annotated[int, "optical circuit switches"]
+    switches: Annotated[int, "packet switches; 0 by the formula, which counts ports"]
+    switch_ports: Annotated[float, "ports of packet switches that are paid for"]
+    circuit_switches: Annotated[int, "optical circuit switches; 0 by the formula"]
     ocs_ports: Annotated[int, "ports of circuit switches that are paid for"]
-    optics: Annotated[int, "optical transceivers"]
+    optics: Annotated[float, "optical transceivers"]
     cost_usd: Annotated[float, "cost of all parts, in US dollars"]
     power_w: Annotated[float, "power of all parts, in watts"]
     cost_ratio: Annotated[float, "cost over that of photonic rails"]
     power_ratio: Annotated[float, "power over that of photonic rails"]
+    count: Annotated[str, "how parts are counted: formula (that of the authors of Opus) or whole switches"] = (
+        "whole switches"
+    )

@@ -12,6 +12,7 @@ from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.results.row import MeasuredRow
+from railyard.digits import alike
 from workloads.program import Group
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ def _outcome(row: FailoverRow) -> str:
     """The progress line of a row: outcome, outage, step times and verdict."""
     if row.outage_s is None:
         return f"{row.tenant}: {row.state}" + (f" ({row.reason})" if row.reason else "")
+    form = alike((row.step_time_before_s, row.step_time_after_s))
     return (
         f"{row.tenant}: circuits up after {row.circuits_s:.3f} s, out for {row.outage_s:.2f} s, step "
-        f"{row.step_time_before_s or 0:.3f} s before and {row.step_time_after_s or 0:.3f} s after; {row.verdict}"
+        f"{form(row.step_time_before_s or 0)} s before and {form(row.step_time_after_s or 0)} s after; {row.verdict}"
     )

@@ -157,11 +157,6 @@ class FailoverSettings(RackSettings):
     def _words(cls, value: Any) -> Any:
         return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
-    @field_validator("fabrics")
-    @classmethod
-    def _once(cls, value: tuple[FabricName, ...]) -> tuple[FabricName, ...]:
-        return tuple(dict.fromkeys(value))
-
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: Any) -> Any:

@@ -13,6 +13,7 @@ from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, 
 from measure.model.edge.authors import ONLINE_SHARE
 from measure.published import published
 from measure.results.row import Row
+from railyard.digits import significant
 
 JCT, SCHEDULING, RESPONSE = (published(f"propius-{name}-6000") for name in ("jct", "scheduling", "response"))
 _LAYERS = {"packets": "on packets", "virtual": "the authors' sizes, virtual time"}
@@ -116,8 +117,8 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
         (
             Column("trunk", "policy", left=True),
             Column("delay\nms", "delay_ms", "g"),
-            Column("round\ns", "time_s", ".2f"),
-            Column("formula\ns", "predicted_time_s", ".2f"),
+            Column("round\ns", "time_s", significant),
+            Column("formula\ns", "predicted_time_s", significant),
             Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
             Column("sent\nMB", real_mb("root_bytes"), ".1f"),
             FAITHFUL,

@@ -6,7 +6,7 @@ Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -125,11 +125,6 @@ class PropiusSettings(PacketSettings):
         default=("phase", "demand", "rotor"), min_length=1, description="policies of the optical trunk"
     )
     scale: PropiusScale = PropiusScale()
-
-    @field_validator("loads", "policies", "studies", "modes", "cases", "turns")
-    @classmethod
-    def _once(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(value))
 
     @field_validator("virtual_clients")
     @classmethod

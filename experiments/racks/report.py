@@ -10,6 +10,7 @@ from experiments.racks.row import CIRCUIT_FABRICS, CIRCUITS, MIGRATE, NEIGHBOUR,
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Table, yes_or_no
 from measure.published import published
 from measure.results.row import Row
+from railyard.digits import significant
 
 REWIRING = published("migration-rewiring")
 _BEFORE_CIRCUITS = ("detect", "decide", "rewire")
@@ -101,10 +102,10 @@ _STEP_COLUMNS = (
     Column("system", lambda row: row["system"].rpartition(":")[2], left=True, wide=True),
     Column("job", "tenant", left=True),
     Column("event", lambda row: None if row["event"] == "predicted" else row["event"], left=True, wide=True),
-    Column("before", "step_time_before_s", ".3f"),
-    Column("before\nmodel", "predicted_step_time_before_s", ".3f"),
-    Column("after", "step_time_after_s", ".3f"),
-    Column("after\nmodel", "predicted_step_time_after_s", ".3f"),
+    Column("before", "step_time_before_s", significant),
+    Column("before\nmodel", "predicted_step_time_before_s", significant),
+    Column("after", "step_time_after_s", significant),
+    Column("after\nmodel", "predicted_step_time_after_s", significant),
     Column("after /\nbefore", _after_to_before, ".3f", wide=True),
     Column("after /\nphotonic", "after_to_photonic", ".2f"),
     Column("model /\nphotonic", "predicted_after_to_photonic", ".2f", wide=True),

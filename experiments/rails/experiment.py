@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,10 +31,13 @@ from experiments.rails.settings import RailSettings
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
+from measure.model.prediction import Prediction
 from measure.results.row import MeasuredRow
+from railyard.digits import alike
+from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
-from workloads.catalog import Workload
+from workloads.catalog import CATALOG, Workload
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -53,6 +56,11 @@ class Rails(RepeatedExperiment[RailSettings]):
         "--workload smoke --modes electrical,on-demand --delays 0,100",
         "--predict --delays 0.01,10               # the model alone; no root",
     )
+
+    def __init__(self, settings: RailSettings) -> None:
+        super().__init__(settings)
+        self._impossible: dict[Mode, str] = {}
+        """Modes in which the workload cannot run, as far as that is known, and why."""
 
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,32 +94,92 @@ class Rails(RepeatedExperiment[RailSettings]):
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()
             rehearse(settings.policy, plan, tuple(program_on(settings, workload, mode).groups.values()))
 
+    def check_run(self) -> None:
+        """Let the model play a step in every mode: of the modes that somebody named none may be impossible.
+
+        Those of a list that is Railyard's own (the default one, and that of ``--quick``) are left out.
+        """
+        scale = model_scale(self.settings, self.workload)
+        for mode, delay_ms in dict(self.settings.points()).items():
+            with self._unless_impossible(mode, leave_out=self.settings.modes in _OWN_LISTS):
+                self._predicted(mode, delay_ms, scale, steps=1)
+
     def predict(self) -> Iterator[RailRow]:
-        """The model's step time of every point, for an ideal machine; rates, sizes and delays may be any."""
+        """The model's step time of every point, for an ideal machine; rates, sizes and delays may be any.
+
+        Modes that are impossible are left out, unless no other is left.
+        """
         scale = model_scale(self.settings, self.workload)
         for mode, delay_ms in self.settings.points():
-            job = job_point(self.settings, self.workload, mode, delay_ms, scale)
+            if mode in self._impossible:
+                continue
             row = self._row(mode, delay_ms, scale)
-            row.predict(job.prediction(job.fabric.plan(), scale))
-            yield row
+            with self._unless_impossible(mode, leave_out=True):
+                row.predict(self._predicted(mode, delay_ms, scale))
+            if mode not in self._impossible:
+                yield row
+
+    def _predicted(self, mode: Mode, delay_ms: float, scale: Scale, steps: int | None = None) -> Prediction:
+        job = job_point(self.settings, self.workload, mode, delay_ms, scale)
+        return replace(job, model_steps=steps or job.model_steps).prediction(job.fabric.plan(), scale)
+
+    @contextmanager
+    def _unless_impossible(self, mode: Mode, *, leave_out: bool) -> Iterator[None]:
+        """Within it an error of the model means that the workload cannot run in ``mode``: leave it out, or refuse it.
+
+        The last mode is refused in any case. What is wrong with a policy that somebody named stays its error.
+        """
+        try:
+            yield
+        except (ConfigError, CircuitError, ControlError) as error:
+            if self.settings.policy is not None and mode in OWN_POLICY:
+                raise
+            reason = error.message if isinstance(error, ConfigError) else str(error)
+            self._impossible[mode] = reason
+            if leave_out and len(self._impossible) < len(self.settings.modes):
+                return
+            other = "" if self.settings.fabric_of(mode) == "electrical" else "; packets carry it: take mode electrical"
+            source = None if self.settings.workload in CATALOG else self.settings.workload
+            raise ConfigError(
+                f"mode {mode} cannot run {self.workload.name}: {reason}{other}", key="modes", source=source
+            ) from None
+
+    @property
+    def omitted(self) -> Sequence[str]:  # type: ignore[override]
+        """A sentence for each reason why modes were left out."""
+        modes: dict[str, list[str]] = {}
+        for mode, reason in self._impossible.items():
+            modes.setdefault(reason, []).append(mode)
+        return [
+            f"Left out: mode{'s' if len(some) > 1 else ''} {' and '.join(some)}, as {reason}."
+            for reason, some in modes.items()
+        ]
+
+    @property
+    def _points(self) -> list[tuple[Mode, float]]:
+        """(mode, delay in ms) of every point that is possible, as far as that is known."""
+        return [(mode, delay_ms) for mode, delay_ms in self.settings.points() if mode not in self._impossible]
 
     def points(self) -> int:
         """One row for every mode and delay."""
-        return len(self.settings.points())
+        return len(self._points)
 
     def pieces(self) -> list[Piece]:
         """Every mode at every delay."""
-        return [Piece(f"{mode}, {delay_ms:g} ms", (mode, delay_ms)) for mode, delay_ms in self.settings.points()]
+        return [Piece(f"{mode}, {delay_ms:g} ms", (mode, delay_ms)) for mode, delay_ms in self._points]
 
     def begin(self, runner: Runner) -> None:
-        """Give the manifest all fabrics and points, and say the scale."""
-        settings, points = self.settings, self.settings.points()
+        """Give the manifest all fabrics and points, and say what is left out and the scale."""
+        settings, points = self.settings, self._points
+        for sentence in self.omitted:
+            runner.progress.say(sentence)
         fabrics = {settings.fabric_of(mode): self.fabric(mode) for mode, _ in points}
         runner.extra = {
             "plans": [fabric.plan() for fabric in fabrics.values()],
             "groups": self.workload.program.groups,
             "points": [{"mode": mode, "delay_ms": delay} for mode, delay in points],
             "expected_error": self.expected_error,
+            "omitted": [*self.omitted],
         }
         guess = "; a guess, as this machine was not calibrated" if this_machine().guessed else ""
         runner.progress.say(
@@ -126,8 +194,9 @@ class Rails(RepeatedExperiment[RailSettings]):
         row = self._row(mode, delay_ms, self.scale)
         row.predict(found.prediction)
         row.take(found)
-        took = "no step finished" if row.step_time_s is None else f"step {row.step_time_s:.3f} s"
-        runner.progress.result(f"{piece.name}: {took} (model {row.predicted_step_time_s:.3f} s), {row.verdict}")
+        form = alike((row.step_time_s, row.predicted_step_time_s))
+        took = "no step finished" if row.step_time_s is None else f"step {form(row.step_time_s)} s"
+        runner.progress.result(f"{piece.name}: {took} (model {form(row.predicted_step_time_s)} s), {row.verdict}")
         return [row]
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
@@ -155,20 +224,25 @@ class Rails(RepeatedExperiment[RailSettings]):
         return row
 
 
+_OWN_LISTS = RailSettings.model_fields["modes"].default, tuple(Rails.quick["modes"])
+"""The lists of modes that nobody named."""
+
+
 def print_plan(rails: Rails, console: Console) -> int:
     """Print the plan of the fabric of the first mode as JSON, for a controller of the user's own."""
-    mode = rails.settings.points()[0][0]
+    mode = rails._points[0][0]
     print(json.dumps(asdict(rails.fabric(mode).plan()), indent=2))
     return 0
 
 
 def open_cli(rails: Rails, console: Console) -> int:
     """Bring up the fabric of the first mode and open the Mininet CLI on it."""
+    rails.check_run()
     from experiments.rest_access import reserved_address, rest_access
     from experiments.session import Session
     from topos.kernel.cli import RailCLI
 
-    settings, mode = rails.settings, rails.settings.points()[0][0]
+    settings, mode = rails.settings, rails._points[0][0]
     with ExitStack() as stack:
         held = stack.enter_context(reserved_address(settings))
         folder = stack.enter_context(temporary_folder())

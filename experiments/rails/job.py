@@ -26,14 +26,11 @@ FOLLOW = "follow"
 def load_job(settings: RailSettings) -> Workload:
     """The workload that ``settings`` name, with its options.
 
-    ``ConfigError`` for a workload that cannot be loaded, or a mode that does not apply to it.
+    ``ConfigError`` for a workload that cannot be loaded.
     """
     training = {key: True for key in ("overlap", "tp_on_packets") if getattr(settings, key)}
     options: dict[str, Any] = {**settings.trace.model_dump(), **training}
-    workload = load_workload(settings.workload, **options)
-    for mode in settings.modes:
-        cycle_on(settings, workload, mode)
-    return workload
+    return load_workload(settings.workload, **options)
 
 
 def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:
@@ -117,10 +114,7 @@ def cycle_on(settings: RailSettings, workload: Workload, mode: Mode) -> Cycle | 
     program, training = workload.program, workload.training
     rotating = [g for g in program.groups.values() if (g.dimension, g.domain) == ("ep", "scale-out")]
     if training is None or not rotating:
-        raise ConfigError(
-            f"mode {mode} needs expert parallelism on the rails, which {workload.name} does not have; leave it out",
-            key="modes",
-        )
+        raise ConfigError(f"{workload.name} has no all-to-alls of experts on the rails, which its slots are for")
     one_way = ep_demand(training, rotating[0])
     both = tuple(tuple(map(max, row, column)) for row, column in zip(one_way, zip(*one_way, strict=True), strict=True))
     return Cycle(

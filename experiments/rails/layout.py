@@ -145,7 +145,7 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
         traffic = rail_traffic(workload)
         ring = sum(size for dimension, size in traffic.items() if dimension != "pp")
         if not traffic:
-            raise ConfigError("has no traffic on the rails, which mode one-shot needs; leave it out", key="workload")
+            raise ConfigError(f"{workload.name} has no traffic on the rails to split their bandwidth by")
         share = split_bandwidth(rate_mbps * ports, {"ring": ring, "chain": traffic.get("pp", 0.0)})
         floor = rate_mbps / 100
         chain_lanes = min(2, max(1, workload.parallelism.pp - 1))

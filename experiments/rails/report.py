@@ -12,6 +12,7 @@ from measure.published import published
 from measure.results.estimates import slope_of
 from measure.results.manifest import groups_of, left_out, plans_of, scale_of
 from measure.results.row import Row
+from railyard.digits import significant
 from railyard.timeline import Event
 from workloads.catalog import DEFAULT_PORT_GBPS
 
@@ -30,9 +31,9 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     return (
         Column("mode", "mode", left=True),
         Column("delay\nms", "reconfiguration_delay_ms", "g"),
-        Column("step\ns", "step_time_s", ".3f"),
+        Column("step\ns", "step_time_s", significant),
         spread("step_time_s"),
-        Column("model\ns", "predicted_step_time_s", ".5g"),
+        Column("model\ns", "predicted_step_time_s", significant),
         Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
         Column("over\nel. %", over, "+.1f"),
         Column("reconf.\n/ step", "reconfigurations_per_step", ".3g", wide=True),
@@ -40,11 +41,11 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("model\nover %", lambda row: off_percent(row["predicted_step_time_s"], model), "+.3g", wide=True),
         Column(HEADING, published_overhead, "+.3g", wide=True),
         Column("model\n/ step", "predicted_reconfigurations_per_step", ".3g", wide=True),
-        Column("exposed\ns", "exposed_stall_s", ".3f"),
-        Column("model\nexposed", "predicted_exposed_stall_s", ".4g", wide=True),
-        Column("hidden\ns", "hidden_stall_s", ".3f", wide=True),
-        Column("model\nhidden", "predicted_hidden_stall_s", ".4g", wide=True),
-        Column("stall law\ns", "stall_law_step_time_s", ".4f", wide=True),
+        Column("exposed\ns", "exposed_stall_s", significant),
+        Column("model\nexposed", "predicted_exposed_stall_s", significant, wide=True),
+        Column("hidden\ns", "hidden_stall_s", significant, wide=True),
+        Column("model\nhidden", "predicted_hidden_stall_s", significant, wide=True),
+        Column("stall law\ns", "stall_law_step_time_s", significant, wide=True),
         Column("window\nms", lambda row: row["window_median_s"] and row["window_median_s"] * 1e3, ".3g", wide=True),
         Column("lost\npackets", "packets_lost", "d", wide=True),
         Column("sent\nagain", "retransmissions", "d", wide=True),
@@ -82,8 +83,8 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
     if any(calibrated(rows, settings)) and fabric:
         gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
         yield (
-            f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s on the testbed of Opus ({TESTBED.label}), so the "
-            "share of communication and the windows are not those of its steps."
+            f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s assumed for the testbed of Opus ({TESTBED.label}), so "
+            "the share of communication and the windows are not those of its steps."
         )
 
 

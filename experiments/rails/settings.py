@@ -86,11 +86,10 @@ class RailSettings(SpreadSettings):
     trace: TraceSection = TraceSection()
     fabric: RailsSection = RailsSection()
 
-    @field_validator("modes", "delays_ms")
+    @field_validator("delays_ms")
     @classmethod
-    def _once(cls, value: tuple[Any, ...], info: Any) -> tuple[Any, ...]:
-        once = dict.fromkeys(value)
-        return tuple(once if info.field_name == "modes" else sorted(once))
+    def _ascending(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(sorted(value))
 
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> RailSettings:

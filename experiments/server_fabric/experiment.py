@@ -54,7 +54,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def check(self) -> None:
         """Build every plan at this scale."""
         for fabric in (ELECTRICAL, PHOTONIC):
-            for shape in dict.fromkeys(self.settings.shapes):
+            for shape in self.settings.shapes:
                 _ = self.settings.setting(fabric, shape).plan
 
     def predict(self) -> Iterator[ResultRow]:

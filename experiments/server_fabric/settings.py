@@ -133,7 +133,7 @@ class ServerFabricSettings(RackSettings):
         """Every epoch to measure, none twice; those of study ``batch`` last."""
         measures: dict[Study, tuple[Measure, ...]] = {"iperf3": ("iperf3",), "epoch": ("all-reduce", "epoch")}
         wanted = tuple(measure for study in measures if study in self.studies for measure in measures[study])
-        found = [Epoch(shape, shape, self.batch, wanted) for shape in dict.fromkeys(self.shapes) if wanted]
+        found = [Epoch(shape, shape, self.batch, wanted) for shape in self.shapes if wanted]
         done = [(epoch.shape, epoch.batch) for epoch in found if "epoch" in wanted]
         for batch in EPOCH_STEPS if "batch" in self.studies else ():
             if (EPOCH_SHAPE, batch) not in done:

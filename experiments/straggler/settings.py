@@ -91,12 +91,12 @@ class StragglerSettings(TrialSettings):
         for n in value:
             if not 3 <= n <= 256:
                 raise ValueError(f"must be from 3 to 256 (without the straggler two must be left), not {n}")
-        return tuple(dict.fromkeys(value))
+        return value
 
     @field_validator("delays_ms", "reconfiguration_delays_ms")
     @classmethod
     def _ascending(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return None if value is None else tuple(sorted(dict.fromkeys(value)))
+        return None if value is None else tuple(sorted(value))
 
     @model_validator(mode="after")
     def _inject_has_a_study(self) -> StragglerSettings:

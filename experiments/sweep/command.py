@@ -257,7 +257,7 @@ def _merged(sweep: SweepFolder, kind: type[Experiment[Any]], *, wide: bool, figu
 
     merged = Merged(sweep, kind)
     merged.write(figures=figures)
-    merged.show(console_for_tables(wide=wide))
+    merged.show(console_for_tables(wide=wide), figures=figures)
     return exit_status(merged.counts)
 
 

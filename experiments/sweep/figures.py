@@ -24,8 +24,8 @@ _WIDE = 50
 
 
 def sweep_figures(rows: Sequence[Row], names: Columns) -> Iterator[Drawn]:
-    """A figure for each main number, three at most; none without a swept number."""
-    x = next((column for column in names.swept.values() if numeric(rows, column)), None)
+    """A figure for each main number, three at most; none without a swept number (``why_no_figure``)."""
+    x = _axis(rows, names)
     if x is None:
         return
     others = [column for column in (*names.swept.values(), *places(rows, names)) if column != x]
@@ -50,6 +50,19 @@ def sweep_figures(rows: Sequence[Row], names: Columns) -> Iterator[Drawn]:
             return _paint(axes, drawn, x, y.removesuffix("_s").replace("_", " "), unit)
 
         yield Drawn(y, panels.figure_of([shown], paint), shown, " ".join(said))
+
+
+def why_no_figure(rows: Sequence[Row], names: Columns) -> str | None:
+    """The sentence about a sweep without figures; None if it has one, or no rows."""
+    if not rows or (_axis(rows, names) is not None and mains(rows, names)):
+        return None
+    if not mains(rows, names):
+        return "No figure: rows of this experiment have no main number."
+    return "No figure: none of the swept keys is one number a point, and has two values or more."
+
+
+def _axis(rows: Sequence[Row], names: Columns) -> str | None:
+    return next((column for column in names.swept.values() if numeric(rows, column)), None)
 
 
 def _paint(axes: Axes, drawn: dict[str, Curve], x: str, y: str, unit: str) -> Iterator[Curve]:

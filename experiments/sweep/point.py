@@ -10,11 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
-from pydantic import Field
+from railyard.validation import Name, Whole, matching
 
-from railyard.validation import Name, Whole
-
-Digits = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+Digits = Annotated[str, matching("[0-9a-f]{12}", "12 digits of a hash")]
 """The name of a point, and of a comparison."""
 EXPERIMENT_FILE, RESULTS = "experiment.yaml", "results"
 

@@ -21,6 +21,7 @@ from experiments.report import (
     Table,
     as_rich,
     judged,
+    left_out_lines,
     off_percent,
     repeat_lines,
     scale_lines,
@@ -38,6 +39,7 @@ from measure.results.partial import PARTIAL
 from measure.results.results import FIGURES, SUMMARY, Results
 from measure.results.row import Row, completed
 from measure.results.summary import Summary
+from railyard.digits import significant
 from railyard.errors import ConfigError
 from railyard.reading import read_bytes
 from railyard.scale import Scale
@@ -127,15 +129,23 @@ class Merged:
 
     # ---- on the terminal ---------------------------------------------------------------------------------------
 
-    def show(self, console: Console) -> None:
-        """Print how the points ended, the table, the verdict, and where the files are."""
+    def show(self, console: Console, *, figures: bool = True) -> None:
+        """Print how the points ended, the table, the verdict, and where the files are; with ``figures`` why none is."""
+        from experiments.sweep.figures import why_no_figure
+
         counts, file = self.counts, self.folder.spec.file
         words = f"{counts.done} of {counts.total} points done, {counts.failed} failed"
         words += f", {counts.unfaithful} not faithful" if self.kind.packets and not file.predict else ""
         model = f" ({MODEL_ONLY})" if file.predict else ""
         console.print(Text(f"{file.sweep}: {file.experiment}, {words}{model}", style="bold"))
         if self.rows:
-            console.print(as_rich(self._table(), console.width))
+            table = self._table()
+            for line in (
+                *filter(None, [table.title]),
+                as_rich(table, console.width),
+                *left_out_lines([table], console.width),
+            ):
+                console.print(line, highlight=False, markup=False)
         if len(self.rows) > _MOST_LINES:
             console.print(f"and {len(self.rows) - _MOST_LINES} more rows in table.csv")
         lines: list[Any] = []
@@ -151,6 +161,7 @@ class Merged:
             for point, ended in failed[:_MOST_SAID]
         ]
         lines += [Text(self.partial, "bold red")] if self.partial else []
+        lines += filter(None, [why_no_figure(self.rows, self.names)] if figures else [])
         for line in lines:
             console.print(line, highlight=False, markup=False)
         console.print(f"Results in {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
@@ -160,37 +171,83 @@ class Merged:
         return verdict_lines(rows, self._place) if rows else []
 
     def _place(self, row: Row) -> str:
-        keys = (*self.names.swept.values(), *places(self.rows, self.names))
-        return ", ".join(f"{key} {in_words(row[key])}" for key in keys if key in row)
+        return ", ".join(f"{key} {in_words(row[key])}" for key in self._keys if key in row)
+
+    @cached_property
+    def _own(self) -> Mapping[Any, Column]:
+        """The columns of the experiment's own tables, by the field that they show."""
+        columns = [column for table in self.kind.report().tables(self.rows) for column in table.columns]
+        return {column.value: column for column in reversed(columns)}
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        """The columns that tell rows apart: swept keys, and fields such as a mode, as few as will do.
+
+        Lists, and fields that the experiment's own tables leave out, are the first that others stand for.
+        """
+        rows, swept = self.rows, self.names.swept.values()
+        keys = list(dict.fromkeys((*swept, *places(rows, self.names))))
+        if len(rows) < 2:
+            return keys
+
+        def kinds(of: Sequence[str]) -> int:
+            return len({repr([row.get(key) for key in of]) for row in rows})
+
+        lists = [key for key in swept if kinds([key]) == 1 or any("," in str(row.get(key)) for row in rows)]
+        fields = [key for key in reversed(keys) if key not in swept]
+        fields.sort(key=lambda key: key in self._own and not self._own[key].wide)
+        for key in (*lists, *fields):
+            rest = [other for other in keys if other != key]
+            keys = rest if kinds(rest) == kinds(keys) else keys
+        return keys
 
     def _table(self) -> Table:
-        rows, swept = self.rows, list(self.names.swept.values())
-        keys = dict.fromkeys((*swept, *places(rows, self.names)))
-        found = [Column(_header(key), key, left=any(isinstance(row.get(key), str) for row in rows)) for key in keys]
+        rows = self.rows
+        found = [self._key_column(key) for key in self._keys]
         main = mains(rows, self.names)
         for number, name in enumerate(main):
             model, wide = f"predicted_{name}", number > 0
             found += [
-                Column(_header(name), name, ".5g", wide=wide),
+                Column(self._header(name), name, significant, wide=wide),
                 spread(name, wide=wide),
-                Column(f"model\n{_header(name)}", model, ".5g", wide=wide),
+                Column(self._header(model, f"model\n{_lines(name)}"), model, significant, wide=wide),
                 Column("off\n%", _off(name, model), "+.1f", wide=wide),
             ]
         if not main:
-            more = [name for name in self.names.of_rows(combined=True) if name not in keys and "sweep." not in name]
-            found += [Column(_header(name), name, wide=True) for name in more if name != "experiment"]
+            known = {*self._keys, *self.names.swept.values()}
+            more = [name for name in self.names.of_rows(combined=True) if name not in known and "sweep." not in name]
+            found += [Column(_lines(name), name, wide=True) for name in more if name != "experiment"]
         if len({row.get(HOST) for row in rows}) > 1:
             found.append(Column("host", HOST, left=True, wide=True))
         if self.kind.packets and not self.folder.spec.file.predict:
             found.append(FAITHFUL)
-        return Table("", found, rows[:_MOST_LINES])
+        same = [
+            key
+            for key in self.names.swept.values()
+            if key not in self._keys and len({repr(row.get(key)) for row in rows}) == 1
+        ]
+        title = f"In all rows: {', '.join(f'{key} {in_words(rows[0].get(key))}' for key in same)}" if same else ""
+        return Table(title, found, rows[:_MOST_LINES])
+
+    def _key_column(self, key: str) -> Column:
+        text = any(isinstance(row.get(key), str) for row in self.rows)
+        return Column(self._header(key), lambda row: _as_cell(row.get(key)), left=text)
+
+    def _header(self, name: str, other: str | None = None) -> str:
+        """The name of a column as in the experiment's own table."""
+        return self._own[name].name if name in self._own else other or _lines(name)
+
+
+def _as_cell(value: Any) -> Any:
+    """A value as a cell; a list has room to go on in the next line."""
+    return value if value is None or isinstance(value, bool) else in_words(value).replace(",", ", ")
 
 
 def _off(name: str, model: str) -> Callable[[Row], float | None]:
     return lambda row: off_percent(row.get(name), row.get(model))
 
 
-def _header(name: str) -> str:
+def _lines(name: str) -> str:
     """A column's name in lines that are short."""
     return name.replace("_", "\n") if len(name) > 12 else name
 

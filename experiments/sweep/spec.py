@@ -12,17 +12,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from experiments.options import merged
+from experiments.options import field_options, merged
 from experiments.registry import find
 from experiments.settings import MOST_REPEATS, MOST_SEED, validated
 from experiments.sweep.point import SweepPoint, content_hash, short, without
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, in_file
 from railyard.plugin import absolute_name
-from railyard.validation import Section, shown
+from railyard.validation import Section, matching, shown
 from railyard.yaml_file import read_mapping
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ MOST_SWEPT = 100_000
 """Points of a sweep, each repeat counted."""
 _CHECKED = 50
 """Points that are checked as far as possible without root (``Experiment.check``), which may take a second each."""
+_NAME = "a name of up to 64 letters, digits, '_', '.' and '-' that begins with a letter or a digit"
 Values = dict[str, Any]
 
 
@@ -71,7 +72,7 @@ class RandomSection(Section):
 class SweepFile(Section):
     """The keys of a sweep file: points of a ``list``, or drawn (``random``), each with all values of ``grid``."""
 
-    sweep: str = Field(default="sweep", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    sweep: Annotated[str, matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", _NAME)] = "sweep"
     experiment: str
     base: dict[str, Any] = Field(default_factory=dict)
     grid: dict[str, tuple[Any, ...]] | None = None
@@ -138,8 +139,9 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
     source, found = str(path), dict[str, SweepPoint]()
     digests, checked = dict[str, str](), set[tuple[str, str]]()
     base = nested(file.base, source)
-    for number, swept in enumerate(_assignments(file, source)):
-        values = _absolute(merged(base, nested(swept, source)), path.parent)
+    lists = {option.key for option in field_options(kind.Settings) if option.kind == "list"}
+    for number, swept in enumerate(_assignments(file, base, source)):
+        values = _absolute(merged(base, nested(_listed(swept, lists), source)), path.parent)
         if "repeats" in values:
             raise ConfigError("is a key of the sweep itself; give it beside base", key="repeats", source=source)
         for repeat in range(file.repeats):
@@ -152,6 +154,12 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
                 checked |= new
                 _check(kind(settings), source)
     return list(found.values())
+
+
+def _listed(swept: Values, lists: Collection[str]) -> Values:
+    """``swept`` with lists of one where a key takes a list: in ``delays_ms: [0, 50]`` each number is a point."""
+    one = {key for key, value in swept.items() if key in lists and isinstance(value, (str, int, float))}
+    return {key: [value] if key in one else value for key, value in swept.items()}
 
 
 def _point(
@@ -175,14 +183,13 @@ def _point(
 
 
 def _check(experiment: Experiment[Any], source: str) -> None:
-    try:
+    with in_file(source):
         experiment.check()
-    except ConfigError as error:
-        raise ConfigError(error.message, key=error.key, source=error.source or source) from None
+        experiment.check_run()
 
 
-def _assignments(file: SweepFile, source: str) -> Iterator[Values]:
-    """The values of the swept keys of each point, without repeats."""
+def _assignments(file: SweepFile, base: Values, source: str) -> Iterator[Values]:
+    """The values of the swept keys of each point, without repeats; ``base`` are those of all points, nested."""
     if file.list is not None and file.random is not None:
         raise ConfigError("cannot stand beside list; give one of them", key="random", source=source)
     if file.list == () or {} in (file.list or ()):
@@ -195,6 +202,11 @@ def _assignments(file: SweepFile, source: str) -> Iterator[Values]:
     twice = sorted(named & grid.keys())
     if twice:
         raise ConfigError("is given twice; give it once", key=f"grid.{twice[0]}", source=source)
+    for place, keys in (("grid", grid), ("random.over", file.random.over if file.random else ())):
+        for key in keys:
+            if _has(base, key):
+                raise ConfigError("is in base too, from which no point takes it; give it once", key=f"{place}.{key}",
+                                  source=source)  # fmt: skip
     _check_together(file, named | grid.keys(), source)
     given = file.random.count if file.random else len(file.list or ({},))
     count = given * math.prod(map(len, grid.values())) * file.repeats
@@ -203,6 +215,14 @@ def _assignments(file: SweepFile, source: str) -> Iterator[Values]:
     for point in _drawn(file.random, source) if file.random else file.list or ({},):
         for chosen in itertools.product(*grid.values()):
             yield point | dict(zip(grid, chosen, strict=True))
+
+
+def _has(values: Values, key: str) -> bool:
+    """Whether nested ``values`` have a value of a dotted key; a section is none, as those of its keys are merged."""
+    found: Any = values
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found is not None and not isinstance(found, Mapping)
 
 
 def _check_together(file: SweepFile, swept: Collection[str], source: str) -> None:

@@ -14,6 +14,7 @@ from experiments.trials.row import TrialRow, described
 from experiments.trials.trial import WORLD, Trial
 from measure.metrics.collective import CollectiveTimes, collective_times
 from measure.results.row import MeasuredRow
+from railyard.digits import alike
 from railyard.errors import ConfigError
 from railyard.size import in_words
 
@@ -109,7 +110,8 @@ class TrialExperiment(RepeatedExperiment[T]):
         row = described(self.row, trial, self.scale, self.settings.seed)
         row.predict(trial, self.scale, found.prediction)
         row.measure(trial, self.scale, found, times)
-        runner.progress.result(f"{title}: {row.time_s:.4f} s (model {row.predicted_time_s:.4f} s), {row.verdict}")
+        form = alike((row.time_s, row.predicted_time_s))
+        runner.progress.result(f"{title}: {form(row.time_s)} s (model {form(row.predicted_time_s)} s), {row.verdict}")
         return row, times
 
 

@@ -8,13 +8,14 @@ from experiments.report import FAITHFUL, Column, Table, off_percent, spread, spr
 from measure.metrics.estimate import Estimate
 from measure.results.estimates import ratio_of
 from measure.results.row import Row
+from railyard.digits import significant
 from railyard.size import in_words
 
 
 def trial_point(row: Row) -> str:
     """The name of a row's trial in the lines of the verdict."""
     late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
-    return f"{row['algorithm']}, {row['n']} ranks, {row['bytes']} bytes, {row['fabric']}{late}"
+    return f"{row['algorithm']}, {row['n']} ranks, {in_words(row['bytes'])}, {row['fabric']}{late}"
 
 
 def trial_tables(rows: Sequence[Row]) -> Iterator[Table]:
@@ -32,21 +33,25 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     def over_ring_spread(row: Row) -> str | None:
         return None if row["algorithm"] == "ring" else spread_percent(_over_ring(rows, row))
 
+    late = any(row["straggler_delay_s"] for row in rows)
+    after = (
+        Column("after\narrival", "after_arrival_s", significant),
+        Column("model\nafter", "predicted_after_arrival_s", significant, wide=True),
+    )
     return (
         Column("algorithm", "algorithm", left=True),
         Column("n", "n", "d"),
-        Column("size", lambda row: in_words(row["bytes"])),
+        Column("size\nbytes", "bytes", ","),
         Column("reconf.\nms", lambda row: row["reconfiguration_delay_ms"] or None, "g"),
-        Column("late\ns", lambda row: row["straggler_delay_s"] or None, ".3f"),
-        Column("T_crit\ns", "critical_delay_s", ".3f"),
+        Column("late\ns", lambda row: row["straggler_delay_s"] or None, significant),
+        Column("T_crit\ns", "critical_delay_s", significant),
         Column("chosen", "chosen", left=True, wide=True),
-        Column("time\ns", "time_s", ".3f"),
+        Column("time\ns", "time_s", significant),
         spread("time_s", wide=True),
-        Column("model\ns", "predicted_time_s", ".4f", wide=True),
+        Column("model\ns", "predicted_time_s", significant),
         Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
-        Column("after\narrival", "after_arrival_s", ".3f"),
-        Column("model\nafter", "predicted_after_arrival_s", ".4f", wide=True),
-        Column("bound\ns", "bound_s", ".4f", wide=True),
+        *(after if late else ()),
+        Column("bound\ns", "bound_s", significant, wide=True),
         Column("ring\n/ this", over_ring, ".3f"),
         Column("±\n%", over_ring_spread, wide=True),
         Column("busbw\nGb/s", "busbw_gbps", ".4g", wide=True),

@@ -15,7 +15,6 @@ from controllers.mesh.ports import choose_ports
 from experiments.job_point import Fabric, JobPoint
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
-from railyard.size import in_words
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
@@ -134,7 +133,7 @@ class Trial:
     def name(self) -> str:
         """The name of the trial in titles and file names; it leaves delays out."""
         what = f"{self.schedule.algorithm}-{self.schedule.kind.replace('_', '-')}"
-        return f"{what}-{self.schedule.n}-{in_words(self.bytes)}-{self.fabric.kind}"
+        return f"{what}-{self.schedule.n}-{self.bytes}-{self.fabric.kind}"
 
     @property
     def operation(self) -> str:

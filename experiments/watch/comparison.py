@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from measure.results.compare import Compared, Pair, compared, main_numbers, matc
 from measure.results.foreign import reading
 from measure.results.manifest import scale_of
 from measure.results.results import Results
-from measure.results.row import ResultRow, Row, completed
+from measure.results.row import ResultRow, Row
 from measure.results.row import kind_of as kind_of_row
 from railyard.errors import ConfigError
 from railyard.scale import scale_in_words
@@ -67,9 +67,7 @@ class Side:
         results = Results.open(folder)
         kind = kind or kind_of(results)
         with reading(folder):
-            recorded = read_folder(results, events=())
-            rows, lacking = completed(recorded.rows, kind.rows)
-        return Side(folder.resolve().name, kind, replace(recorded, rows=rows, lacking=lacking))
+            return Side(folder.resolve().name, kind, read_folder(results, kind, events=()))
 
 
 def comparison(a: Side, b: Side) -> dict[str, Any]:

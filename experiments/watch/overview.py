@@ -7,7 +7,6 @@ cannot be made is left out, and a note says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -34,7 +33,6 @@ from measure.results.partial import COMPLETE, PARTIAL, STOPPED, measured_in
 from measure.results.partial import partial as what_lacks
 from measure.results.plain import plain
 from measure.results.results import FIGURES, SUMMARY, Results
-from measure.results.row import completed
 from measure.view.drawing import drawing
 from measure.view.kinds import looks
 from railyard.errors import ConfigError
@@ -142,9 +140,7 @@ class _Made:
         return self._try(lambda: list(make()), empty)
 
     def _read(self) -> Recorded:
-        recorded = read_folder(self._results, events=())
-        rows, lacking = completed(recorded.rows, () if self.kind is None else self.kind.rows)
-        recorded = replace(recorded, rows=rows, lacking=lacking)
+        recorded = read_folder(self._results, self.kind, events=())
         self.notes += [note for note in recorded.notes if note not in (recorded.partial, recorded.acted_on)]
         return recorded
 

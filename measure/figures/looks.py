@@ -73,6 +73,8 @@ FABRICS: Looks = {
     "fat-tree": Look("fat tree", _GREEN, "h", (0, (5, 1, 1, 1)), 7.0),
     "rail-optimized": Look("rail-optimized", _PURPLE, "D", (0, (1, 1))),
 }
+BY_FORMULA = Look("rails, authors' formula", _VERMILION, "o")
+"""Rails of packet switches whose parts are those of the formula of Opus' authors."""
 
 # ---- collectives ---------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 The time of other guests (steal) is a column of /proc/stat. The time of other processes is that of every process in
 /proc but the run's own and the threads of the kernel: these move the packets of the run, and whom else they serve
-cannot be told.
+cannot be told. Processes are named, as they can be stopped; guests cannot be seen from within a guest.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from measure.live.processor import Processor
 from measure.metrics.checks import Limits
-from measure.metrics.load import others_says, steal_says
+from measure.metrics.load import largest_of, others_says, steal_says
 from railyard.child import MARK, MARK_VARIABLE
 
 _PROC = Path("/proc")
@@ -26,12 +27,27 @@ _COST = 200
 """A reading is taken when this many times the time of the one before has passed: it needs 0.5 % of one processor."""
 _QUIET_S = 1.0
 """How long a machine must be quiet to be called so."""
+_MOST_NAMES, _NAME_BYTES = 5, 15
+_NOT_SHOWN = re.compile(rb"[^A-Za-z0-9 ._+:/@-]")
+"""What is not shown of a name: a process gives itself any, escape sequences of terminals and line ends included."""
+
+
+@dataclass(frozen=True)
+class OtherLoad:
+    """Processor time of other processes as a ``share`` (0..1) of that of all processors.
+
+    ``largest`` are those who took most of it, by the name of the command, each with its part of the share.
+    """
+
+    share: float = 0.0
+    largest: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class _Process:
     """A line of /proc/PID/stat: ``own`` are ticks of its own, ``children`` those of its children that have ended."""
 
+    command: bytes
     parent: int
     started: str
     own: int
@@ -45,8 +61,8 @@ class OtherProcesses:
     The run's own are that process, its descendants, and whatever has the run's ``mark`` in its environment: agents,
     controller, Open vSwitch and sampler. A process that ended between two readings is found with its parent, which
     inherits its time; where that is the first process, or one that the run descends from, its last moments are not
-    seen, since those also inherit processes of the run. Processes that /proc does not show, as it is in a container,
-    are not counted.
+    seen, since those also inherit processes of the run. It then goes by the name of that parent. Processes that /proc
+    does not show, as it is in a container, are not counted.
     """
 
     def __init__(
@@ -61,21 +77,25 @@ class OtherProcesses:
         self._others: dict[int, _Process] = {}
         self._left_out: dict[int, bool] = {}
         """Processes that are not read again, as they are the run's (True) or the kernel's."""
-        self._share = 0.0
+        self._load = OtherLoad()
         self._read_at = clock()
         self._next_at = 0.0
         self._take()
 
-    def share(self) -> float:
-        """Share (0..1) of all processors' time since the last reading, which this is unless it would come too soon."""
+    def read(self) -> OtherLoad:
+        """The load since the last reading, which this is unless it would come too soon: then that of the last one."""
         now = self._clock()
         if now < self._next_at or now <= self._read_at:
-            return self._share
+            return self._load
         before = self._others
         self._take()
-        self._share = min(1.0, self._used(before) * self._tick_s / (self._cores * (now - self._read_at)))
+        used = self._used(before)
+        total, whole = used.total(), self._cores * (now - self._read_at) / self._tick_s
+        whole = max(whole, total)
+        largest = tuple((name, ticks / whole) for name, ticks in used.most_common(_MOST_NAMES))
+        self._load = OtherLoad(total / whole, largest)
         self._read_at, self._next_at = now, now + _COST * (self._clock() - now)
-        return self._share
+        return self._load
 
     def _take(self) -> None:
         """Read all processes that are not left out, and leave out those of the run and of the kernel from now on."""
@@ -95,8 +115,8 @@ class OtherProcesses:
             ancestor = found[ancestor].parent
         return ancestor == self._run or self._left_out.get(ancestor, False)
 
-    def _used(self, before: Mapping[int, _Process]) -> int:
-        """Ticks that the others have used since ``before``."""
+    def _used(self, before: Mapping[int, _Process]) -> Counter[str]:
+        """Ticks that the others have used since ``before``, by the name of their command."""
         now, keepers = self._others, {1, *self._ancestors()}
         inherited: Counter[int] = Counter()
         for pid, then in before.items():
@@ -105,13 +125,15 @@ class OtherProcesses:
                 while heir in before and heir not in now:
                     heir = before[heir].parent
                 inherited[heir] += then.own + then.children
-        used = 0
+        used: Counter[str] = Counter()
         for pid, each in now.items():
             then = before.get(pid, each)
             known = pid in before and then.started == each.started
-            used += each.own - (then.own if known else 0)
+            ticks = each.own - (then.own if known else 0)
             if pid not in keepers:
-                used += max(0, each.children - (then.children if known else 0) - inherited[pid])
+                ticks += max(0, each.children - (then.children if known else 0) - inherited[pid])
+            if ticks > 0:
+                used[_shown(each.command)] += ticks
         return used
 
     def _ancestors(self) -> set[int]:
@@ -124,17 +146,24 @@ class OtherProcesses:
 
     def _process(self, pid: int) -> _Process | None:
         try:
-            fields = (self._proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+            head, _, rest = (self._proc / str(pid) / "stat").read_bytes().rpartition(b")")
         except OSError:
             return None
+        command, fields = head.partition(b"(")[2], rest.split()
         own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-        return _Process(int(fields[1]), fields[19].decode(), own, children, bool(int(fields[6]) & _KERNEL_THREAD))
+        kernel = bool(int(fields[6]) & _KERNEL_THREAD)
+        return _Process(command, int(fields[1]), fields[19].decode(), own, children, kernel)
 
     def _has_mark(self, pid: int) -> bool:
         try:
             return self._mark in b"\0" + (self._proc / str(pid) / "environ").read_bytes()
         except OSError:  # it has ended, or is another user's
             return False
+
+
+def _shown(command: bytes) -> str:
+    """The name of a command without anything that a terminal, a page or a figure might take for more than a name."""
+    return _NOT_SHOWN.sub(b"?", command[:_NAME_BYTES]).decode().strip() or "?"
 
 
 def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None:
@@ -151,11 +180,13 @@ def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None
     while True:
         time.sleep(_QUIET_S)
         now = time.monotonic()
-        steal, other = processor.read(now - before).steal, others.share() * cores
+        steal, load = processor.read(now - before).steal, others.read()
+        other = load.share * cores
         before = now
         waited = now - began
         if steal <= limits.steal_share and other <= limits.other_cores:
             return f"waited {waited:.0f} s until the machine was quiet" if waited > 1.5 * _QUIET_S else None
         if waited + _QUIET_S > longest_s:
-            cause = steal_says(steal) if steal > limits.steal_share else others_says(other, cores)
-            return f"the machine did not become quiet in {waited:.0f} s ({cause}); measuring nevertheless"
+            by_name = {name: share * cores for name, share in load.largest}
+            cause = steal_says(steal) if steal > limits.steal_share else others_says(other, cores, largest_of(by_name))
+            return f"the machine did not become quiet in {waited:.0f} s: {cause}; measuring nevertheless"

@@ -205,9 +205,9 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
             now = time.monotonic()
             events = changes.take(now, counters.links())
             if now - before > interval / 2:
-                load = processor.read(now - before)
-                fields: dict[str, Any] = {"busy": load.busy, "cores": load.cores}
-                fields |= {"steal": load.steal, "other": others.share()}
+                load, other = processor.read(now - before), others.read()
+                fields: dict[str, Any] = {"busy": load.busy, "cores": load.cores, "steal": load.steal}
+                fields |= {"other": other.share, "largest": other.largest}
                 fields |= {"softirq": load.softirq, "switch_busy": load.processes, "switch_thread": load.thread}
                 events.append(Event(before, "link", "cpu", now, fields))
                 before = now

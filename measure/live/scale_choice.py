@@ -7,13 +7,12 @@ has a smaller error. Its share of a step is the expected error.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from measure.live.calibration import Capacity
 from railyard.errors import ConfigError
-from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale
+from railyard.scale import MTU_BYTES, TCP_IP_HEADER_BYTES, Floors, Scale, round_up, time_in_words
 
 TARGET_ERROR = 0.02
 """Expected error of a step up to which the fastest scale is taken: half of what a step may differ from others."""
@@ -93,28 +92,24 @@ def _at_rate(needs: ScaleNeeds, floors: Floors, capacity: Capacity, rate: float,
         return Scale(rate=rate, time=time)
     off = (expected_error(needs, capacity, Scale(rate)) or 0.0) / TARGET_ERROR
     stretch = max(min(off, MOST_STRETCH), enough if rate < 1 else 0.0)
-    return Scale(rate=rate, time=_round_up(stretch) if stretch > 1 else 1.0)
+    return Scale(rate=rate, time=round_up(stretch) if stretch > 1 else 1.0)
 
 
 def _too_small(needs: ScaleNeeds, least: int, enough: float, time: float | None) -> str:
     limit = time or MOST_TIME
     fewer = int(needs.ports * limit / enough)
-    other = f", at most {fewer} ports sending at once" if fewer >= 1 else ""
+    works = [
+        time_in_words(enough),
+        f"transfers of at least {round_up(needs.smallest_bytes * enough / limit):,.0f} bytes",
+        f"at most {fewer} port{'s' if fewer > 1 else ''} sending at once" if fewer >= 1 else None,
+    ]
     return (
-        f"the smallest transfer ({needs.smallest_bytes:.4g} bytes on {needs.ports} ports of {needs.real_gbps:g} Gb/s) "
-        f"would be under {least} bytes on the emulated wire of this machine; what would work: scale.time of at least "
-        f"{_round_up(enough):g}, or transfers of at least {_round_up(needs.smallest_bytes * enough / limit):.3g} bytes"
-        f"{other}"
+        f"the smallest transfer ({needs.smallest_bytes:,.0f} bytes on {needs.ports} ports of {needs.real_gbps:g} Gb/s) "
+        f"would be under {least:,} bytes on the emulated wire of this machine; what would work: "
+        f"{', or '.join(filter(None, works))}"
     )
 
 
 def _tidy_rate(rate: float) -> float:
     """The highest 1/N up to ``rate`` with N of two digits and zeros (1/4000 rather than 1/3937)."""
-    return 1.0 if rate >= 1 else 1 / _round_up(1 / rate)
-
-
-def _round_up(number: float) -> float:
-    """``number`` rounded up to two significant digits."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
-    rounded = math.ceil(round(number / unit, 6)) * unit
-    return float(f"{rounded:.2g}")
+    return 1.0 if rate >= 1 else 1 / round_up(1 / rate)

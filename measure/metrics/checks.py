@@ -25,6 +25,7 @@ class Check:
 
     ``judged`` is False where the check says nothing of a point that could have been wrong all the same. ``repeat`` is
     the number of the measurement, from 1, of which a row of several repeats has the check; None in all others.
+    ``largest`` names what took the most of the value of a check that failed, each with its part, the largest first.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Check:
     says: str
     judged: bool = True
     repeat: int | None = None
+    largest: tuple[tuple[str, float], ...] = ()
 
     @property
     def excess(self) -> float:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from statistics import fmean
 
 from measure.metrics.point import Point
 from measure.metrics.stall import read_darks
@@ -29,6 +30,8 @@ class Explanation:
     steps: int
     measured: Ledger
     predicted: Ledger
+    other_ranks: float
+    """Share of a step, 0 to 1, in which the two paths are not on the same ranks: in each step by their time on each."""
 
     @property
     def measured_s(self) -> float:
@@ -53,6 +56,12 @@ class Explanation:
             return [s for key, s in ledger.items() if kind in (None, key[2]) and operation in (None, key[place])]
 
         return fsum([*of(self.measured), *(-seconds for seconds in of(self.predicted))])
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds that the measured path has less of some kinds of cost and more of others than the predicted one."""
+        differences = [self.difference(kind) for kind in KINDS]
+        return (fsum(map(abs, differences)) - abs(fsum(differences))) / 2
 
     def operations(self, *, named: bool = False) -> list[str]:
         """Classes of operations (or their names), those with the largest difference first."""
@@ -85,7 +94,18 @@ def explain(point: Point, measured: Iterable[Sequence[Event]], predicted: Sequen
         len(found),
         _mean([path for path, _ in found], point.scale),
         _mean([path for _, path in found], point.scale),
+        fmean(_other_ranks(*paths) for paths in found),
     )
+
+
+def _other_ranks(measured: Sequence[Part], predicted: Sequence[Part]) -> float:
+    shares = []
+    for path in (measured, predicted):
+        by_rank = defaultdict[int, float](float)
+        for part in path:
+            by_rank[part.rank] += part.seconds / fsum(each.seconds for each in path)
+        shares.append(by_rank)
+    return max(0.0, 1 - fsum(min(share, shares[1][rank]) for rank, share in shares[0].items()))
 
 
 def last_step(events: Sequence[Event]) -> list[Event]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
 from measure.metrics.machines import by_machine
@@ -10,16 +11,32 @@ from railyard.timeline import Event
 
 STEAL, OTHERS = "other guests", "other processes"
 """Names of the checks of what others take of the processors' time."""
+GUESTS = "other guests of the hardware"
+"""Who is behind stolen time, as nobody can name them."""
+_MOST_NAMES, _LEAST_PART = 3, 0.1
+"""How many processes are named, and how much of the time of all each of them took, but for the largest."""
 
 
 def steal_says(share: float) -> str:
     """In words, what other guests took of the processors' time."""
-    return f"other guests took {share:.1%} of the processors"
+    return f"{GUESTS} took {share:.1%} of the processors"
 
 
-def others_says(busy: float, cores: int) -> str:
-    """In words, how many processors' time processes took that are not the run's."""
-    return f"other processes kept {busy:.2f} of {cores} processors busy"
+def others_says(busy: float, cores: int, largest: Iterable[tuple[str, float]] = ()) -> str:
+    """In words, how many processors' time processes took that are not the run's, and the ``largest`` of them."""
+    names = _named(largest)
+    return f"other processes kept {busy:.2f} of {cores} processors busy{f' ({names})' if names else ''}"
+
+
+def _named(processors: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {busy:.2f}" for name, busy in processors)
+
+
+def largest_of(processors: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Those of the processes to name, by how many processors' time each took, the largest first."""
+    ordered = sorted(processors.items(), key=lambda each: -each[1])[:_MOST_NAMES]
+    least = _LEAST_PART * sum(processors.values())
+    return (*ordered[:1], *(each for each in ordered[1:] if each[1] >= least))
 
 
 def interference_checks(events: Iterable[Event], limits: Limits) -> tuple[Check, Check]:
@@ -37,7 +54,8 @@ def _steal_check(events: Sequence[Event], limits: Limits) -> Check:
     if steal is None:
         return not_measured(STEAL, limits.steal_share, unit, "no CPU sample was recorded")
     over = "more than" if steal > limits.steal_share else "at most"
-    says = f"{steal_says(steal)}, {over} {limits.steal_share:.0%}"
+    unnamed = " (which ones cannot be seen from within this one)" if steal > limits.steal_share else ""
+    says = f"{steal_says(steal)}{unnamed}, {over} {limits.steal_share:.0%}"
     return Check(STEAL, steal, limits.steal_share, unit, steal <= limits.steal_share, says)
 
 
@@ -48,8 +66,28 @@ def _others_check(events: Sequence[Event], limits: Limits) -> Check:
     if others is None:
         return not_measured(OTHERS, limit, "processors", "no CPU sample was recorded")
     busy = others * cores
-    says = f"{others_says(busy, cores)}, {'more than' if busy > limit else 'at most'} {limit:g}"
-    return Check(OTHERS, busy, limit, "processors", busy <= limit, says)
+    if busy <= limit:
+        return Check(OTHERS, busy, limit, "processors", True, f"{others_says(busy, cores)}, at most {limit:g}")
+    largest = largest_of({name: share * cores for name, share in _mean_by_name(samples).items()})
+    says = f"{others_says(busy, cores, largest)}, more than {limit:g}"
+    return Check(OTHERS, busy, limit, "processors", False, says, largest=largest)
+
+
+def same_load(measurements: Sequence[Iterable[Check]]) -> str | None:
+    """In words, the load that disturbed each of some ``measurements``, from their checks; None if it was not the same.
+
+    It is the same if processes that are named in each of them (``Check.largest``) took more than the limit by
+    themselves each time, or if other guests took too much each time.
+    """
+    failed = [[c for c in checks if not c.ok and c.value is not None] for checks in measurements]
+    worst = [max((c for c in mine if c.name == OTHERS), key=lambda c: c.excess, default=None) for mine in failed]
+    processes = [(dict(c.largest), c.limit) for c in worst if c is not None]
+    if processes and len(processes) == len(failed):
+        names = set.intersection(*(set(parts) for parts, _ in processes))
+        if all(sum(parts[name] for name in names) > limit for parts, limit in processes):
+            typical = {name: fmean(parts[name] for parts, _ in processes) for name in sorted(names)}
+            return f"{_named(largest_of(typical))} processors"
+    return GUESTS if failed and all(any(c.name == STEAL for c in mine) for mine in failed) else None
 
 
 def _samples(events: Iterable[Event]) -> list[Event]:
@@ -61,6 +99,17 @@ def _mean(samples: Iterable[Event], field: str) -> float | None:
     known = [(e.seconds or 1.0, float(e[field])) for e in samples if e.get(field) is not None]
     whole = sum(seconds for seconds, _ in known)
     return sum(seconds * share for seconds, share in known) / whole if whole else None
+
+
+def _mean_by_name(samples: Iterable[Event]) -> dict[str, float]:
+    """For each process that samples name, the mean of its share over the time of all samples with field ``other``."""
+    known = [(e.seconds or 1.0, e) for e in samples if e.get("other") is not None]
+    whole = sum(seconds for seconds, _ in known)
+    found: dict[str, float] = {}
+    for seconds, e in known:
+        for name, share in e.get("largest", ()):
+            found[name] = found.get(name, 0.0) + seconds * share / whole
+    return found
 
 
 def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | None:

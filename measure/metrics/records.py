@@ -72,11 +72,11 @@ def measured_interval(events: Iterable[Event]) -> Interval:
 
 
 def logs_check(events: Iterable[Event]) -> Check:
-    """The check that no line of a log was cut short (``railyard.timeline.events_in``)."""
+    """The check that every line of a log is readable (``railyard.timeline.events_in``)."""
     cut = sum(e["lines"] for e in events if e.source == "run" and e.kind == "cut")
     if cut:
-        return not_measured("logs", 0, "lines", f"{cut} lines of the events' files were cut short")
-    return Check("logs", 0.0, 0, "lines", True, "no line of the events' files was cut short")
+        return not_measured("logs", 0, "lines", f"{cut} lines of the events' files are not readable")
+    return Check("logs", 0.0, 0, "lines", True, "every line of the events' files is readable")
 
 
 def agents_check(ranks: Collection[int], events: Iterable[Event]) -> Check:

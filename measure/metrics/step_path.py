@@ -38,7 +38,7 @@ _CLOCK_S = 1e-9
 
 
 class Part(NamedTuple):
-    """A part of a critical path: wall-clock seconds, with the name and the class of the operation that it belongs to.
+    """A part of a critical path: wall-clock seconds, with rank, name and class of the operation that it belongs to.
 
     The class is the dimension and the kind of a communication (``dp all-gather``), or ``compute``.
     """
@@ -47,6 +47,7 @@ class Part(NamedTuple):
     kind: Kind
     name: str
     operation: str
+    rank: int
 
 
 class _Path:
@@ -60,7 +61,7 @@ class _Path:
         """Go back to ``to`` (at most to the start): the time since then is of ``kind``."""
         to = max(self.start, min(to, self.t))
         if to < self.t:
-            self.parts.append(Part(self.t - to, kind, str(of["name"]), _operation(of)))
+            self.parts.append(Part(self.t - to, kind, str(of["name"]), _operation(of), int(of["rank"])))
         self.t = to
 
     def through(self, to: float, times: Sequence[tuple[Kind, Sequence[Interval]]], rest: Kind, of: Event) -> None:

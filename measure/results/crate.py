@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from measure.results.partial import COMPLETE
 from railyard import AUTHORS, LICENSE
@@ -98,15 +101,19 @@ def crate_of(
 
 
 def licence_address(given: str) -> str:
-    """The address of a licence, given by its identifier of SPDX (``CC-BY-4.0``) or as an address.
+    """The address of a licence, given by its identifier in the list of SPDX (``CC-BY-4.0``) or as an address.
 
     ``ValueError`` for anything else.
     """
     if re.fullmatch(r"https?://[!-~]+", given):
         return given
-    if re.fullmatch(r"[A-Za-z0-9.+-]+", given):
-        return f"{_SPDX}{given}"
-    raise ValueError(f"{given!r} is no identifier of a licence; give one of SPDX, such as CC-BY-4.0, or an address")
+    if re.fullmatch(r"[A-Za-z0-9.+-]+", given) and not given.lower().startswith("licenseref-"):
+        with suppress(InvalidLicenseExpression):
+            return f"{_SPDX}{canonicalize_license_expression(given)}"
+    raise ValueError(
+        f"{given!r} is no identifier of a licence; give one of SPDX (https://spdx.org/licenses), such as CC-BY-4.0, "
+        "or an address"
+    )
 
 
 def _described(name: str, manifest: Mapping[str, Any], partial: str | None) -> str:

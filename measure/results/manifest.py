@@ -115,10 +115,21 @@ def git_commit(root: Path) -> dict[str, Any] | None:
     """
     if not (root / ".git").exists():
         return None
-    git = ["git", "--no-optional-locks", "-c", f"safe.directory={root}", "-C", str(root)]
-    commit = _first_line([*git, "rev-parse", "HEAD"])
-    changed = _first_line([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])
+    commit = _first_line([*_git(root), "rev-parse", "HEAD"])
+    changed = _first_line([*_git(root), "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])
     return {"commit": commit, "changed": bool(changed)} if commit else None
+
+
+def commits_since(root: Path, commit: str, paths: Sequence[str]) -> int | None:
+    """How many commits after ``commit`` changed ``paths`` of the checkout; None where git does not know."""
+    if not (root / ".git").exists():
+        return None
+    count = _first_line([*_git(root), "rev-list", "--count", "--end-of-options", f"{commit}..HEAD", "--", *paths])
+    return int(count) if count else None
+
+
+def _git(root: Path) -> list[str]:
+    return ["git", "--no-optional-locks", "-c", f"safe.directory={root}", "-C", str(root)]
 
 
 def _first_line(command: list[str]) -> str:

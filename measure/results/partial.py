@@ -45,7 +45,7 @@ def partial(manifest: Mapping[str, Any], rows: Iterable[Row], *, under_way: bool
 
 
 def cut_lines(events: Iterable[Event]) -> str | None:
-    """The sentence about lines of the logs that were cut short; None if there are none."""
+    """The sentence about lines of the logs that are not readable; None if there are none."""
     count = sum(event["lines"] for event in events if event.kind == "cut")
-    lines = "1 line of the logs was" if count == 1 else f"{count} lines of the logs were"
-    return f"{lines} cut short and left out" if count else None
+    lines = "1 line of the logs is" if count == 1 else f"{count} lines of the logs are"
+    return f"{lines} not readable, and left out" if count else None

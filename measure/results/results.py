@@ -187,7 +187,7 @@ class Results:
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
 
-        An event ``run cut`` tells of lines that were cut short (``railyard.timeline.events_in``).
+        An event ``run cut`` tells of lines that are not readable (``railyard.timeline.events_in``).
         """
         files = [self.folder / EVENTS, *sorted(files_below(self.folder / RUNNING, ".jsonl"))]
         return sorted(events_in(_once(files)), key=lambda event: event.t)

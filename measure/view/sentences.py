@@ -92,7 +92,7 @@ def _launch(event: Event) -> str:
 
 
 def _cut(event: Event) -> str:
-    return f"{_count(event['lines'], 'line')} of a log cut short, by a crash or a full disk"
+    return f"{_count(event['lines'], 'line')} of a log not readable: cut short by a crash or a full disk, or changed"
 
 
 def _lost(event: Event) -> str:

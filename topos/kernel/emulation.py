@@ -52,6 +52,8 @@ class Emulation(Mininet):  # type: ignore[misc]
     - ``openflow``: address and port of the controller inside the yard, on its loopback interface (the fast path waits
       up to 10 ms for a connection to an address that neither answers nor refuses); None starts no control channel:
       electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
+    - ``packet_ins``: whether the controller may be sent packets and send them on, as any but Railyard's own may. Then
+      packets that Open vSwitch reads have all checksums filled in and fit the MTU, which costs it processor time;
     - ``part``: the part of the topology to make, where other machines make the rest.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
@@ -67,6 +69,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         link_delay: Choice = "auto",
         open_vswitch: Datapath = "auto",
         part: Part = WHOLE,
+        packet_ins: bool = True,
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -76,6 +79,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._fds: dict[str, int] = {}
         self._cut: set[str] = set()
         self.openflow = openflow
+        self._packet_ins = packet_ins
         self.datapath = check_forwarding(datapath)
         self._offload: Offload | None = None
         self._why = ""
@@ -151,6 +155,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             self.yard.forward(wiring.forwarding(self._own_switches, self.openflow is not None))
             with Netlink(self.yard.netns_fd) as kernel:
                 kernel.run(wiring.switch_shaping(self._own_switches))
+            self._finish_checksums()
             self._attach()
             self._ready()
         except BaseException:
@@ -197,6 +202,24 @@ class Emulation(Mininet):  # type: ignore[misc]
     def fast_path_counts(self) -> dict[str, dict[int, PortCounts]]:
         """What the kernel forwarded and dropped by rules at each port of each switch; empty with datapath ``ovs``."""
         return {} if self._offload is None else self._offload.port_counts()
+
+    def _finish_checksums(self) -> None:
+        """Let packets be finished where they leave for Open vSwitch, if a controller may be sent them.
+
+        Userspace Open vSwitch (3.1) knows what is unfinished as long as it forwards a packet itself. A packet-in has no
+        place for that, so the receiver would discard the packet-out; the datapath of the kernel finishes it. With a
+        fast path it is the taps that send to Open vSwitch, so that what the kernel forwards stays as it is.
+        """
+        if not self._packet_ins or self.openflow is None or self.yard.datapath == "system":
+            return
+        if self._offload is not None:
+            ends = [intf for switch in self._own_switches for intf in switch.intfList()]
+            with inside(self.yard.netns_fd):
+                namespaces.finish_checksums(tap_name(end.index) for end in ends)
+            return
+        for host in self._own_hosts:
+            with inside(self._fds[host.name]):
+                namespaces.finish_checksums(intf.name for intf in host.intfList())
 
     def _attach(self) -> None:
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""

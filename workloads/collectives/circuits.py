@@ -159,7 +159,7 @@ def follow_circuits(program: Program) -> Program:
         try:
             circuits.update(circuit_groups(group, schedule_of(program, op)))
         except ConfigError as error:
-            raise ConfigError(f"program {program.name}: {op.name}: {error}") from None
+            raise ConfigError(f"program {program.name}: {op.name}: {error.message}") from None
     in_order = tuple(_in_order(program, ops) for ops in program.operations)
     return replace(program, operations=in_order, groups={**program.groups, **circuits})
 

@@ -151,9 +151,10 @@ class _Builder:
             if unit is not None and unit.operations == operations:
                 return unit.of(value, node.source)
             known = OPERATIONS_UNIT if operations else UNITS
+            example = "tflops:100" if operations else "ns"
             raise ConfigError(
-                f"says its time only as {attribute} = {value:g}, whose unit the file does not name; give "
-                f"compute_unit as {known}",
+                f"says its time only as {attribute} = {value:g}, whose unit the file does not name; give it, such "
+                f"as --compute-unit {example}: {known}",
                 key="compute_unit",
                 source=node.source,
             )

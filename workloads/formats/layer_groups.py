@@ -104,7 +104,9 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
     count = ranks if ranks is not None else header.get("all_gpus")
     if count is None:
         raise ConfigError(
-            "the file does not say for how many ranks it is; name a number", key="ranks", source=file.source
+            "the file does not say for how many ranks it is; give their number, such as --ranks 8",
+            key="ranks",
+            source=file.source,
         )
     if not 1 <= count <= MOST_RANKS:
         raise ConfigError(f"must be 1 to {MOST_RANKS}, not {count}", key="ranks", source=file.source)
@@ -116,7 +118,7 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
     if tp is None:
         raise ConfigError(
             f"{', '.join(sorted(hybrids))} needs the size of a model-parallel group, and the file "
-            "does not have model_parallel_NPU_group; name a number",
+            "does not have model_parallel_NPU_group; give it, such as --model-parallel 4",
             key="model_parallel",
             source=file.source,
         )

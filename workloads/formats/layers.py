@@ -98,8 +98,9 @@ def unit_of(file: LayerFile, compute_unit: str | None) -> ComputeUnit | None:
         longest = max(part.compute for part in layer.parts)
         if longest > PLACEHOLDER:
             raise ConfigError(
-                f"layer {layer.name} computes for {longest}, and the file does not name the unit; give one of {UNITS} "
-                "(ASTRA-sim documents cycles of its clock, AICB appears to write ns)",
+                f"layer {layer.name} computes for {longest}, and the file does not name the unit; give it, such as "
+                f"--compute-unit ns: one of {UNITS} (ASTRA-sim documents cycles of its clock, AICB appears to write "
+                "ns)",
                 key="compute_unit",
                 source=f"{file.source}:{layer.line}",
             )

@@ -389,6 +389,6 @@ class Communications:
             source, target = (part.peer, self.rank) if incoming else (self.rank, part.peer)
             raise ControlError(
                 f"group {in_flight.group.name} has no circuit between rank {source} and rank {target}, which "
-                f"{in_flight.op.name} needs; the policy must set up one"
+                f"{in_flight.op.name} needs; the policy sets up none"
             )
         return in_flight.group.domain, place[0], part.peer, place[1]

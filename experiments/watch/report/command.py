@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table as RichTable
-
 from experiments.parser import Parser, folder
 from experiments.progress import wrapped
 from experiments.registry import find
-from experiments.report import WIDTH, Table, as_rich, console_for_tables, exit_status
+from experiments.report import WIDTH, Table, as_rich, console_for_tables, exit_status, left_out_lines
 from experiments.watch.comparison import COLUMNS, LETTERS, Side, check_comparable, comparison
 from experiments.watch.report.file import write_report
 from measure.results.foreign import reading
@@ -70,22 +68,14 @@ def _print(compared: Mapping[str, Any], *, everything: bool, wide: bool) -> None
         say(f"{letter}: {name}")
     for each in compared["differs"]:
         say(f"differs: {each['key']} ({each['group']}): {' | '.join(each['values'])}")
-    for each in compared["tables"]:
-        if each["main"] or everything:
-            console.print(each["title"], style="bold", highlight=False, markup=False)
-            console.print(as_table(each, console.width))
+    chosen = [each for each in compared["tables"] if each["main"] or everything]
+    tables = [Table(each["title"], COLUMNS, each["rows"]) for each in chosen]
+    for table in tables:
+        console.print(table.title, style="bold", highlight=False, markup=False)
+        console.print(as_rich(table, console.width))
+    for line in left_out_lines(tables, console.width):
+        say(line)
     for each in compared["unmatched"]:
         say(f"only in {LETTERS[each['run']]}: {each['title']}")
     for note in (*compared["notes"], *compared["remarks"]):
         say(note)
-
-
-def as_table(shown: Mapping[str, Any], width: int) -> RichTable:
-    """A table of a comparison for the terminal, where a cell for which there is no room goes on in the next line.
-
-    No cell is cut: names of points may be long, and a number without its end is another one.
-    """
-    table = as_rich(Table(shown["title"], COLUMNS, shown["rows"]), width)
-    for column in table.columns:
-        column.no_wrap, column.overflow = False, "fold"
-    return table

@@ -21,7 +21,7 @@ from railyard.checkout import ROOT
 from railyard.errors import ConfigError
 
 DOCS = ROOT / "docs"
-_NOT_MEASURED = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "attempts")
+_NOT_MEASURED = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "attempts", "give_up")
 """Settings that do not change what is measured."""
 _COLUMNS = ("claim", "number", "compared with", "tolerance", "verdict", "evidence")
 

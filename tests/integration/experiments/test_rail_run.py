@@ -102,6 +102,29 @@ def test_repeats_are_combined_and_every_measurement_is_kept(tmp_path: Path) -> N
     assert "repeat 2 of 2" in errors and ("Medians of 2 repeats" in output or status == 8)
 
 
+def test_a_process_that_disturbs_a_point_is_named_with_its_share_and_without_its_escapes(tmp_path: Path) -> None:
+    name, shown, out = b"spin\x1b[2J)$x", "spin??2J??x", tmp_path / "results"
+    program = f"open('/proc/self/comm', 'wb').write({name!r})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as spinner:
+        assert spinner.stdout is not None and spinner.stdout.readline()
+        os.sched_setscheduler(spinner.pid, os.SCHED_RR, os.sched_param(1))  # whatever else this machine does
+        try:
+            options = ("--modes", "electrical", "--steps", "4", "--out", str(out))
+            status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options))
+        finally:
+            spinner.kill()
+    assert status == 8, errors
+    (row,) = rows(out)
+    (check,) = (check for check in row["checks"] if check["name"] == "other processes")
+    processors = dict(check["largest"])[shown]
+    assert processors > 0.2 and sum(dict(check["largest"]).values()) <= check["value"] * 1.001
+    told = f"{shown} {processors:.2f}"
+    assert told in check["says"] and told in row["verdict"], "in the row"
+    (attempt,) = json.loads((out / "manifest.json").read_text())["attempts"]
+    assert told in attempt["verdict"] and all(told in " ".join(text.split()) for text in (errors, output))
+    assert told in (out / "report.html").read_text() and "\x1b[2J" not in output + errors
+
+
 @pytest.mark.beside
 def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "results"

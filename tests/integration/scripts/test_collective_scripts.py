@@ -38,13 +38,14 @@ def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Pat
     sizes = ["--sizes", "4,1003,64K", "--json", str(tmp_path / "rows.json")]
     done = script(
         "collective.py", "--algorithm", algorithms, "--ranks", "4", *sizes, "--verify", "--iterations", "1",
-        "--out", str(tmp_path / "out"), "--pcap",
+        "--wide", "--out", str(tmp_path / "out"), "--pcap",
     )  # fmt: skip
     assert done.returncode in FINISHED, done.stderr
     found = rows(tmp_path / "out")
     assert len(found) == 12 and json.loads((tmp_path / "rows.json").read_text()) == found
     assert found[0].keys() >= ROW_KEYS
     assert [row["wrong"] for row in found] == [0] * 12
+    assert "Verified in 12 of 12 points: 0 wrong elements." in done.stdout
     assert "#wrong" in done.stdout and "Out of bounds values : 0 OK" in done.stdout
     assert len(list((tmp_path / "out" / "captures").glob("*.pcapng"))) == 12
     assert (tmp_path / "out" / "figures" / "collective.png").exists()

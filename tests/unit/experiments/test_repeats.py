@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tracemalloc
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from fabric_plans import rail_plan
+from rich.console import Console
 
 from experiments.command.main import main
 from experiments.command.run import _report
@@ -32,6 +34,15 @@ from railyard.timeline import Event
 BAD = Verdict(False, (Check("timer lag", 0.1, 0.002, "s", False, "timers were late"),))
 OFF = Verdict(False, (Check("model", 0.2, 0.1, "", False, "the step is +20% off the model"),))
 GOOD = Verdict(True, ())
+
+
+def busy(name: str, processors: float) -> Verdict:
+    says = f"other processes kept {processors:.2f} of 2 processors busy ({name} {processors:.2f}), more than 0.2"
+    check = Check("other processes", processors, 0.2, "processors", False, says, largest=((name, processors),))
+    return Verdict(False, (check,))
+
+
+STOLEN = Verdict(False, (Check("other guests", 0.1, 0.04, "", False, "other guests of the hardware took 10.0%"),))
 
 
 @dataclass(kw_only=True)
@@ -178,6 +189,54 @@ def test_one_attempt_is_never_made_again(tmp_path: Path) -> None:
     assert "".join(experiment.seen) == "abc"
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "values", "load", "remedy"),
+    [
+        ([busy("qemu", 1.2), busy("qemu", 1.5)], {}, "qemu 1.35 processors", "stop it or use --wait-quiet 60"),
+        ([busy("qemu", 1.2)] * 2, {"wait_quiet_s": 40}, "qemu 1.20 processors", "stop it or use --wait-quiet 80"),
+        ([STOLEN] * 2, {}, "other guests of the hardware", "use --wait-quiet 60"),
+    ],
+)
+def test_a_load_that_disturbed_every_attempt_at_the_first_point_costs_no_more_attempts(
+    tmp_path: Path, verdicts: list[Verdict], values: dict[str, Any], load: str, remedy: str
+) -> None:
+    experiment = Numbers([*verdicts, verdicts[0]], repeats=1, attempts=2, give_up=True, **values)
+    console = Console(file=io.StringIO(), width=1000)
+    with Runner(experiment, tmp_path / "out", RunProgress(console)) as runner:
+        experiment.run(runner)
+    assert "".join(experiment.seen) == "aabc", "the others once each, also if they are disturbed"
+    results = Results.open(tmp_path / "out")
+    assert [(row["attempts"], row["faithful"]) for row in results.rows()] == [(2, False), (1, False), (1, True)]
+    assert results.manifest()["gave_up"] == load
+    assert read_folder(results).notes == [
+        f"Measured once but for the first point, as the same load disturbed every attempt at that one: {load}."
+    ]
+    assert isinstance(console.file, io.StringIO)
+    assert [line for line in console.file.getvalue().splitlines() if "first point" in line] == [
+        f"  the first point was disturbed 2 times by the same load ({load}): the other points are measured once each; "
+        f"{remedy}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "values", "seen"),
+    [
+        ([busy("qemu", 1), busy("tar", 1), busy("qemu", 1)], {}, "aabbc"),
+        ([busy("qemu", 1), GOOD, busy("qemu", 1)], {}, "aabbc"),
+        ([GOOD, busy("qemu", 1), busy("qemu", 1), busy("qemu", 1)], {}, "abbcc"),
+        ([BAD, BAD, BAD], {}, "aabbc"),
+        ([busy("qemu", 1)] * 6, {"give_up": False}, "aabbcc"),
+        ([busy("qemu", 1)] * 6, {"attempts": 1}, "abc"),
+    ],
+)
+def test_what_is_not_one_load_from_the_start_is_measured_again_for_every_point(
+    tmp_path: Path, verdicts: list[Verdict], values: dict[str, Any], seen: str
+) -> None:
+    experiment = Numbers(verdicts, **{"repeats": 1, "attempts": 2, "give_up": True, **values})
+    assert "gave_up" not in run(experiment, tmp_path).manifest()
+    assert "".join(experiment.seen) == seen
+
+
 @pytest.mark.parametrize("kind", [Numbers, Related])
 def test_a_run_that_is_stopped_keeps_what_was_measured_and_counts_it(tmp_path: Path, kind: type[Numbers]) -> None:
     experiment = kind([*[GOOD] * 4, None], repeats=2)  # type: ignore[list-item]
@@ -233,6 +292,7 @@ def test_quick_measures_once_in_every_experiment_and_no_other_has_the_options() 
         repeated = issubclass(kind, RepeatedExperiment)
         assert ("attempts" in kind.Settings.model_fields) == repeated
         if repeated:
-            assert kind.quick_values()["repeats"] == 1
+            assert (kind.quick_values()["repeats"], kind.quick_values()["give_up"]) == (1, True)
             settings = kind.Settings()
-            assert isinstance(settings, RepeatedSettings) and (settings.repeats, settings.attempts) == (3, 3)
+            assert isinstance(settings, RepeatedSettings)
+            assert (settings.repeats, settings.attempts, settings.give_up) == (3, 3, False)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import pytest
 from checkout import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.registry import ENTRIES, find
@@ -28,6 +30,7 @@ from experiments.schema import markdown
 from experiments.settings import validated
 from measure.metrics.checks import Check, Verdict, not_judged
 from measure.results.row import MeasuredRow, columns, described
+from railyard.digits import significant
 
 
 @dataclass(kw_only=True)
@@ -185,8 +188,71 @@ def test_the_page_of_results_is_that_of_the_types() -> None:
     assert (ROOT / "docs" / "results.md").read_text() == markdown(), "run: python -m experiments.schema"
 
 
-def test_a_table_keeps_its_columns_without_room_to_spare() -> None:
-    rows = [{"mode": "x" * 30, "step_s": 1.0, "faithful": True}]
+NAME = "opus-slope-250-1000"
+NARROW = (
+    Column("claim", "claim", left=True),
+    Column("here", "here", left=True),
+    Column("interval", lambda row: "5.9 to 6.1", left=True, wide=True),
+    Column("compared with", "source", left=True),
+    Column("verdict", "verdict", left=True),
+)
+CLAIM = {
+    "claim": NAME,
+    "here": "6 s/s, predicted",
+    "source": "1.22 to 1.25 (paper, measured)",
+    "verdict": "does not hold",
+}
+
+
+def lines_of(table: Table, width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=80, no_color=True).print(as_rich(Table("", TABLE, rows)))
-    assert "…" not in out.getvalue()
+    Console(file=out, width=width, no_color=True).print(as_rich(table, width))
+    return out.getvalue().splitlines()
+
+
+def test_a_table_without_room_wraps_its_longest_text_and_keeps_names_and_verdicts_whole() -> None:
+    lines = lines_of(Table("", NARROW, [CLAIM]), 80)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 3 and lines[1].startswith(f"{NAME}  6 s/s, predicted  1.22 to 1.25 (paper,")
+    assert lines[1].endswith("does not hold") and lines[2].strip() == "measured)"
+
+
+@given(
+    st.lists(st.lists(st.text("ab 1", min_size=1, max_size=40), min_size=4, max_size=4), min_size=1, max_size=4),
+    st.integers(20, 120),
+)
+def test_no_cell_of_a_table_is_ever_cut(rows: list[list[str]], width: int) -> None:
+    table = Table("", NARROW, [dict(zip(CLAIM, row, strict=True)) for row in rows])
+    lines = lines_of(table, width)
+    text = "\n".join(lines)
+    assert "…" not in text and max(map(len, lines)) <= width
+    for letter in "ab":
+        body = sum(cell.count(letter) for row in rows for cell in row)
+        assert text.count(letter) - sum("".join(c.name for c in table.shown(width)).count(letter) for _ in "x") == body
+
+
+def test_what_has_no_room_is_counted_and_the_option_that_shows_it_named() -> None:
+    row = Row(step_s=1.5, faithful=True, checks=[])
+    assert "1 column has no room here; --wide shows it." in printed([row]).splitlines()
+    assert "no room" not in printed([row], width=200)
+
+
+def test_measured_and_predicted_numbers_of_all_rows_have_the_same_decimals() -> None:
+    columns = (Column("step", "step_s", significant), Column("model", "predicted_step_s", significant))
+    rows: list[dict[str, Any]] = [
+        {"step_s": 0.001, "predicted_step_s": 0.00060228},
+        {"step_s": None, "predicted_step_s": 0.0007},
+    ]
+    table = Table("", columns, rows)
+    cells = [[column.cell(row) for column in table.columns] for row in rows]
+    assert cells == [["0.0010000", "0.0006023"], ["-", "0.0007000"]]
+
+
+def test_lines_for_other_programs_follow_the_tables_where_all_columns_are_asked_for() -> None:
+    rows = [Row(step_s=1.5, faithful=True, checks=[]).to_json()]
+    report = replace(REPORT, text=lambda rows, settings: ["# of nccl-tests"])
+    for wide in (False, True):
+        out = io.StringIO()
+        console = Console(file=out, width=400 if wide else 80, no_color=True)
+        show(report, rows, {"seed": 3}, console=console, wide=wide)
+        assert ("# of nccl-tests" in out.getvalue()) is wide and "1.5" in out.getvalue()

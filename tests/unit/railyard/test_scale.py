@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from railyard.scale import Floors, Scale, goodput_share
+from railyard.scale import MOST_TIME_SCALE, Floors, Scale, goodput_share
 
 
 @given(st.floats(1e-5, 1), st.floats(0.1, 100), st.floats(1e-3, 1e3))
@@ -32,8 +34,21 @@ def test_a_delay_under_the_floor_is_refused_and_zero_is_not() -> None:
     floors, scale = Floors(delay_s=0.002), Scale(1 / 250)
     floors.check_delay(0.0, "delay", scale)
     floors.check_delay(0.002, "delay", scale)
-    with pytest.raises(ConfigError, match="time scale of at least 200"):
+    with pytest.raises(ConfigError, match=r"scale\.time of at least 200 \(--time 200\) would carry it, or ask"):
         floors.check_delay(10e-6, "delay", scale)
+
+
+@given(real_s=st.floats(1e-9, 1e-3))
+def test_a_time_scale_that_is_advised_is_one_that_may_be_given_and_is_not_refused(real_s: float) -> None:
+    """Above the largest time scale only the model is left."""
+    floors, scale = Floors(delay_s=0.002), Scale(1 / 250)
+    with pytest.raises(ConfigError) as refused:
+        floors.check_delay(real_s, "delay", scale)
+    advised = re.search(r"--time ([0-9.]+)", str(refused.value))
+    assert (advised is None) == (real_s * MOST_TIME_SCALE < floors.delay_s) or 950 < floors.delay_s / real_s <= 1000
+    if advised is not None:
+        assert float(advised[1]) <= MOST_TIME_SCALE
+        floors.check_delay(real_s, "delay", Scale(1 / 250, float(advised[1])))
 
 
 @pytest.mark.parametrize(("rate", "time"), [(0, 1), (2, 1), (0.5, 0)])

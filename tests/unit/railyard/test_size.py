@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from railyard.size import in_words, parse_size
+from railyard.size import in_words, parse_size, size_in_words
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,14 @@ def test_no_size_is_refused_with_what_would_be_right(text: str) -> None:
 
 
 @given(st.integers(1, 1 << 40))
-def test_words_read_back(size: int) -> None:
-    assert parse_size(in_words(size)) == size
+def test_a_printed_size_is_to_the_byte(size: int) -> None:
+    number, unit = in_words(size).split()
+    assert int(number.replace(",", "")) == size and unit == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(625_000, "625 kB"), (1_116_536, "1.12 MB"), (2_264_320, "2.26 MB"), (9_057_280, "9.06 MB"), (3 << 19, "1.5 MiB")],
+)
+def test_a_short_size_is_decimal_unless_it_is_a_round_binary_one(size: int, text: str) -> None:
+    assert size_in_words(size) == text

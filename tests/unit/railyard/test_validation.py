@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from railyard.errors import ConfigError
 from railyard.protocol import to_json
-from railyard.validation import Whole, from_plain
+from railyard.validation import Whole, from_plain, matching
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,28 @@ def test_what_is_wrong_is_named(data: object, sentence: str) -> None:
 def test_a_text_that_is_no_json_is_said() -> None:
     with pytest.raises(ConfigError, match=r"^cart\.json: invalid JSON: "):
         from_plain(Cart, b"{", "a cart", "cart.json")
+
+
+@dataclass(frozen=True)
+class Label:
+    """Text and lists with bounds."""
+
+    code: Annotated[str, matching("[a-z]{2}", "two small letters")] = "ab"
+    text: Annotated[str, Field(min_length=1, max_length=3)] = "a"
+    parts: Annotated[tuple[int, ...], Field(max_length=2)] = ()
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"code": "../../evil"}, "code: must be two small letters, not '../../evil'"),
+        ({"code": "ab\n"}, "code: must be two small letters, not 'ab\\n'"),
+        ({"text": ""}, "text: must have at least 1 character, not ''"),
+        ({"text": "abcd"}, "text: must have at most 3 characters, not 'abcd'"),
+        ({"parts": [1, 2, 3]}, "parts: must have at most 2 entries"),
+    ],
+)
+def test_bounds_of_text_and_lists_are_in_words(data: object, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_plain(Label, data, "a label")
+    assert str(caught.value) == sentence

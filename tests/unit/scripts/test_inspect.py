@@ -69,7 +69,7 @@ def test_the_table_says_rounds_and_bytes() -> None:
     assert done.returncode == 0, done.stderr
     assert "rounds: 4" in done.stdout
     assert "each rank sends 98,304 bytes" in done.stdout
-    assert "bound: 6.29146e-05 s for 64K on one port of 12.5 Gb/s" in done.stdout  # 98,304 x 8 / 12.5e9
+    assert "bound: 6.29146e-05 s for 65,536 bytes on one port of 12.5 Gb/s" in done.stdout  # 98,304 x 8 / 12.5e9
 
 
 def test_the_bound_after_the_arrival() -> None:

@@ -77,7 +77,7 @@ def test_whatever_is_sent_is_a_request_or_a_sentence(kind: str, body: bytes) -> 
         (b'{"rank": 1e99999}', "1e99999 is too large for a number"),
         (b'{"rank": NaN}', "NaN is not a number of JSON"),
         (b'{"rank": 1, "%s": 2}' % (b"k" * 500_000), "k...: there is no such key"),
-        (b'{"rank": 1, "cause": "%s"}' % (b"c" * 5000), "cause: string should have at most 4096 characters"),
+        (b'{"rank": 1, "cause": "%s"}' % (b"c" * 5000), "cause: must have at most 4096 characters"),
     ],
 )
 def test_a_wrong_body_is_one_short_sentence(body: bytes, reason: str) -> None:

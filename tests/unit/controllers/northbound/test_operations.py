@@ -164,7 +164,7 @@ def granted(job: Desk, *callers: Caller) -> None:
         ({"op": "watch", "job": "j", "seen": -1}, ConfigError,
          "seen: must be at least 0, not -1"),
         ({"op": "watch", "job": "x"}, ControlError, "job x"),
-        ({"op": "restart", "job": ""}, ConfigError, "job: string should have at least 1 character, not ''"),
+        ({"op": "restart", "job": ""}, ConfigError, "job: must have at least 1 character, not ''"),
         ({"op": "restart", "job": "x"}, ControlError, "job x"),
         ({"op": "failed"}, ConfigError, "rank: is missing; operation failed needs it"),
         ({"op": "failed", "rank": 0, "cause": 3}, ConfigError, "cause: must be text, not 3"),

@@ -275,7 +275,7 @@ def registering(**wrong: object) -> dict[str, Any]:
             {"op": "fault", "switch": "rail0", "port": 1, "state": "x"},
             "state: must be one of failed, restored, not 'x'",
         ),
-        (registering(name=""), "job.name: string should have at least 1 character, not ''"),
+        (registering(name=""), "job.name: must have at least 1 character, not ''"),
         (registering(groups=None), "job.groups: must be a list such as .a, b., not None"),
         (registering(groups=[{"members": [0]}]), "job.groups.0.name: is missing; operation register needs it"),
         (

@@ -246,7 +246,7 @@ def registering(detection: object) -> dict[str, Any]:
         ({"op": "restart", "job": "C"}, "job C is not registered"),
         ({"op": "failed", "rank": 10}, "there is no rank 10; the fabric's ranks are 0 to 9"),
         ({"op": "failed", "rank": "x"}, "rank: must be a whole number, not 'x'"),
-        ({"op": "failed", "rank": 1, "cause": ""}, "cause: string should have at least 1 character, not ''"),
+        ({"op": "failed", "rank": 1, "cause": ""}, "cause: must have at least 1 character, not ''"),
         (registering(3), "job.detection: must be a mapping of keys, not 3"),
         (registering({"beat": 1}), "job.detection.beat: there is no such key; the keys here are exit, "),
         (registering({"misses": 0}), "job.detection.misses: must be at least 1, not 0"),

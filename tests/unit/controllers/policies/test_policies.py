@@ -211,7 +211,7 @@ def test_one_shot_has_ring_and_chain_at_once() -> None:
 
 
 def test_static_circuits_must_fit_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"fabric\.ports: the circuits of all groups do not fit at once: port 2"):
+    with pytest.raises(ConfigError, match=r"^the circuits of all groups do not fit at once: port 2"):
         StaticPolicy(rail_plan(4)).start(pipeline_groups(2, 2))
     assert len(StaticPolicy(rail_plan(4)).start(pipeline_groups(4, 1))["rail0"]) == 4
 

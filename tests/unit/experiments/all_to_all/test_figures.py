@@ -131,8 +131,9 @@ def test_tables_say_what_was_found(rows: list[dict[str, Any]]) -> None:
 
 def test_what_came_out_at_a_wrong_host_or_not_at_all_is_named() -> None:
     said = said_of([row("rotor", misdelivered=3), row("demand", payload_received_bytes=1), row("electrical")])
-    assert "3 packets arrived at a host other than their destination (rotor, 8 ranks, 2 GB per pair, 20 ms: 3)" in said
-    assert "demand, 8 ranks, 2 GB per pair, 20 ms: ranks sent 112000000000 bytes and received 1." in said
+    point = "8 ranks, 2,000,000,000 bytes per pair, 20 ms"
+    assert f"3 packets arrived at a host other than their destination (rotor, {point}: 3)" in said
+    assert f"demand, {point}: ranks sent 112,000,000,000 bytes and received 1." in said
     assert "No packet" not in said
 
 

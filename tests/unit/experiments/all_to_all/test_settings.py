@@ -125,6 +125,12 @@ def test_a_demand_of_ones_own(tmp_path: Path) -> None:
     assert trial.schedule.weights[1:3] == (1500, 500)
 
 
+def test_slots_without_a_length_are_for_all_studies_but_that_of_their_length() -> None:
+    made = trials(studies=["delay", "slot"], policies=["rotor"], slots_ms=[0, 50, 100])
+    slots = {study: [label(trial, "slot_ms") for trial in made if trial.study == study] for study in ("delay", "slot")}
+    assert slots == {"delay": [None] * 4, "slot": [50, 100]}
+
+
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
 
 

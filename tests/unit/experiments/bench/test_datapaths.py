@@ -42,7 +42,7 @@ def test_parts_take_turns_between_the_datapaths(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_datapath_is_named_once() -> None:
-    with pytest.raises(ConfigError, match="each datapath once"):
+    with pytest.raises(ConfigError, match="datapath: has ovs twice; give it once"):
         validated(BenchSettings, {"datapath": ["ovs", "ovs"]})
 
 

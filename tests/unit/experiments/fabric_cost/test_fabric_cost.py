@@ -13,6 +13,7 @@ from experiments.command.main import main
 from experiments.fabric_cost.experiment import FabricCost, fabric_rows
 from experiments.fabric_cost.figures import ratios
 from experiments.fabric_cost.law import Cluster, Parts, parts
+from experiments.fabric_cost.row import FabricCostRow
 from measure.published import published
 
 SMALL = Cluster(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)
@@ -32,7 +33,7 @@ SMALL = Cluster(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)
 )
 def test_a_fat_tree_has_the_switches_of_its_definition(gpus: int, radix: int, tiers: int, switches: int) -> None:
     """With k ports: k^3 / 4 hosts on 5 k^2 / 4 switches in three tiers (Al-Fares et al., SIGCOMM'08)."""
-    found = parts("fat-tree", replace(SMALL, gpus=gpus, gpus_per_server=1, radix=radix))
+    found = parts("whole switches", "fat-tree", replace(SMALL, gpus=gpus, gpus_per_server=1, radix=radix))
     assert (found.tiers, found.switches) == (tiers, switches)
     assert (found.switch_ports, found.optics) == (switches * radix, 2 * tiers * gpus)
 
@@ -40,39 +41,66 @@ def test_a_fat_tree_has_the_switches_of_its_definition(gpus: int, radix: int, ti
 def test_rails_that_do_not_fill_their_first_switches_need_more_of_them() -> None:
     """5 servers of 8 GPUs: 8 rails with 2 switches of 4 ports to GPUs each, 16 of these and 16, 8 above."""
     cluster = replace(SMALL, gpus=40)
-    assert parts("rail-optimized", cluster).switches == 16 + 16 + 8
-    assert parts("fat-tree", cluster).switches == 10 + 10 + 5
+    assert parts("whole switches", "rail-optimized", cluster).switches == 16 + 16 + 8
+    assert parts("whole switches", "fat-tree", cluster).switches == 10 + 10 + 5
 
 
 def test_photonic_rails_have_a_circuit_switch_each_until_its_ports_are_used_up() -> None:
-    assert parts("photonic", SMALL) == Parts(0, 0, 0, 8, 8 * 32, 128)
-    assert parts("photonic", replace(SMALL, gpus=136)).circuit_switches == 16
-    assert parts("photonic", replace(SMALL, gpus=136, whole=False)).ocs_ports == 272
+    assert parts("whole switches", "photonic", SMALL) == Parts(0, 0, 0, 8, 8 * 32, 128)
+    assert parts("whole switches", "photonic", replace(SMALL, gpus=136)).circuit_switches == 16
 
 
-def test_by_the_port_three_tiers_give_the_closed_formula() -> None:
-    electrical, _, photonic = fabric_rows(Cluster(gpus=8192, whole=False))
-    assert electrical.cost_usd / 8192 == pytest.approx(5 * 583 + 6 * 879)
-    assert photonic.power_w / 8192 == pytest.approx(2 * 0.39 + 10)
-    assert electrical.cost_ratio == pytest.approx((5 * 583 + 6 * 879) / (2 * 520 + 879))
+def electrical(count: str, gpus: int) -> FabricCostRow:
+    """The row of rails of packet switches."""
+    (row,) = (row for row in fabric_rows(Cluster(gpus)) if (row.count, row.fabric) == (count, "rail-optimized"))
+    return row
+
+
+@pytest.mark.parametrize(
+    ("gpus", "radix", "cost", "power"),
+    [(256, 11, 4.35, 24.4), (512, 16, 4.27, 23.9), (1024, 23, 4.22, 23.6), (2048, 32, 4.27, 23.9)],
+)
+def test_the_formula_of_the_authors_gives_their_ratios(gpus: int, radix: int, cost: float, power: float) -> None:
+    """Golden numbers: ``opus-cost-h200`` and ``opus-power-h200``, from the script of the artifact."""
+    row = electrical("formula", gpus)
+    assert (round(row.cost_ratio, 2), round(row.power_ratio, 1)) == (cost, power)
+    assert (published("opus-cost-h200").values[gpus], published("opus-power-h200").values[gpus]) == (cost, power)
+    assert row.switch_ports / gpus == pytest.approx(3 + 2 * (gpus / 2) / radix**2)
+    assert row.optics == gpus + row.switch_ports
+
+
+def test_where_the_radix_is_exact_a_gpu_takes_five_ports_of_switches_and_six_optics() -> None:
+    row = electrical("formula", 8192)
+    assert published("opus-part-cost").values == {"ocs port": 520, "switch port": 37299 / 64, "optic": 879}
+    assert published("opus-part-power").values == {"ocs port": 75 / 192, "switch port": 2524 / 64, "optic": 10}
+    assert (row.switch_ports, row.optics) == (5 * 8192, 6 * 8192)
+    assert row.cost_ratio == pytest.approx((5 * 37299 / 64 + 6 * 879) / (2 * 520 + 879))
 
 
 @pytest.mark.parametrize("gpus", [4096, 8192, 16384, 32768])
-def test_with_three_tiers_the_headlines_of_the_paper_come_out(gpus: int) -> None:
-    for row in list(fabric_rows(Cluster(gpus=gpus)))[:2]:
-        assert row.power_ratio > published("opus-power").value
-        assert row.cost_ratio == pytest.approx(published("opus-cost").value, rel=0.05)
-        assert row.cost_ratio == pytest.approx(published("opus-cost-h200").value, rel=0.05)
-        assert row.power_ratio == pytest.approx(published("opus-power-h200").value, rel=0.01)
+def test_in_whole_switches_three_tiers_give_the_headlines_of_the_paper(gpus: int) -> None:
+    row = electrical("whole switches", gpus)
+    assert row.tiers == 3
+    assert row.power_ratio > published("opus-power").value
+    assert row.cost_ratio == pytest.approx(published("opus-cost").value, rel=0.05)
+
+
+def test_in_whole_switches_two_tiers_do_up_to_2048_gpus_and_the_ratios_are_lower() -> None:
+    found = [electrical("whole switches", gpus) for gpus in (512, 1024, 2048)]
+    assert {row.tiers for row in found} == {2}
+    assert [round(row.cost_ratio, 2) for row in found] == [0.95, 1.64, 2.57]
+    assert [round(row.power_ratio, 2) for row in found] == [11.71, 13.46, 14.55]
 
 
 def test_the_report_says_whose_numbers_it_shows() -> None:
     rows = [row.to_json() for size in (2048, 4096) for row in fabric_rows(Cluster(gpus=size))]
     said = " ".join(printed(FabricCost, rows).split())
-    assert "rail-optimized 3 320 5.00 8,189 257.0 4.00x 23.63x" in said
-    assert "Parts (paper, input; arXiv 2602.12521 (13 February 2026) and 2507.08119 (10 July 2025)): " in said
-    assert "ocs port 520 USD and 0.39 W, switch port 583 USD and 39.4 W, optic 879 USD and 10 W." in said
-    assert "about 4.2x the cost and 23.6x the power; abstract: 4x and over 23x" in said
+    assert "whole switches 4,096 rail-optimized 3 8,188 257.2 4.00x 23.64x" in said
+    assert "formula 4,096 rail-optimized 3 8,221 258.3 4.28x 23.96x" in said
+    assert "Parts (authors' files, input; the authors' artifact of arXiv 2602.12521): " in said
+    assert "switch port 582.797 USD and 39.4375 W, optic 879 USD and 10 W." in said
+    assert "by the authors' formula (derived by us): 4.35x / 24.4x (256 GPUs), " in said
+    assert "Abstract (paper, computed): 4x the cost and over 23x the power." in said
     assert "Above 2,304 GPUs a rail needs several circuit switches" in said
     figure = ratios(rows)
     assert figure is not None and [axes.get_title(loc="left") for axes in figure.axes] == [
@@ -86,7 +114,7 @@ def test_a_run_needs_no_root(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out = tmp_path / "out"
     assert main(["run", "fabric-cost", "--gpus", "4096,512", "--out", str(out)]) == 0
     assert (out / "figures" / "fabric-cost.png").exists()
-    assert [row["gpus"] for row in json.loads((out / "summary.json").read_text())] == [512] * 3 + [4096] * 3
+    assert [row["gpus"] for row in json.loads((out / "summary.json").read_text())] == [512] * 5 + [4096] * 5
     capsys.readouterr()
     for wrong, sentence in {
         "--radix 7": "radix must be an even number, not 7",

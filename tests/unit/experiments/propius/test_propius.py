@@ -93,8 +93,9 @@ def test_demands_of_the_authors_jobs_are_in_proportion_to_the_clients() -> None:
     assert [job.demand for job in settings(clients=12).five_jobs()] == [1, 1, 1, 2, 3]
 
 
-def test_what_is_named_twice_is_measured_once() -> None:
-    assert settings(loads=[48, 48], policies=["irs", "irs"]).loads == (48,)
+def test_what_is_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="loads: has 48 twice; give it once"):
+        settings(loads=[48, 96, 48])
 
 
 def test_the_defaults_can_run() -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from reports import forecast
 
+from experiments.rails.experiment import Rails
 from experiments.rails.job import load_job, program_on, resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, rail_transfers, smallest_transfer
 from experiments.rails.modes import Mode
@@ -130,5 +131,6 @@ def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workload", ["moe-ep-tp", "smoke"])
 def test_modes_that_take_turns_for_nobody_are_refused_before_anything_is_set_up(workload: str) -> None:
     experiment = make_settings({"workload": workload, "modes": ["electrical", "rotor"]})
-    with pytest.raises(ConfigError, match=f"mode rotor needs expert parallelism on the rails, which {workload}"):
-        load_job(experiment)
+    sentence = f"modes: mode rotor cannot run {workload}: {workload} has no all-to-alls of experts on the rails"
+    with pytest.raises(ConfigError, match=sentence):
+        Rails(experiment).check_run()

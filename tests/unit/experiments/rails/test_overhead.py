@@ -48,8 +48,8 @@ def test_the_published_overhead_is_over_the_published_step_without_a_delay() -> 
 
 def test_the_table_has_both_overheads_beside_each_other() -> None:
     lines = [line.split() for line in printed(Rails, LLAMA).splitlines()]
-    assert ["on-demand", "100", "10.6", "+6", "+4.42", "opus"] in lines
-    assert ["provisioned", "30", "10.1", "+1", "-", "opus"] in lines
+    assert ["on-demand", "100", "10.600", "+6", "+4.42", "opus"] in lines
+    assert ["provisioned", "30", "10.100", "+1", "-", "opus"] in lines
 
 
 def test_the_figure_has_lines_of_the_model_and_open_markers_of_what_was_published() -> None:

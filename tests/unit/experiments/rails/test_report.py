@@ -143,7 +143,7 @@ def test_a_fitted_step_is_said_to_have_other_ports_than_the_testbed() -> None:
     settings = validated(RailSettings, {"workload": "llama3-8b-16"}).model_dump(mode="json")
     point = {"mode": "electrical", "reconfiguration_delay_ms": 0.0, "step_time_s": 10.2}
     (said,) = REPORT.findings([{"workload": "llama3-8b-16", **point}], settings)
-    assert "25 Gb/s a GPU; 200 Gb/s on the testbed of Opus (authors' files, input)" in str(said)
+    assert "25 Gb/s a GPU; 200 Gb/s assumed for the testbed of Opus (ours, input)" in str(said)
     assert list(REPORT.findings([{"workload": "smoke", **point}], settings)) == []
 
 
@@ -229,13 +229,13 @@ def test_the_table_shows_intervals_of_repeats_paired_with_the_electrical_row_and
     said = printed(Rails, rows)
     assert max(map(len, said.splitlines())) <= 80
     lines = [line.split() for line in said.splitlines()]
-    assert ["on-demand", "100", "12.100", "23", "10", "+21.0", "+10.0"] in [line[:7] for line in lines]
+    assert ["on-demand", "100", "12.100", "23", "10.000", "+21.0", "+10.0"] in [line[:7] for line in lines]
     assert "on-demand: a step grows by 11 ± 2.5 s per second of delay (0 to 100 ms)." in said
     assert "Medians of 3 repeats; ±: half of the 95 % interval." in said
     assert "Measured again, as something disturbed them: 1 measurements of 1 of 3 points" in " ".join(said.split())
     wide = printed(Rails, rows, width=400)
     found = [line.split() for line in wide.splitlines()]
-    assert ["on-demand", "100", "12.100", "23", "10", "+21.0", "+10.0", "0.0"] in [line[:8] for line in found]
+    assert ["on-demand", "100", "12.100", "23", "10.000", "+21.0", "+10.0", "0.0"] in [line[:8] for line in found]
     single = printed(Rails, [row("electrical", 0, [10.0]), row("on-demand", 100, [11.0])])
     assert "±" not in single and "Medians" not in single
 

@@ -62,7 +62,7 @@ def test_what_is_brought_up_for_which_study(studies: str, found: list[str]) -> N
 
 
 def test_every_batch_size_is_measured_where_the_epochs_leave_the_papers_shape_out() -> None:
-    made = experiment(studies=["epoch", "batch"], shapes=["1x2x1", "1x2x1"])
+    made = experiment(studies=["epoch", "batch"], shapes=["1x2x1"])
     assert [(epoch.name, epoch.shape, epoch.batch) for epoch in made.epochs()] == [
         ("1x2x1", "1x2x1", 8),
         ("2x1x1, batch 2", "2x1x1", 2),

@@ -49,12 +49,13 @@ def test_hardware_stands_beside_its_own_number_of_ranks_with_the_reason() -> Non
     assert "1.22 to 1.25 on 8 GPUs (paper, measured), 11 to 14 points below this" in eight
     assert "a kernel that adds" in eight
     (four,) = findings(SETTINGS, rows(4, 1 << 21, "ranks", 2.0))
-    assert "GPUs" not in four and "1.127 (paper, simulated)" in four
+    assert "GPUs" not in four and "1.127 (public code, simulated)" in four
 
 
 def test_what_auto_chose_is_said() -> None:
     auto = [{**rows(8, 1 << 22, "delay", delay)[0], "algorithm": "auto", "chosen": c} for delay, c in CHOSEN]
-    assert list(findings(SETTINGS, auto)) == ["8 ranks, 4M: auto took ring at 0.100 s, stragglar at 0.400 s."]
+    said = "8 ranks, 4,194,304 bytes: auto took ring at 0.100 s, stragglar at 0.400 s."
+    assert list(findings(SETTINGS, auto)) == [said]
 
 
 CHOSEN = ((0.4, "stragglar"), (0.1, "ring"))

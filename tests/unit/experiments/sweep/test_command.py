@@ -46,7 +46,7 @@ def test_listed_commands_run_the_points_and_merge_makes_the_tables(
     said = capsys.readouterr()
     assert "mine: fabric-cost, 2 of 2 points done, 0 failed\n" in said.out and "[2/2]" in said.err
     assert max(map(len, said.out.splitlines()[:-1])) <= 80
-    assert len(json.loads((folder / "rows.json").read_text())) == 6
+    assert len(json.loads((folder / "rows.json").read_text())) == 10
     assert (folder / "table.csv").read_text().startswith("sweep.gpus,sweep.repeats,sweep.host,sweep.attempts,experi")
 
 
@@ -59,6 +59,36 @@ def test_a_limit_and_the_same_file_again_with_its_folder(tmp_path: Path, capsys:
     file_of(tmp_path, MODEL.replace("50.0", "60.0"))
     assert main(line) == 2
     assert "holds another sweep than" in capsys.readouterr().err
+
+
+SEVERAL = """sweep: several
+experiment: rails
+base: {workload: smoke}
+grid:
+  modes: [[electrical, on-demand, provisioned]]
+  delays_ms: [[0.0, 1.0], [0.0, 10.0, 100.0]]
+  fabric.mtu: MTUS
+"""
+
+
+@pytest.mark.parametrize(("mtus", "drawn"), [("[4200, 9000]", True), ("[4200]", False)])
+def test_a_table_of_several_modes_and_delays_a_point_has_the_columns_of_the_experiment(
+    mtus: str, drawn: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = file_of(tmp_path, SEVERAL.replace("MTUS", mtus))
+    assert main(["sweep", str(file), "--predict", "--out", str(tmp_path / "f")]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert max(map(len, lines[:-1])) <= 80 and "…" not in said
+    same = "modes electrical,on-demand,provisioned" + ("" if drawn else ", fabric.mtu 4200")
+    assert lines[1] == f"In all rows: {same}"
+    assert (lines[2].split(), lines[3].split()) == (
+        ["delay", "model"],
+        ["delays_ms", *(["fabric.mtu"] if drawn else []), "mode", "ms", "s"],
+    )
+    assert lines[4].split()[-3:] == ["electrical", "0", "1.2734"]
+    assert any(line.split()[-3:] == ["on-demand", "10", "1.2934"] for line in lines)
+    assert ("No figure: " in said) is not drawn and any((tmp_path / "f").glob("figures/*.png")) is drawn
 
 
 @pytest.mark.parametrize(

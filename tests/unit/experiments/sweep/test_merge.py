@@ -10,7 +10,7 @@ import pytest
 
 from experiments.fabric_cost.row import FabricCostRow
 from experiments.rails.row import RailRow
-from experiments.sweep.figures import MOST_LINES, sweep_figures
+from experiments.sweep.figures import MOST_LINES, sweep_figures, why_no_figure
 from experiments.sweep.merge import Collected, Columns, all_rows, combined, places, single
 from experiments.sweep.point import SweepPoint
 from measure.figures.style import png
@@ -164,4 +164,10 @@ def test_lines_beyond_the_looks_are_said_and_not_drawn() -> None:
 def test_no_swept_number_is_no_figure() -> None:
     names = Columns.of(("modes",), (RailRow,))
     found = [collected(0, [row_of(1.0, 0.0, mode)], modes=[mode]) for mode in ("electrical", "on-demand")]
-    assert list(sweep_figures(list(combined(found, names)), names)) == []
+    rows = list(combined(found, names))
+    assert list(sweep_figures(rows, names)) == []
+    assert why_no_figure(rows, names) == (
+        "No figure: none of the swept keys is one number a point, and has two values or more."
+    )
+    numbers = Columns.of(("delays_ms",), (RailRow,))
+    assert why_no_figure(list(combined(study((1.0,)), numbers)), numbers) is None

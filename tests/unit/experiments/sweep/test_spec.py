@@ -24,6 +24,7 @@ training: {sharding: ddp}
 fabric: {servers: 2, gpus_per_server: 1}
 """
 BASE = "experiment: rails\nbase: {workload: smoke, modes: [on-demand]}\n"
+SMOKE = "experiment: rails\nbase: {workload: smoke}\n"
 
 
 def spec_of(tmp_path: Path, text: str, **more: Any) -> SweepSpec:
@@ -63,6 +64,19 @@ def test_a_name_is_the_hash_of_canonical_json() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scalars", "lists"),
+    [
+        ("grid: {delays_ms: [0, 50], modes: [electrical]}", "grid: {delays_ms: [[0], [50]], modes: [[electrical]]}"),
+        ("list: [{delays_ms: 0}, {delays_ms: 50}]", "list: [{delays_ms: [0]}, {delays_ms: [50]}]"),
+    ],
+)
+def test_a_single_value_of_a_list_is_a_list_of_it(scalars: str, lists: str, tmp_path: Path) -> None:
+    one, other = (spec_of(tmp_path, f"{BASE}{text}\n") for text in (scalars, lists))
+    assert names(one) == names(other) and len(names(one)) == 2
+    assert [point.values["delays_ms"] for point in one.points] == [[0], [50]]
+
+
 def test_a_list_with_a_grid_and_no_point_twice(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, BASE + "list: [{steps: 1}, {steps: 2, overlap: true}, {steps: 1}]\ngrid: {seed: [4, 5]}\n")
     assert [dict(point.swept) for point in spec.points] == [
@@ -70,6 +84,17 @@ def test_a_list_with_a_grid_and_no_point_twice(tmp_path: Path) -> None:
         {"steps": 1, "seed": 5},
         {"steps": 2, "overlap": True, "seed": 4},
         {"steps": 2, "overlap": True, "seed": 5},
+    ]
+
+
+def test_a_point_of_a_list_may_take_the_place_of_a_value_of_base_and_a_section_of_the_grid_is_added(
+    tmp_path: Path,
+) -> None:
+    text = "experiment: rails\nbase: {workload: smoke, steps: 3, scale: {time: 2}}\nlist: [{seed: 1}, {steps: 1}]\n"
+    spec = spec_of(tmp_path, text + "grid: {scale: [{rate: 0.01}]}")
+    assert [(point.values["steps"], point.values["scale"]) for point in spec.points] == [
+        (3, {"time": 2, "rate": 0.01}),
+        (1, {"time": 2, "rate": 0.01}),
     ]
 
 
@@ -88,18 +113,18 @@ OVER = (
 
 
 def test_random_points_are_in_their_ranges_and_the_same_for_a_seed_in_any_order_of_keys(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, BASE + RANDOM % (3, ", ".join(OVER)))
+    spec = spec_of(tmp_path, SMOKE + RANDOM % (3, ", ".join(OVER)))
     values = [point.swept for point in spec.points]
     assert len(values) == 40 and {value["steps"] for value in values} == set(range(2, 10))
     assert all(0.01 <= value["scale.time"] <= 100 and 0 <= value["link_recovery_ms"] <= 5 for value in values)
     assert 10 <= sum(value["scale.time"] < 1 for value in values) <= 30
-    assert names(spec_of(tmp_path, BASE + RANDOM % (3, ", ".join(reversed(OVER))))) == names(spec)
-    assert not set(names(spec_of(tmp_path, BASE + RANDOM % (4, ", ".join(OVER))))) & set(names(spec))
+    assert names(spec_of(tmp_path, SMOKE + RANDOM % (3, ", ".join(reversed(OVER))))) == names(spec)
+    assert not set(names(spec_of(tmp_path, SMOKE + RANDOM % (4, ", ".join(OVER))))) & set(names(spec))
 
 
 def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp_path: Path) -> None:
     grid = "grid: {delays_ms: [[1.0], [2.0], [3.0], [4.0]], modes: [[electrical], [on-demand], [one-shot]]}\n"
-    spec = spec_of(tmp_path, BASE + grid + "repeats: 4\ntogether: [modes]\n")
+    spec = spec_of(tmp_path, SMOKE + grid + "repeats: 4\ntogether: [modes]\n")
     ordered = in_order(spec.points, 1)
     assert ordered == in_order(list(reversed(spec.points)), 1) != in_order(spec.points, 2)
     assert [point.repeat for point in ordered] == [0] * 12 + [1] * 12 + [2] * 12 + [3] * 12
@@ -118,7 +143,7 @@ def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp
         (BASE + "grid: {steps: []}", "grid.steps: must name at least one"),
         (BASE + "grid: {steps: 3}", "grid.steps: must be a list such as [a, b], not 3"),
         (BASE + "gridd: {steps: [3]}", 'gridd: there is no such key; did you mean "grid"?'),
-        (BASE + "grid: {workload: [smoke, nosuch]}", "workload: 'nosuch' is neither in the catalog ("),
+        ("experiment: rails\ngrid: {workload: [smoke, nosuch]}", "workload: 'nosuch' is neither in the catalog ("),
         (BASE + "grid: {steps: [3]}\ntogether: [mode]", "together: 'mode' is not swept; name swept keys"),
         (BASE + "grid: {steps: [3]}\nlist: [{steps: 1}]", "grid.steps: is given twice; give it once"),
         (BASE + "list: []", "list: must name at least one key of each point"),
@@ -130,9 +155,18 @@ def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp
         (BASE + "random: {count: 1, over: {seed: 7}}", "random.over.seed: must be a list of choices, or low and high"),
         (BASE + "repeats: 0", "repeats: must be at least 1, not 0"),
         (BASE + "grid: {repeats: [2]}", "repeats: is a key of the sweep itself; give it beside base"),
+        (
+            BASE + "grid: {modes: [[electrical]]}",
+            "grid.modes: is in base too, from which no point takes it; give it once",
+        ),
+        (BASE + "random: {count: 1, over: {workload: [smoke]}}", "random.over.workload: is in base too, from which no"),
+        (
+            "experiment: rails\nbase: {scale: {time: 2}}\ngrid: {scale.time: [1, 3]}",
+            "grid.scale.time: is in base too, from which no point takes it; give it once",
+        ),
         (BASE + "grid: {fabric.mtu: [4200], fabric: [{mtu: 9000}]}", "fabric: is given twice; give it once"),
         (BASE + f"grid: {{seed: {list(range(1001))}}}\nrepeats: 100", "the sweep has 100,100 points; make at most"),
-        (BASE + "sweep: ../x", "sweep: string should match pattern"),
+        (BASE + "sweep: ../x", "sweep: must be a name of up to 64 letters, digits, '_', '.' and '-' that begins"),
         ("experiment: nosuch", "experiment: 'nosuch' is not an experiment; use one of rails"),
         ("experiment: mesh\npredict: true", "predict: mesh has no model that predicts it; leave predict out"),
         ("base: {}", "experiment: is missing; an experiment needs it"),

@@ -14,9 +14,9 @@ from rich.console import Console
 from experiments.command.main import main
 from experiments.rails.experiment import Rails
 from experiments.rails.row import RailRow
+from experiments.report import Table, as_rich
 from experiments.trials.row import TrialRow
 from experiments.watch.comparison import COLUMNS, Side, check_comparable, comparison, unit_of
-from experiments.watch.report.command import as_table
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE
 from measure.results.plain import plain
@@ -125,7 +125,7 @@ def test_no_cell_is_cut_on_the_terminal(made: Made, width: int) -> None:
         made("b", [rail(long, 0, 1.311, 1.33, 1.35), rail("x", 0, 4.321e-4, 4.421e-4, 4.5e-4)]),
     )
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(as_table(found["tables"][0], width))
+    console.print(as_rich(Table("", COLUMNS, found["tables"][0]["rows"]), width))
     said = console.export_text()
     assert "…" not in said and max(map(len, said.splitlines())) <= width
     for number in ("1.302 ± 0.025", "1.33 ± 0.048", "+2.15", "-0.77 to +5.42"):
@@ -139,7 +139,7 @@ def test_few_repeats_in_80_columns_are_lines_of_their_own(made: Made) -> None:
         made("b", [rail("on-demand", 100, 1.4, 1.33, 1.35, faithful=False)]),
     )
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(as_table(found["tables"][0], 80))
+    console.print(as_rich(Table("", COLUMNS, found["tables"][0]["rows"]), 80))
     assert len(console.export_text().splitlines()) == 3
 
 

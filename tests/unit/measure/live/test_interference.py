@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from measure.live.interference import OtherProcesses, wait_for_quiet
+from measure.live.interference import OtherLoad, OtherProcesses, wait_for_quiet
 from measure.live.processor import Load, Processor
 from measure.metrics.checks import Limits
 
@@ -28,12 +32,21 @@ class Table:
         self.add(KERNEL, 2, flags=0x00200000)
         self.others = OtherProcesses(RUN, MARK, proc, lambda: self.now)
 
-    def add(self, pid: int, parent: int, ticks: int = 0, ended: int = 0, mark: str = "", flags: int = 0) -> None:
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        ticks: int = 0,
+        ended: int = 0,
+        mark: str = "",
+        flags: int = 0,
+        name: bytes = b"a) S 1 (b",
+    ) -> None:
         """Add a process, or change it; its name has what confuses a careless reader."""
         folder = self.proc / str(pid)
         folder.mkdir(exist_ok=True)
         fields = ["S", parent, 1, 1, 0, -1, flags, 0, 0, 0, 0, ticks, 0, ended, 0, 20, 0, 1, 0, 7000 + pid]
-        (folder / "stat").write_text(f"{pid} (a) S 1 (b)) {' '.join(map(str, fields))} 0 0\n")
+        (folder / "stat").write_bytes(b"%d (%b) %b 0 0\n" % (pid, name, " ".join(map(str, fields)).encode()))
         (folder / "environ").write_bytes(f"HOME=/\0RAILYARD_MARK={mark}\0".encode() if mark else b"HOME=/\0")
 
     def end(self, pid: int) -> None:
@@ -44,7 +57,11 @@ class Table:
     def ticks(self, seconds: float = 1.0) -> float:
         """Ticks that others have used in the ``seconds`` since the last call."""
         self.now += seconds
-        return self.others.share() * seconds * CORES / TICK_S
+        return self.others.read().share * seconds * CORES / TICK_S
+
+    def names(self, seconds: float = 1.0) -> dict[str, int]:
+        """Ticks of those that the last reading names; ``seconds`` passed before it."""
+        return {name: round(part * seconds * CORES / TICK_S) for name, part in self.others.read().largest}
 
 
 @pytest.fixture
@@ -66,6 +83,73 @@ def test_only_what_is_not_of_the_run_and_not_of_the_kernel_counts(table: Table) 
     assert table.ticks() == pytest.approx(5), (
         "what a process of the run starts is the run's; what a stranger starts not"
     )
+
+
+def test_who_took_the_time_is_named_by_the_reading_that_measures_it(table: Table) -> None:
+    for pid, name, ticks in ((201, b"tar", 4), (202, b"tar", 5), (203, b"idle", 0), (204, b"sshd", 2), (205, b"sh", 1)):
+        table.add(pid, 1, ticks=ticks, name=name)
+    table.add(AGENT, RUN, ticks=9, name=b"agent")
+    table.add(KERNEL, 2, ticks=9, flags=0x00200000, name=b"kswapd0")
+    table.add(STRANGER, 1, ticks=7, name=b"qemu-system-x86")
+    assert table.ticks() == pytest.approx(19)
+    assert table.names() == {"tar": 9, "qemu-system-x86": 7, "sshd": 2, "sh": 1}, "none of the run, none of the kernel"
+    table.add(205, 1, ticks=1, ended=6, name=b"sh")
+    table.ticks()
+    assert table.names() == {"sh": 6}, "children that came and went are named by their parent"
+    for number in range(9):
+        table.add(300 + number, 1, ticks=number, name=b"p%d" % number)
+    table.ticks()
+    assert table.names() == {"p8": 8, "p7": 7, "p6": 6, "p5": 5, "p4": 4}, "the largest alone"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (b"tmux: server", "tmux: server"),
+        (b"\x1b[2J\x1b[31mroot", "??2J??31mroot"),
+        (b"x) R 1 (y\n\t", "x? R 1 ?y??"),
+        (b"$\\frac{1}{0}$", "??frac?1??0??"),
+        (b"<b>&[red]", "?b???red?"),
+        ("\u202etar\u00e9".encode(), "???tar??"),
+        (b"\xff\xfe", "??"),
+        (b"", "?"),
+        (b"   ", "?"),
+        (b"a" * 60, "a" * 15),
+    ],
+)
+def test_a_name_that_a_process_gave_itself_does_no_harm(table: Table, command: bytes, shown: str) -> None:
+    table.add(STRANGER, 1, ticks=7, name=command)
+    assert table.ticks() == pytest.approx(7) and table.names() == {shown: 7}
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(200, 212),
+            st.tuples(st.integers(0, 90), st.integers(0, 90), st.sampled_from((1, 200, 205, SHELL, RUN)), st.binary()),
+        ),
+        max_size=5,
+    )
+)
+def test_the_parts_of_those_that_are_named_never_exceed_the_whole(
+    readings: list[dict[int, tuple[int, int, int, bytes]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = Table(Path(folder))
+        for processes in readings:
+            for pid in range(200, 213):
+                if pid in processes:
+                    ticks, ended, parent, name = processes[pid]
+                    table.add(pid, parent if parent < pid else 1, ticks=ticks, ended=ended, name=name)
+                elif (table.proc / str(pid)).exists():
+                    table.end(pid)
+            table.now += 1.0
+            load = table.others.read()
+            parts = [part for _, part in load.largest]
+            assert sum(parts) <= load.share * (1 + 1e-9) and load.share <= 1
+            assert all(part > 0 for part in parts) and parts == sorted(parts, reverse=True)
+            assert len({name for name, _ in load.largest}) == len(parts) <= 5
+            assert all(re.fullmatch("[A-Za-z0-9 ._+:/@?-]{1,15}", name) for name, _ in load.largest)
 
 
 def test_another_run_beside_this_one_is_another_process(table: Table) -> None:
@@ -119,15 +203,17 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.0, None, None))
-    monkeypatch.setattr(OtherProcesses, "share", lambda self: other[min(int(now[0]) - 1, 2)])
+    monkeypatch.setattr(
+        OtherProcesses, "read", lambda self: OtherLoad(share := other[min(int(now[0]) - 1, 2)], (("qemu", share / 2),))
+    )
     assert wait_for_quiet(0) is None and now == [0.0], "0 waits for nothing"
     assert wait_for_quiet(60) == "waited 3 s until the machine was quiet"
     assert wait_for_quiet(60) is None, "it is quiet"
     now[0] = 0.0
     said = wait_for_quiet(2.5)
     assert said is not None and said.startswith(
-        "the machine did not become quiet in 2 s (other processes kept 1.00 of 2 processors busy)"
+        "the machine did not become quiet in 2 s: other processes kept 1.00 of 2 processors busy (qemu 0.50)"
     )
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1, Limits())
-    assert said is not None and "(other guests took 9.0% of the processors)" in said
+    assert said is not None and ": other guests of the hardware took 9.0% of the processors;" in said

@@ -81,18 +81,24 @@ def test_a_given_time_is_kept_or_refused() -> None:
     assert pick_scale(needs(32, 12.5, 27e6), FLOORS, OVS, time=4.0).time == 4.0
     costly = carrying(4000, TransferCost(2, 1600, 0.01))
     assert pick_scale(needs(32, 12.5, ranks2=50), FLOORS, costly, time=1.0).time == 1.0
-    with pytest.raises(ConfigError, match=r"scale: .* scale\.time of at least"):
-        pick_scale(needs(32, 400, 1e5), FLOORS, OVS, time=1.0)
+    with pytest.raises(ConfigError, match=r"scale: .* scale\.time of at least 180 \(--time 180\), or transfers"):
+        pick_scale(needs(32, 400, 1e7), FLOORS, OVS, time=1.0)
 
 
 def test_a_refusal_names_what_works() -> None:
     with pytest.raises(ConfigError) as refused:
-        pick_scale(needs(64, 400, 1e5), FLOORS, OVS)
+        pick_scale(needs(64, 400, 1e7), FLOORS, OVS)
     sentence = str(refused.value)
-    time = float(sentence.split("scale.time of at least ")[1].split(",")[0])
-    transfer = float(sentence.split("transfers of at least ")[1].split(" ")[0])
-    assert pick_scale(needs(64, 400, 1e5), FLOORS, OVS, time=time).time == time
+    time = float(sentence.split("--time ")[1].split(")")[0])
+    transfer = float(sentence.split("transfers of at least ")[1].split(" ")[0].replace(",", ""))
+    assert pick_scale(needs(64, 400, 1e7), FLOORS, OVS, time=time).time == time
     assert pick_scale(needs(64, 400, transfer), FLOORS, OVS).time <= MOST_TIME
+
+
+def test_a_refusal_names_no_time_that_may_not_be_given() -> None:
+    with pytest.raises(ConfigError, match="what would work: transfers of at least") as refused:
+        pick_scale(needs(64, 400, 1e5), FLOORS, OVS)
+    assert "--time" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("ports", "gbps"), [(0, 400.0), (4, 0.0), (4, -1.0)])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.policies.catalog import load_policy
-from measure.metrics.explain import explain, last_step
+from measure.metrics.explain import Explanation, Ledger, explain, last_step
 from measure.metrics.point import Point
 from measure.metrics.step_path import KINDS, Timeline
 from measure.metrics.steps import Steps
@@ -120,6 +120,29 @@ def test_the_last_step_alone_explains_as_much_as_all_of_them() -> None:
     of_last, of_all = (explain(POINT, [costly.events], events) for events in (kept, ideal.events))
     assert of_last is not None and of_all is not None and of_last.measured == of_all.measured
     assert of_last.predicted_s == pytest.approx(of_all.predicted_s)
+
+
+def test_a_path_over_another_rank_is_known_as_such() -> None:
+    def computed(*seconds: float) -> list[Event]:
+        return [
+            event
+            for rank, end in enumerate(seconds)
+            for event in (
+                Event(0.0, "agent", "compute", end, {"rank": rank, "step": 0, "op": 0, "name": "one"}),
+                Event(0.0, "agent", "step", end, {"rank": rank, "step": 0}),
+            )
+        ]
+
+    same, other = (explain(POINT, [computed(2.0, 1.0)], computed(*times)) for times in ((3.0, 1.0), (1.0, 3.0)))
+    assert same is not None and other is not None
+    assert (same.other_ranks, other.other_ranks) == (0.0, 1.0)
+    assert same.measured_s == other.measured_s == pytest.approx(SCALE.real_s(2.0))
+
+
+def test_what_one_kind_has_more_and_another_less_has_moved() -> None:
+    measured: Ledger = {("c", "c", "compute"): 1.0, ("d", "d", "peers"): 1.2}
+    assert Explanation(1, measured, {("c", "c", "compute"): 1.7}, 0.5).moved_s == pytest.approx(0.7)
+    assert Explanation(1, measured, {}, 0.5).moved_s == pytest.approx(0.0)
 
 
 def test_nothing_is_explained_without_a_complete_step() -> None:

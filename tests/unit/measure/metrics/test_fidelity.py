@@ -74,7 +74,10 @@ def test_a_saturated_machine(make_point: Any, make_job: Any, spoil: dict[str, An
 def test_what_others_took_of_the_processors_comes_first(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point(), late_s=0.02).with_samples(steal=0.09, other=0.48)
     verdict = _verdict(job)
-    assert str(verdict).startswith("NOT FAITHFUL: other guests took 9.0% of the processors, more than 4%; other")
+    assert str(verdict).startswith(
+        "NOT FAITHFUL: other guests of the hardware took 9.0% of the processors (which ones cannot be seen from within "
+        "this one), more than 4%; other processes kept"
+    )
     assert "other processes kept 0.96 of 2 processors busy, more than 0.2;" in str(verdict)
     row = MeasuredRow()
     row.judge(verdict)

@@ -53,7 +53,7 @@ def test_two_machines_that_kept_up_are_faithful() -> None:
     ("kind", "more", "name", "value", "says"),
     [
         ("cpu", {"busy": 1.0}, "cores", 1.0, "all cores were busy 100% of the time"),
-        ("cpu", {"steal": 0.06}, "other guests", 0.06, "other guests took 6.0% of the processors"),
+        ("cpu", {"steal": 0.06}, "other guests", 0.06, "other guests of the hardware took 6.0% of the processors"),
         ("cpu", {"other": 0.2}, "other processes", 0.4, "other processes kept 0.40 of 2 processors busy"),
         ("cpu", {"other": 0.02, "cores": 16}, "other processes", 0.32, "other processes kept 0.32 of 16 processors"),
         ("cpu", {"softirq": 1.0}, "datapath thread", 1.0, "a processor did nothing but forward 100% of the time"),

@@ -109,6 +109,7 @@ def test_a_manifest_of_an_earlier_version_gives_what_it_has() -> None:
     ("given", "address"),
     [
         ("CC-BY-4.0", "https://spdx.org/licenses/CC-BY-4.0"),
+        ("cc0-1.0", "https://spdx.org/licenses/CC0-1.0"),
         (LICENSE, f"https://spdx.org/licenses/{LICENSE}"),
         ("https://example.org/terms", "https://example.org/terms"),
     ],
@@ -118,8 +119,9 @@ def test_the_results_have_the_licence_that_is_asked_for(given: str, address: str
     made = crate_of(MANIFEST, FILES, published="", partial=None, under_way=False, licensed=address)["@graph"]
     assert [each["license"] for each in made if each["@id"] == "./"] == [{"@id": address}]
     assert sum(each["@id"] == address for each in made) == 1
-    with pytest.raises(ValueError, match="is no identifier of a licence; give one of SPDX"):
-        licence_address("my own")
+    for wrong in ("my own", "NOSUCH", "LicenseRef-mine", "MIT OR Apache-2.0", ""):
+        with pytest.raises(ValueError, match=f"{wrong!r} is no identifier of a licence; give one of SPDX"):
+            licence_address(wrong)
 
 
 def test_author_and_licence_are_those_of_the_citation() -> None:

@@ -51,8 +51,8 @@ def test_a_row_counts_for_the_repeats_that_are_in_it() -> None:
 def test_cut_lines_are_counted_over_all_logs() -> None:
     cut = [Event(0.0, "run", "cut", None, {"lines": lines}) for lines in (1, 2)]
     assert cut_lines([]) is None
-    assert cut_lines(cut[:1]) == "1 line of the logs was cut short and left out"
-    assert cut_lines(cut) == "3 lines of the logs were cut short and left out"
+    assert cut_lines(cut[:1]) == "1 line of the logs is not readable, and left out"
+    assert cut_lines(cut) == "3 lines of the logs are not readable, and left out"
 
 
 def stopped(folder: Path, **manifest: Any) -> Path:
@@ -68,7 +68,7 @@ def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys
     folder = stopped(tmp_path / "a", ended="stopped: by a signal")
     (folder / EVENTS).write_text('{"t": 1.0, "source": "ru\n')
     assert main(["plot", str(folder)]) == 9
-    assert f"\n1 line of the logs was cut short and left out\n{sentence}\n" in capsys.readouterr().out
+    assert f"\n1 line of the logs is not readable, and left out\n{sentence}\n" in capsys.readouterr().out
     for option in ("--json", "--quiet"):
         assert main(["plot", str(folder), option]) == 9
         printed = capsys.readouterr()
@@ -146,7 +146,7 @@ def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_co
     monkeypatch.setattr(kind, "run", run_with_a_cut_log)
     assert main([*words, str(tmp_path / "short")]) == 9
     said = capsys.readouterr().out
-    assert "PARTIAL 4 of 5 points" in said and "2 lines of the logs were cut short and left out" in said
+    assert "PARTIAL 4 of 5 points" in said and "2 lines of the logs are not readable, and left out" in said
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ SENTENCES: list[tuple[str, str, dict[str, Any], str]] = [
         {"job": "A", "incarnation": 1, "members": list(range(10))},
         "job A starts again (incarnation 1) on ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more",
     ),
-    ("run cut", "lost", {"lines": 2}, "2 lines of a log cut short, by a crash or a full disk"),
+    ("run cut", "lost", {"lines": 2}, "2 lines of a log not readable: cut short by a crash or a full disk, or changed"),
     ("run lost", "lost", {"events": 1}, "1 event missing in a file before this moment"),
     ("agent verified", "wrong", {"rank": 2, "step": 4, "wrong": 3}, "rank 2 computed 3 wrong elements in step 4"),
     (

@@ -1,0 +1,100 @@
+"""Results folders that somebody changed: plot, report and explain name the file, the row and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from watch.rail_results import rail_results
+
+from experiments.command.main import main
+
+COMMANDS = [["plot"], ["report"], ["explain"]]
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A results folder of five points, of which the second and the third are not faithful."""
+    return rail_results(tmp_path / "out")
+
+
+def refused(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str], file: str = "summary.json") -> str:
+    """What ``command`` says of the file of a folder that it refuses."""
+    assert main([*command, str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"railyard: {folder / file}: ") and said.count("\n") == 1
+    return said.partition(f"{file}: ")[2].rstrip("\n")
+
+
+def change(folder: Path, edit: Callable[[Rows], object], name: str = "summary.json") -> None:
+    path = folder / name
+    found = json.loads(path.read_text())
+    edit(found)
+    path.write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("step_time_s", float("nan"), "row 0: step_time_s: must be a finite number, not nan"),
+        ("step_time_s", float("-inf"), "row 0: step_time_s: must be a finite number, not -inf"),
+        ("step_time_s", "quick", "row 0: step_time_s: must be a number, not 'quick'"),
+        ("step_time_s", True, "row 0: step_time_s: must be a number, not True"),
+        ("step_time_s", [1.0], "row 0: step_time_s: must be a number, not [1.0]"),
+        ("samples", {"step_time_s": [1.0, float("inf")]}, "row 0: samples.step_time_s.1: must be a finite number, not"),
+        ("mode", 3, "row 0: mode: must be text, not 3"),
+        ("faithful", "yes", "row 0: faithful: must be true or false, not 'yes'"),
+    ],
+)
+def test_a_value_that_no_run_writes_is_named(
+    command: list[str], field: str, value: Any, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder, lambda rows: rows[0].update({field: value}))
+    said = refused(command, folder, capsys)
+    assert said.startswith(sentence) and said.endswith("; restore the file, or run the experiment again")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_faithful_row_whose_own_checks_failed(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(folder, lambda rows: rows[1].update(faithful=True))
+    assert refused(command, folder, capsys).startswith("row 1: faithful: is true, but check ")
+
+
+def test_a_faithful_row_whose_verdict_says_otherwise(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(folder, lambda rows: rows[1].update(faithful=True, checks=[]))
+    assert refused(["plot"], folder, capsys).startswith("row 1: faithful: is true, but its verdict is NOT FAITHFUL; ")
+
+
+def test_a_row_made_faithful_throughout_is_told_by_the_manifest(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last attempt of a repeat counts, and rows of one piece share the verdict of its attempts."""
+
+    def attempts(manifest: Any) -> None:
+        one = {"piece": "on-demand, 50 ms", "place": 1, "repeat": 0, "disturbed": False, "points": [point]}
+        bad = {**one, "attempt": 2, "faithful": False, "verdict": "NOT FAITHFUL: cores were busy"}
+        manifest["attempts"] = [{**one, "attempt": 1, "faithful": True, "verdict": "faithful"}, bad]
+
+    point = json.loads((folder / "summary.json").read_text())[1]["point"]
+    change(folder, attempts, "manifest.json")
+    assert main(["plot", str(folder), "--quiet"]) == 8
+    change(folder, lambda rows: rows[1].update(faithful=True, checks=[], verdict="faithful"))
+    capsys.readouterr()
+    assert refused(["plot"], folder, capsys).startswith(
+        "row 1: faithful: is true, but the manifest has of on-demand, 50 ms: NOT FAITHFUL: cores were busy; restore"
+    )
+
+
+def test_lines_of_rubbish_are_not_said_to_be_cut_short(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (folder / "events.jsonl").open("a") as file:
+        file.write("rubbish\n[]\n{}\n")
+    assert main(["plot", str(folder), "--quiet"]) == 8
+    said = capsys.readouterr().err
+    assert "railyard: 3 lines of the logs are not readable, and left out\n" in said and "cut short" not in said
