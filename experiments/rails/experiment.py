@@ -164,9 +164,9 @@ def print_plan(rails: Rails, console: Console) -> int:
 
 def open_cli(rails: Rails, console: Console) -> int:
     """Bring up the fabric of the first mode and open the Mininet CLI on it."""
+    from experiments.rails.cli import RailCLI
     from experiments.rest_access import reserved_address, rest_access
     from experiments.session import Session
-    from topos.kernel.cli import RailCLI
 
     settings, mode = rails.settings, rails.settings.points()[0][0]
     with ExitStack() as stack:
@@ -179,7 +179,7 @@ def open_cli(rails: Rails, console: Console) -> int:
             print(session.rest_line)
         groups = tuple(program_on(settings, rails.workload, mode).groups.values())
         session.register(Job("cli", groups, mode), policy_name(settings, rails.workload, mode))
-        RailCLI(session.net, session)
+        RailCLI(session.net, None if session.controller is None else session)
     return 0
 
 
