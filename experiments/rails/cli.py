@@ -107,9 +107,13 @@ class RailCLI(CLI):  # type: ignore[misc]
     def do_circuits(self, _line: str) -> None:
         """List every optical switch with its circuits and the ports that are not tuned."""
         answer = self._ask(lambda channel: channel.call("circuits"))
-        for switch in (answer or {}).get("switches", []):
-            if switch["kind"] == "ocs":
-                output(f"{switch['name']}: {describe_switch(switch)}\n")
+        if answer is None:
+            return
+        optical = [switch for switch in answer["switches"] if switch["kind"] == "ocs"]
+        for switch in optical:
+            output(f"{switch['name']}: {describe_switch(switch)}\n")
+        if not optical:
+            error("*** this fabric has no optical switch\n")
 
     def do_rewire(self, line: str) -> None:
         """Connect ports and wait for it (usage: rewire SWITCH A-B [C-D ...] [update|safe|overwrite])."""
