@@ -176,6 +176,12 @@ class PacketSettings(Settings):
             raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {shown(value)}")
         return value
 
+    @model_validator(mode="after")
+    def _rest_has_a_controller(self) -> PacketSettings:
+        if self.controller == "remote" and self.rest is not None:
+            raise ConfigError("belongs to Railyard's controller, and controller is remote; leave it out", key="rest")
+        return self
+
 
 class RepeatedSettings(PacketSettings):
     """The keys of experiments whose points are measured several times (``experiments.repeats``)."""

@@ -17,6 +17,7 @@ TOOLS = {
     "ovsdb-server": "openvswitch-switch",
     "ovs-vswitchd": "openvswitch-switch",
     "iperf3": "iperf3",
+    "ping": "iputils-ping",
 }
 """Program -> its package in Debian and Ubuntu."""
 

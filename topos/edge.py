@@ -10,7 +10,7 @@ the root's and which connects one region at a time.
 
 Stock Mininet runs this topology too::
 
-    sudo mn --custom topos/edge.py --topo edge,clients=8,regions=2 --switch ovsbr
+    sudo mn --custom topos/edge.py --topo edge,clients=8,regions=2 --switch fabric --controller none
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from railyard.errors import ConfigError
 from topos.client_rates import client_rates
 from topos.edge_plan import CONTROL, ROOT, EdgePlan, EdgeRegion, Trunk
 from topos.options import link_parameters, one_of, rate, whole
+from topos.stock_switch import StockSwitch
 
 MOST_CLIENTS = 128
 MOST_REGIONS = 64
@@ -237,3 +238,4 @@ class EdgeTopo(FabricTopo):
 
 
 topos = {"edge": EdgeTopo}
+switches = {"fabric": StockSwitch}

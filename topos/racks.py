@@ -4,9 +4,10 @@ A photonic rack is one optical switch with every port of every chip, those of a 
 arXiv 2505.23105; MORPHLUX, arXiv 2508.03674). In an electrical torus each chip has a node that forwards hop by hop
 over links shared with other chips. Both have a front-end switch (``fe``) for management.
 
-Stock Mininet runs these topologies too; since ``mn`` splits options at commas, a place is written with colons::
+Stock Mininet runs these topologies too; since ``mn`` splits options at commas, a place is written with colons. Without
+a controller the front end alone carries traffic::
 
-    sudo mn --custom topos/racks.py --topo rack,torus=4x4,tenants=4x1@0:0/2x2@0:2 --switch ovsbr
+    sudo mn --custom topos/racks.py --topo rack,torus=4x4,tenants=4x1@0:0/2x2@0:2 --switch fabric --controller none
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from railyard.errors import ConfigError
 from topos.options import extents, one_of, rate, whole
 from topos.plan import RackPlan, Tenant
 from topos.slices import Slice
+from topos.stock_switch import StockSwitch
 from topos.torus import Torus
 
 RACK_FABRICS = ("photonic", "electrical-torus", "migrate")
@@ -256,3 +258,4 @@ class MorphluxTopo(RackTopo):
 
 
 topos = {"rack": RackTopo, "morphlux": MorphluxTopo}
+switches = {"fabric": StockSwitch}

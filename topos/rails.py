@@ -4,9 +4,9 @@ Rail r joins the GPUs of local rank r of every server (Opus, arXiv 2507.08119, s
 host ``g{rank}``, a rail a switch ``rail{r}``. Optional are one scale-up switch per server (``srv{s}``)
 and one front-end switch (``fe``).
 
-Stock Mininet runs this topology too::
+Stock Mininet runs this topology too (optical rails, the default, are dark until a controller installs circuits)::
 
-    sudo mn --custom topos/rails.py --topo rails,servers=2,gpus=2 --switch ovsbr
+    sudo mn --custom topos/rails.py --topo rails,servers=4,gpus=1,fabric=electrical --switch fabric --controller none
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this
 from railyard.errors import ConfigError
 from topos.mesh_option import ChoosePorts, mesh_plan
 from topos.options import flag, one_of, rate, whole
+from topos.stock_switch import StockSwitch
 
 RAIL_FABRICS = ("ocs", "electrical", "one-shot")
 ONE_SHOT_PORTS = 4
@@ -191,3 +192,4 @@ class RailTopo(FabricTopo):
 
 
 topos = {"rails": RailTopo}
+switches = {"fabric": StockSwitch}

@@ -48,6 +48,8 @@ _OTHER_FILES = (
 """Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
 _NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up")
 """Options that a prediction does not use: with them its numbers would be the same."""
+_FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "rest_token_file")
+"""Options of Railyard's controller, which nothing uses where a controller of one's own sets the circuits."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False) -> int:
@@ -75,6 +77,10 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
 def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     """Do what the options ask for; returns the exit status."""
     experiment = experiment_of(kind, options)
+    if getattr(experiment.settings, "controller", None) == "remote":
+        refuse_unused(options, _FOR_OUR_CONTROLLER, "with --controller remote")
+    else:
+        refuse_unused(options, ("remote",), "without --controller remote")
     for name, action in kind.actions.items():
         if getattr(options, f"action {name}"):
             if options.predict:
@@ -106,7 +112,7 @@ def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str)
     """Raise ``ConfigError`` for the first of the options ``names`` that was given: it is not used ``where``."""
     for name in names:
         if getattr(options, name, None):
-            option = f"--{name.removesuffix('_s').replace('_', '-')}"
+            option = f"--{name.removesuffix('_s').removesuffix('_ms').replace('_', '-')}"
             raise ConfigError(f"is not used {where}; leave it out", key=option)
 
 
@@ -189,8 +195,9 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
     if path is not None:
         values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
-    values = merged(companion.implied_settings(kind, options), values)
-    return kind(validated(kind.Settings, kind.adapt(merged(values, given), given), options=named))
+    values = merged(values, given)
+    values = merged(companion.implied_settings(kind, options, values), values)
+    return kind(validated(kind.Settings, kind.adapt(values, given), options=named))
 
 
 def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError | None:

@@ -237,11 +237,11 @@ def print_plan(rails: Rails, console: Console) -> int:
 
 def open_cli(rails: Rails, console: Console) -> int:
     """Bring up the fabric of the first mode and open the Mininet CLI on it."""
-    rails.check_run()
+    from experiments.rails.cli import RailCLI
     from experiments.rest_access import reserved_address, rest_access
     from experiments.session import Session
-    from topos.kernel.cli import RailCLI
 
+    rails.check_run()
     settings, mode = rails.settings, rails._points[0][0]
     with ExitStack() as stack:
         held = stack.enter_context(reserved_address(settings))
@@ -253,7 +253,7 @@ def open_cli(rails: Rails, console: Console) -> int:
             print(session.rest_line)
         groups = tuple(program_on(settings, rails.workload, mode).groups.values())
         session.register(Job("cli", groups, mode), policy_name(settings, rails.workload, mode))
-        RailCLI(session.net, session)
+        RailCLI(session.net, None if session.controller is None else session)
     return 0
 
 

@@ -93,6 +93,8 @@ class RailSettings(SpreadSettings):
 
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> RailSettings:
+        if self.policy and self.controller == "remote":
+            raise ConfigError("is for Railyard's controller, and controller is remote; leave it out", key="policy")
         if self.policy and not set(OWN_POLICY) & set(self.modes):
             raise ConfigError("needs mode on-demand or provisioned; other modes have fixed policies", key="policy")
         if self.controller == "remote" and set(self.modes) != {"native"}:

@@ -17,13 +17,14 @@ from experiments.racks.setting import PORT_GBPS, JobSpec
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, ServerFabricRow
 from experiments.server_fabric.settings import Epoch, ServerFabricSettings, epoch_gain
-from measure.live.iperf import IperfLane, IperfResult, iperf_verdict, measure_iperf
+from measure.metrics.iperf import iperf_verdict
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
 from railyard.ownership import remove_file
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from railyard.timeline import Event, read_events
+from topos.kernel.iperf import IperfLane, IperfResult, measure_iperf
 from topos.kernel.namespaces import HostEnd
 
 if TYPE_CHECKING:

@@ -42,9 +42,12 @@ def add_options(add: Callable[..., argparse.Action]) -> None:
     add("--control", action="store_true", help="with --watch: the page can act on the run, through a REST interface")
 
 
-def implied_settings(kind: type[Experiment[Any]], options: argparse.Namespace) -> Mapping[str, Any]:
-    """The settings of a run that the options of its page imply, unless its file or another option sets them."""
-    return {"rest": ANY_PORT} if options.control and issubclass(kind.Settings, PacketSettings) else {}
+def implied_settings(
+    kind: type[Experiment[Any]], options: argparse.Namespace, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The settings of a run that the options of its page imply, unless its ``values`` have them."""
+    acts = options.control and issubclass(kind.Settings, PacketSettings) and values.get("controller") != "remote"
+    return {"rest": ANY_PORT} if acts else {}
 
 
 def check_options(experiment: Experiment[Any], options: argparse.Namespace) -> None:

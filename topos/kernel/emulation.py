@@ -10,10 +10,12 @@ import atexit
 import os
 import socket
 import time
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from mininet.log import output
 from mininet.net import Mininet
 from mininet.topo import Topo
 
@@ -24,14 +26,16 @@ from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
 from topos.kernel.fastpath.rules import PortCounts
+from topos.kernel.iperf import IperfLane, first_that_answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
 from topos.kernel.mininet_setup import machine_left_alone
-from topos.kernel.namespaces import inside
+from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
+from topos.options import number
 from topos.plan import FabricPlan
 
 OPENFLOW = "127.0.0.1", 6653
@@ -279,8 +283,11 @@ class Emulation(Mininet):  # type: ignore[misc]
                 node.environment |= self.yard.environment
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
         for host in self._own_hosts:
-            if host.params.get("defaultRoute"):
-                host.setDefaultRoute(host.params["defaultRoute"])
+            self._set_default_route(host)
+
+    def _set_default_route(self, host: Any) -> None:
+        if host.params.get("defaultRoute"):
+            host.setDefaultRoute(host.params["defaultRoute"])
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -320,14 +327,79 @@ class Emulation(Mininet):  # type: ignore[misc]
         host = self._known(host_name)
         if host_name not in self._cut:
             return
-        with Netlink(self._fds[host_name]) as kernel:
-            kernel.run(wiring.mend_requests(host, self.switches))
+        self._mend(host, host.intfList())
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_up(intf.index, intf.name) for intf in wiring.own_ends(host, self.switches))
         self._cut.discard(host_name)
         self.delays.mend(
             self._ends_of(host), [end for name in self._cut for end in self._ends_of(self.nameToNode[name])]
         )
+
+    def _mend(self, host: Any, ends: Collection[RecordedIntf]) -> None:
+        """Bring the interfaces ``ends`` of a host up, with the routes and neighbours that went with them."""
+        with Netlink(self._fds[host.name]) as kernel:
+            kernel.run(wiring.mend_requests(host, ends, self.switches))
+        self._set_default_route(host)
+
+    def ping(self, hosts: Sequence[Any] | None = None, timeout: str | float | None = None) -> float:
+        """Ping between all ``hosts`` as in Mininet, with 1 s for an answer unless ``timeout`` says more."""
+        return float(super().ping(hosts, _ping_timeout(timeout)))
+
+    def pingFull(self, hosts: Sequence[Any] | None = None, timeout: str | float | None = None) -> list[Any]:
+        """Ping between all ``hosts`` as in Mininet, with 1 s for an answer unless ``timeout`` says more."""
+        return list(super().pingFull(hosts, _ping_timeout(timeout)))
+
+    def iperf(
+        self,
+        hosts: Sequence[Any] | None = None,
+        l4Type: Literal["TCP", "UDP"] = "TCP",
+        udpBw: str = "10M",
+        fmt: str | None = None,
+        seconds: float = 5,
+        port: int = 5001,
+    ) -> list[str]:
+        """Measure from the first of two ``hosts`` to the second; returns the rates of receiver and sender, as Mininet.
+
+        iperf3 measures, over the first pair of their ports that reach each other; ``fmt`` and ``port`` are ignored.
+        Raises ``ConfigError`` for hosts between which no pair does, and ``MachineError`` if iperf3 gives no result.
+        """
+        client, server = hosts or (self.hosts[0], self.hosts[-1])
+        lane = first_that_answers(self._lanes_between(client, server))
+        if lane is None:
+            raise ConfigError(
+                f"no port of {client} reaches one of {server} (no ping was answered in 1 s); "
+                "on an optical switch a circuit must join them"
+            )
+        output(f"*** Iperf: testing {l4Type} from {client} ({lane.client.ip}) to {server} ({lane.server.ip})\n")
+        result = measure_iperf([lane], seconds, udp_rate=udpBw if l4Type == "UDP" else None)
+        rates = [f"{mbps:.4g} Mbits/sec" for mbps in (result.mbps, *result.sent_mbps)]
+        results = [udpBw, *rates] if l4Type == "UDP" else rates
+        output(f"*** Results: {results}\n")
+        return results
+
+    def _lanes_between(self, client: Any, server: Any) -> list[IperfLane]:
+        """All pairs of a port of one host and a port of the other in the same IP network."""
+        if client is server:
+            raise ConfigError(f"iperf needs two hosts, not {client} twice")
+        ends, far_ends = ([(intf.network, self._end(intf)) for intf in host.intfList()] for host in (client, server))
+        lanes = [
+            IperfLane(end, far) for network, end in ends for other, far in far_ends if network and network == other
+        ]
+        if not lanes:
+            raise ConfigError(f"{client} and {server} have no network in common")
+        return lanes
+
+    def _end(self, intf: RecordedIntf) -> HostEnd:
+        return HostEnd(self.netns_fd(intf.node.name), intf.name, intf.ip)
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+        """Take the links between two nodes ``up`` or ``down``, as in Mininet; the routes of hosts come up with them."""
+        super().configLinkStatus(src, dst, status)
+        if status == "up" and src in self and dst in self:
+            for intf, far in self[src].connectionsTo(self[dst]):
+                for end in (intf, far):
+                    if not isinstance(end.node, RailSwitch):
+                        self._mend(end.node, [end])
 
     def _ends_of(self, host: Any) -> list[RecordedIntf]:
         """Ends of all links that fail with a host."""
@@ -419,3 +491,7 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _ping_timeout(given: str | float | None) -> str:
+    return f"{number('timeout', given or 1, 0.001, 3600, 's'):g}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv4Network
 from typing import Any, NamedTuple
 
 from mininet.link import Intf, Link
@@ -59,6 +60,11 @@ class RecordedIntf(Intf):  # type: ignore[misc]
     made = False
     index = 0
     """Interface index in the namespace of its node."""
+
+    @property
+    def network(self) -> IPv4Network | None:
+        """The IP network of the interface; None without an address."""
+        return IPv4Interface(f"{self.ip}/{self.prefixLen}").network if self.ip else None
 
     @property
     def rate_mbps(self) -> float | None:

@@ -222,8 +222,8 @@ def route(
 ) -> NetlinkRequest:
     """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
 
-    ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP settings for fast starts;
-    None leaves the kernel's defaults.
+    It takes the place of a route to that network with the same ``metric``. ``rto_min_ms`` is the minimum retransmission
+    time-out in ms, which comes with other TCP settings for fast starts; None leaves the kernel's defaults.
     """
     fields = {
         "family": socket.AF_INET,
@@ -241,7 +241,7 @@ def route(
         "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
     }
     what = f"routing the network of {ip}/{prefix} over interface {index}"
-    return _request(what, rtnl.RTM_NEWROUTE, _NEW, rtmsg(), fields, attributes)
+    return _request(what, rtnl.RTM_NEWROUTE, _REPLACE, rtmsg(), fields, attributes)
 
 
 def source_rule(ip: str, table: int) -> NetlinkRequest:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
 from typing import Any
 
 from railyard.errors import MachineError
@@ -211,9 +210,8 @@ def _lanes(host: Any) -> Iterator[tuple[RecordedIntf, int]]:
     """(interface, lane) for each interface of a host; lanes count the interfaces in the same subnet."""
     lanes: dict[Any, int] = defaultdict(int)
     for intf in host.intfList():
-        network = IPv4Interface(f"{intf.ip}/{intf.prefixLen}").network if intf.ip else None
-        yield intf, lanes[network]
-        lanes[network] += 1
+        yield intf, lanes[intf.network]
+        lanes[intf.network] += 1
 
 
 def _neighbours(intf: RecordedIntf, reach: _Reach) -> list[NetlinkRequest]:
@@ -252,14 +250,14 @@ def cut_requests(ends: Iterable[RecordedIntf]) -> list[NetlinkRequest]:
     return [netlink.link_down(intf.index, intf.name) for intf in ends]
 
 
-def mend_requests(host: Any, switches: Sequence[RailSwitch]) -> list[NetlinkRequest]:
-    """Requests to a host's namespace that bring up the interfaces that ``cut_requests`` took down.
+def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[RailSwitch]) -> list[NetlinkRequest]:
+    """Requests to a host's namespace that bring up the interfaces ``ends`` of the host, which were taken down.
 
     When a link goes down, the kernel drops its routes and neighbours but keeps addresses, rules and queues.
     """
     reaches = _reaches(switches)
     requests: list[NetlinkRequest] = []
-    for intf, lane in _lanes(host):
+    for intf, lane in ((intf, lane) for intf, lane in _lanes(host) if intf in ends):
         requests.append(netlink.link_up(intf.index, intf.name))
         requests += _routing(intf, lane) if intf.ip else ()
         requests += _neighbours(intf, reaches.get(_far(intf).node, _NOWHERE))

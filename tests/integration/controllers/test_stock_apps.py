@@ -18,11 +18,11 @@ from host_traffic import pings_soon
 from mininet.topo import Topo
 from openflow.ryu_apps import REST, in_charge
 
-from measure.live.iperf import IperfLane, measure_iperf
 from railyard.scale import goodput_share
 from topos import describe
 from topos.kernel.emulation import Emulation
 from topos.kernel.fastpath.offload import Forwarding
+from topos.kernel.iperf import IperfLane, measure_iperf
 from topos.kernel.links import DEFAULT_MTU
 from topos.kernel.namespaces import HostEnd, inside
 from topos.rails import RailTopo

@@ -20,5 +20,6 @@ cd $ovs
 ovsdb-tool create $ovs/conf.db /usr/share/openvswitch/vswitch.ovsschema
 ovsdb-server $ovs/conf.db --remote=punix:$ovs/db.sock --pidfile --detach --no-chdir --log-file 2>/dev/null
 ovs-vsctl --no-wait init
+ovs-vsctl --no-wait set Open_vSwitch . other_config:userspace-tso-enable="${USERSPACE_TSO:-false}" # as setup.sh: true
 ovs-vswitchd unix:$ovs/db.sock --pidfile --detach --no-chdir --log-file 2>/dev/null
 exec mn --custom "$ovs/project/topos/$name" "$@"

@@ -26,7 +26,7 @@ exec chroot "$1" sh -c "$2"
 """Every directory of the machine in a plain directory; the mounts go with the namespace."""
 
 PROGRAM = """
-from topos.kernel.cli import RailCLI
+from experiments.rails.cli import RailCLI
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from host_traffic import drain, pings, pouring
+from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import SingleSwitchTopo
 from script_runs import hear_signals
 
@@ -111,9 +111,42 @@ def test_links_cannot_be_added_to_a_running_net(net: Emulation) -> None:
 
 
 @pytest.mark.beside
+def test_a_link_comes_up_with_all_that_the_kernel_dropped_when_it_went_down() -> None:
+    topo = RailTopo(servers=2, gpus=1, fabric="electrical", front_end=True, delay_ms=1)
+    topo.nodeInfo("g0")["defaultRoute"] = "via 10.250.0.2 dev g0-fe"
+    with Emulation(topo, openflow=None) as net:
+        show = "ip route show table all type unicast; ip neigh; ip rule; ip -4 addr; tc qdisc"
+        before = sorted(net["g0"].cmd(show).splitlines())
+        assert any("default via 10.250.0.2" in line for line in before)
+        for ends in (("g0", "rail0"), ("fe", "g0")):
+            net.configLinkStatus(*ends, "down")
+            assert sorted(net["g0"].cmd(show).splitlines()) != before
+            net.configLinkStatus(*ends, "up")
+            net.configLinkStatus(*ends, "up")
+        assert sorted(net["g0"].cmd(show).splitlines()) == before
+        rail = net.plan.rail_of(0)
+        for lane in (0, 1):
+            assert pings_soon(net, "g0", "-I", f"g0-r{lane}", rail.port(1, lane).ip)
+
+
+@pytest.mark.beside
+def test_iperf_and_pings_of_mininet_answer(net: Emulation) -> None:
+    received, sent = net.iperf([net["g0"], net["g2"]], seconds=1)
+    assert float(received.split()[0]) > 0 and float(sent.split()[0]) > 0
+    assert net.ping([net["g0"], net["g2"]]) == 0
+    with pytest.raises(ConfigError, match="g0 and g3 have no network in common"):
+        net.iperf([net["g0"], net["g3"]])
+
+
+@pytest.mark.beside
 def test_optical_switch_passes_nothing_by_itself() -> None:
     with Emulation(RailTopo(servers=2, gpus=1), openflow=None) as net:
         assert not pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
+        with pytest.raises(ConfigError, match=r"no port of g0 reaches one of g1 .* a circuit must join them"):
+            net.iperf()
+        began = time.monotonic()
+        assert net.pingAll() == 100
+        assert time.monotonic() - began < 6, "two pairs, a second for each"
 
 
 @pytest.mark.beside

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,13 +17,59 @@ def mn(*arguments: str, script: str = "", file: str = "rails.py") -> str:
     if shutil.which("mn") is None:
         pytest.skip("mn is not installed")
     shell = str(Path(__file__).with_name("stock_mn.sh"))
-    command = [*APART, shell, str(ROOT / "topos" / file), *arguments, "--controller", "none"]
+    command = [*APART, shell, str(ROOT / "topos" / file), *arguments]
+    if "--controller" not in arguments:
+        command += ["--controller", "none"]
     done = subprocess.run(
         command, input=script, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, cwd="/"
     )
     if done.returncode != 0 and done.stdout.startswith(("unshare:", "mount:")):
         pytest.skip(f"this machine gives no namespaces: {done.stdout.strip()}")
     return done.stdout
+
+
+def documented(page: str, file: str) -> list[list[str]]:
+    """The arguments after the file of every line for stock ``mn`` on ``file`` in a page or a module of ours."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line.split() for line in re.findall(rf"sudo mn --custom topos/{file} ([^`\n]*)", text)]
+
+
+TALK = "pingall\ng1 iperf3 -s -D\ng0 iperf3 -t 1 -c g1\ng0 iperf3 -u -b 20M -t 1 -c g1\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "tso"),
+    [("README.md", "true"), ("README.md", "false"), ("docs/rails.md", "true"), ("topos/rails.py", "true")],
+)
+def test_the_documented_line_carries_pings_tcp_and_udp(page: str, tso: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the system's Open vSwitch as scripts/setup.sh starts it, and as another made it."""
+    monkeypatch.setenv("USERSPACE_TSO", tso)
+    said = mn(*documented(page, "rails.py")[0], script=TALK)
+    assert "*** Results: 0% dropped (12/12 received)" in said
+    received = re.findall(r"([0-9.]+) ([MG])bits/sec .*receiver", said)
+    mbps = [float(number) * {"M": 1, "G": 1e3}[unit] for number, unit in received]
+    assert len(mbps) == 2 and min(mbps) > 10, said
+    assert "completed in" in said
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "script", "answers"),
+    [
+        ("docs/rails.md", "rails.py", "links\n", "g0-r0<->rail0-eth1 (OK OK)"),
+        ("docs/propius.md", "edge.py", "c0 ping -c1 -W2 root\n", " 0% packet loss"),
+        ("topos/edge.py", "edge.py", "c0 ping -c1 -W2 root\n", " 0% packet loss"),
+        ("docs/racks.md", "racks.py", "g0 ping -c1 -W2 10.250.0.2\n", " 0% packet loss"),
+        ("topos/racks.py", "racks.py", "g0 ping -c1 -W2 10.250.0.2\n", " 0% packet loss"),
+    ],
+)
+def test_every_other_documented_line_works(page: str, file: str, script: str, answers: str) -> None:
+    said = mn(*documented(page, file)[-1], script=script, file=file)
+    assert answers in said and "completed in" in said
+
+
+def test_optical_rails_are_dark_without_a_controller() -> None:
+    said = mn("--topo", "rails,servers=2,gpus=1", "--switch", "fabric", script="g0 ping -c1 -W1 g1\n")
+    assert " 100% packet loss" in said and "completed in" in said
 
 
 def test_mn_starts_and_stops_it() -> None:

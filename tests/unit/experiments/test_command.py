@@ -97,6 +97,26 @@ def test_a_wrong_experiment_file(
         ("predict straggler --rate auto", "--rate: must be a number here: this experiment states its rates and sizes"),
         ("run rails --workload smoke --rate 1/100000", "--rate: the smallest transfer of smoke (ar.u1) is 545 bytes"),
         ("run rails --rest here", "--rest: must be IP:PORT such as 127.0.0.1:8080 or [::1]:8080, not 'here'"),
+        (
+            "run rails --controller remote --rest :0",
+            "--rest: belongs to Railyard's controller, and controller is remote",
+        ),
+        (
+            "cli --controller remote --rest :0",
+            "--rest: belongs to Railyard's controller, and controller is remote; leave",
+        ),
+        ("run collective --controller remote --rest :0", "--rest: belongs to Railyard's controller, and controller is"),
+        (
+            "run rails --controller remote --policy opus",
+            "--policy: is for Railyard's controller, and controller is remote",
+        ),
+        ("run rails --controller remote --delays 0,10", "--delays: is not used with --controller remote; leave it out"),
+        ("cli --controller remote --slot 2", "--slot: is not used with --controller remote; leave it out"),
+        (
+            "run rails --controller remote --rest-token-file x",
+            "--rest-token-file: is not used with --controller remote; leave it out",
+        ),
+        ("cli --remote 127.0.0.1:6653", "--remote: is not used without --controller remote; leave it out"),
         ("list --wide", "--wide: is not an option here; see --help"),
         ("predict rails --json x.yaml", "--json: x.yaml is an experiment file; name another file for the rows"),
         (

@@ -29,9 +29,10 @@ from experiments.server_fabric.settings import (
     epoch_gain,
 )
 from experiments.settings import validated
-from measure.live.iperf import IperfResult, iperf_verdict
+from measure.metrics.iperf import iperf_verdict
 from railyard.errors import ConfigError
 from railyard.timeline import Event, write_events
+from topos.kernel.iperf import IperfResult
 
 
 def experiment(**values: Any) -> ServerFabricSettings:

@@ -11,7 +11,6 @@ import pytest
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces, nodes
-from topos.kernel.cli import RailCLI
 from topos.kernel.nodes import RailHost
 
 BASH = ["env", "PS1=" + chr(127), "bash", "--norc", "--noediting", "-is"]
@@ -86,13 +85,3 @@ def test_a_chroot_is_told_by_what_mnexec_sees(monkeypatch: pytest.MonkeyPatch, s
             namespaces.check_root_directory()
     finally:
         namespaces.check_root_directory.cache_clear()
-
-
-def test_the_command_line_says_it_and_reads_on(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(_line: str) -> None:
-        raise MachineError("the shell of g0 did not start")
-
-    cli = RailCLI.__new__(RailCLI)
-    cli.do_try = refuse
-    assert cli.onecmd("try") is False
-    assert "*** the shell of g0 did not start" in caplog.text

@@ -39,7 +39,9 @@ def test_cut_and_mend_name_the_same_interfaces(net: Mininet) -> None:
     ends = own_ends(host, net.switches)
     assert {intf.name for intf in ends} == {"fe-eth5", "n4-eth1", "n4-eth2", "n4-eth3", "n4-eth4"}
     assert {r.what for r in cut_requests(host.intfList())} == {"setting g4-r0 down", "setting g4-fe down"}
-    mended = [request.what for request in mend_requests(host, net.switches)]
+    mended = [request.what for request in mend_requests(host, host.intfList(), net.switches)]
     assert [what for what in mended if what.endswith(" up")] == ["setting g4-r0 up", "setting g4-fe up"]
     assert sum(what.startswith("routing") for what in mended) == 2
     assert sum(what.startswith("adding the neighbour") for what in mended) == 10
+    one = [request.what for request in mend_requests(host, [host.intf("g4-fe")], net.switches)]
+    assert one[0] == "setting g4-fe up" and sum(what.startswith("adding the neighbour") for what in one) == 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import time
@@ -16,15 +17,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from measure.metrics.checks import Check, Limits, Verdict
-from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
-from measure.metrics.records import fabric_checks
 from railyard.child import end_child, marked_environment
 from railyard.errors import ConfigError, MachineError
-from railyard.timeline import Event
-from railyard.tools import how_to_install
+from railyard.tools import TOOLS, how_to_install
 from topos.kernel.namespaces import HostEnd, inside
-from topos.plan import FabricPlan
 
 PROGRAM = "iperf3"
 FIRST_PORT = 5201
@@ -33,6 +29,7 @@ _START_S = 10.0
 _SLACK_S = 10.0
 _CONNECT_MS = 3000
 _MOST_S = 3600.0
+_UDP_RATE = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?[kKmMgG]?")
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,15 @@ class IperfLane:
 
 @dataclass(frozen=True)
 class IperfResult:
-    """Result per lane: payload received, in Mb/s of the emulated link, and number of retransmitted segments."""
+    """Result per lane: payload received, in Mb/s of the emulated link, and number of retransmitted segments.
+
+    ``sent_mbps`` is what the senders passed to their sockets.
+    """
 
     lane_mbps: tuple[float, ...]
     retransmits: tuple[int, ...]
     seconds: float
+    sent_mbps: tuple[float, ...] = ()
 
     @property
     def mbps(self) -> float:
@@ -57,11 +58,27 @@ class IperfResult:
         return sum(self.lane_mbps)
 
 
-def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: float = 0.0) -> IperfResult:
+def first_that_answers(lanes: Sequence[IperfLane]) -> IperfLane | None:
+    """The first of ``lanes`` on which a ping is answered within a second; None if there is none."""
+    with ExitStack() as stack:
+        children = []
+        for lane in lanes:
+            words = ["ping", "-n", "-q", "-c1", "-W1", "-I", lane.client.interface, lane.server.ip]
+            children.append(_start(lane.client, words))
+            stack.callback(end_child, children[-1])
+        return next((lane for child, lane in zip(children, lanes, strict=True) if child.wait() == 0), None)
+
+
+def measure_iperf(
+    lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: float = 0.0, udp_rate: str | None = None
+) -> IperfResult:
     """Run iperf3 over all ``lanes`` at once for ``omit_s + seconds``, of which the first ``omit_s`` are not counted.
 
+    With ``udp_rate``, as ``10M`` (bits per second), it sends datagrams at that rate instead of all that TCP can.
+
     Needs root (namespaces). Raises ``MachineError`` if iperf3 is missing, does not start or gives no result on a lane;
-    ``ConfigError`` for no lanes, or unless ``seconds`` is from 1 to 3600 and ``omit_s`` from 0 to 60.
+    ``ConfigError`` for no lanes, or unless ``seconds`` is from 1 to 3600 and ``omit_s`` from 0 to 60, and for a rate
+    of datagrams that is none.
     """
     if not 1 <= seconds <= _MOST_S or not 0 <= omit_s <= 60:
         raise ConfigError(
@@ -69,45 +86,27 @@ def measure_iperf(lanes: Sequence[IperfLane], seconds: float = 5.0, *, omit_s: f
         )
     if not lanes:
         raise ConfigError("names no lane; give at least one", key="lanes")
+    if udp_rate is not None and not (_UDP_RATE.fullmatch(udp_rate) and udp_rate.strip("0.kKmMgG")):
+        raise ConfigError(f"must be bits per second above 0, as in 10M, not {udp_rate}", key="bw")
     with ExitStack() as stack:
         servers = []
         for number, lane in enumerate(lanes):
-            servers.append(_start(lane.server, _server_words(lane.server, number, seconds + omit_s)))
+            servers.append(_start(lane.server, [PROGRAM, *_server_words(lane.server, number, seconds + omit_s)]))
             stack.callback(end_child, servers[-1])
         deadline = time.monotonic() + _START_S
         for number, server in enumerate(servers):
             _wait_listening(server, f"the server of lane {number}", deadline)
         clients = []
         for number, lane in enumerate(lanes):
-            clients.append(_start(lane.client, _client_words(lane, number, seconds, omit_s)))
+            clients.append(_start(lane.client, [PROGRAM, *_client_words(lane, number, seconds, omit_s, udp_rate)]))
             stack.callback(end_child, clients[-1])
         deadline = time.monotonic() + seconds + omit_s + _SLACK_S
         pairs = zip(clients, lanes, strict=True)
         answers = [_answer(client, lane, number, deadline) for number, (client, lane) in enumerate(pairs)]
     rates = tuple(answer["sum_received"]["bits_per_second"] / 1e6 for answer in answers)
     again = tuple(int(answer["sum_sent"].get("retransmits", 0)) for answer in answers)
-    return IperfResult(rates, again, seconds)
-
-
-def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:
-    """Verdict on an iperf3 result: ``share`` is what it reached of the line rate, ``events`` are of the time it took.
-
-    Faithful if it reached enough, neither the processors nor what forwards packets was saturated, and nothing that was
-    to be sampled on ``plan`` is missing.
-    """
-    limits = limits or Limits()
-    limit = limits.line_rate_share
-    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
-    rate = Check("link rate", share, limit, "of line rate", share >= limit, says)
-    checks = (
-        *interference_checks(events, limits),
-        rate,
-        cores_check(events, limits),
-        datapath_check(events, rate, limits),
-        fast_path_check(events, limits),
-        *fabric_checks(events, plan, limits),
-    )
-    return Verdict(all(check.ok for check in checks), checks)
+    sent = tuple(answer["sum_sent"]["bits_per_second"] / 1e6 for answer in answers)
+    return IperfResult(rates, again, seconds, sent)
 
 
 def _bound(end: HostEnd) -> str:
@@ -122,18 +121,19 @@ def _server_words(end: HostEnd, number: int, seconds: float) -> list[str]:
     return [*once, "-B", _bound(end), "-p", str(FIRST_PORT + number)]
 
 
-def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float) -> list[str]:
+def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float, udp_rate: str | None) -> list[str]:
     words = ["-c", lane.server.ip, "-B", _bound(lane.client), "-p", str(FIRST_PORT + number), "--json"]
     words += ["-t", f"{seconds:g}", "--connect-timeout", str(_CONNECT_MS)]
+    words += [] if udp_rate is None else ["-u", "-b", udp_rate]
     return [*words, "-O", f"{omit_s:g}"] if omit_s else words
 
 
 def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
-    """Start iperf3 in the namespace of ``end``, which a child inherits from the thread that starts it."""
+    """Start a program in the namespace of ``end``, which a child inherits from the thread that starts it."""
     try:
         with inside(end.netns_fd):
             return subprocess.Popen(
-                [PROGRAM, *words],
+                words,
                 env=marked_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
                 text=True,
             )
     except FileNotFoundError:
-        raise MachineError(f"{PROGRAM} is not installed; {how_to_install(PROGRAM)}") from None
+        raise MachineError(f"{words[0]} is not installed; {how_to_install(TOOLS.get(words[0], words[0]))}") from None
 
 
 def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from measure.live import iperf
-from measure.live.iperf import IperfLane, measure_iperf
 from railyard.errors import MachineError
 from railyard.scale import goodput_share
+from topos.kernel import iperf
 from topos.kernel.emulation import Emulation
+from topos.kernel.iperf import IperfLane, measure_iperf
 from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Any, Protocol
 
 from mininet.cli import CLI
 from mininet.log import error, output
 
-from railyard.errors import CircuitError, RailyardError
+from railyard.errors import CircuitError, ConfigError, RailyardError
 from railyard.signals import ctrl_c_apart
 
 
@@ -36,11 +38,21 @@ def parse_rewire(line: str) -> tuple[str, list[list[int]], str]:
     return words[0], circuits, update
 
 
+_LONGEST_LINE = 1 << 16
+_MOST_NESTED = 10
+_MOST_SHOWN = 40
+"""Characters of a command that are shown again."""
+
+
 class RailCLI(CLI):  # type: ignore[misc]
     """Mininet's CLI with ``circuits`` and ``rewire``, which need ``channel``; reads commands until ``exit``."""
 
+    _nested = 0
+
     def __init__(self, mininet: Any, channel: Channel | None = None, **options: Any) -> None:
         self.channel = channel
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")  # one byte that is no UTF-8 would end the command line
         super().__init__(mininet, **options)
 
     def run(self) -> None:
@@ -54,17 +66,57 @@ class RailCLI(CLI):  # type: ignore[misc]
             return bool(super().onecmd(line))
         except RailyardError as refused:
             error(f"*** {refused}\n")
-            return False
+        except Exception as failure:  # of a command of Mininet, which checks few of its words
+            error(f"*** {line.strip()[:_MOST_SHOWN]}: {type(failure).__name__}: {failure}\n")
+        return False
+
+    def do_source(self, line: str) -> bool:
+        """Carry out the commands in a file (usage: source FILE); ``exit`` in it ends the command line."""
+        words = line.split()
+        if len(words) != 1:
+            raise ConfigError("usage: source FILE")
+        name = words[0]
+        if self._nested == _MOST_NESTED:
+            raise ConfigError(f"{name}: more than {_MOST_NESTED} files source each other")
+        self._nested += 1
+        try:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                while command := file.readline(_LONGEST_LINE):
+                    if len(command) == _LONGEST_LINE:
+                        raise ConfigError(f"{name}: a line is longer than {_LONGEST_LINE} characters")
+                    if self.onecmd(self.precmd(command)):
+                        return True
+        except OSError as failure:
+            raise ConfigError(f"{name} cannot be read ({failure.strerror})") from None
+        finally:
+            self._nested -= 1
+        return False
+
+    def do_x(self, line: str) -> None:
+        """Make an X11 tunnel to a node, and start a client there (usage: x NODE [COMMAND ...])."""
+        for name in line.split()[:1]:
+            if name not in self.mn:
+                raise ConfigError(f"there is no node {name}; nodes lists them")
+        super().do_x(line)
+        self.mn.terms = [term for term in self.mn.terms if term is not None]  # a display of this machine has no tunnel
+
+    def do_switch(self, _line: str) -> None:
+        """Refuse: the switches of a fabric start and stop together."""
+        raise ConfigError("the switches of a fabric start and stop together; use link NODE NODE down")
 
     def do_circuits(self, _line: str) -> None:
-        """circuits: list every optical switch with its circuits and the ports that are not tuned."""
+        """List every optical switch with its circuits and the ports that are not tuned."""
         answer = self._ask(lambda channel: channel.call("circuits"))
-        for switch in (answer or {}).get("switches", []):
-            if switch["kind"] == "ocs":
-                output(f"{switch['name']}: {describe_switch(switch)}\n")
+        if answer is None:
+            return
+        optical = [switch for switch in answer["switches"] if switch["kind"] == "ocs"]
+        for switch in optical:
+            output(f"{switch['name']}: {describe_switch(switch)}\n")
+        if not optical:
+            error("*** this fabric has no optical switch\n")
 
     def do_rewire(self, line: str) -> None:
-        """Rewire SWITCH A-B [C-D ...] [update|safe|overwrite]: connect ports and wait until the circuits are up."""
+        """Connect ports and wait for it (usage: rewire SWITCH A-B [C-D ...] [update|safe|overwrite])."""
 
         def call(channel: Channel) -> dict[str, Any]:
             switch, circuits, update = parse_rewire(line)
