@@ -38,9 +38,8 @@ class ProbedLinkSettings(PacketSettings):
 
 @dataclass(kw_only=True)
 class ProbedLinkRow(MeasuredRow):
-    """The steps of the job, and the probes that arrived beside it."""
+    """The probes that arrived beside the job."""
 
-    steps: Annotated[int, "steps of the job"]
     probes: Annotated[int, "probes that were sent"]
     probes_arrived: Annotated[int, "probes that arrived"]
 
@@ -54,7 +53,7 @@ class ProbedLink(Experiment[ProbedLinkSettings]):
 
     @cached_property
     def job(self) -> JobPoint:
-        """The point: all-reduces of two ranks, on a fabric whose links hold each packet for ``DELAY_MS``."""
+        """All-reduces of two ranks, on a fabric whose links hold each packet for ``DELAY_MS``."""
         fabric = TrialFabric(ranks=2)
         trial = Trial(schedule("all_reduce", 2, "ring"), 4096, fabric, compute_s=COMPUTE_S)
         options = {**fabric.options(self.scale), "delay_ms": DELAY_MS}
@@ -71,28 +70,20 @@ class ProbedLink(Experiment[ProbedLinkSettings]):
         ports = [session.plan.rail_of(0).port(rank, 0) for rank in (0, 1)]
         taps = [Tap(fd, port.interface) for fd, port in zip(session.netns_fds(), ports, strict=False)]
         with ProbeTrain(taps[0], ports[1].mac, {"rank 1": taps[1]}, seconds=PROBES_S) as train:
-            found = runner.measure(self.job, _TITLE)
+            measured = runner.measure(self.job, _TITLE)
             sent, received = train.probes()
-        arrived = len(set(received["rank 1"]))
-        row = ProbedLinkRow(steps=found.metrics.steps, probes=len(sent), probes_arrived=arrived)
+        row = ProbedLinkRow(probes=len(sent), probes_arrived=len(set(received["rank 1"])))
         row.at(self.scale, self.settings.seed)
-        row.count(found.delivered)
-        row.judge(_with_probes(found.verdict, len(sent), arrived))
+        row.count(measured.delivered)
+        lost = 1 - row.probes_arrived / row.probes if sent else 1.0
+        check = Check("probes", lost, _LOST_SHARE, "of probes", lost <= _LOST_SHARE, "probes were lost")
+        row.judge(Verdict(measured.verdict.faithful and check.ok, (*measured.verdict.checks, check)))
         runner.add(row)
 
     @classmethod
     def report(cls) -> Report:
         """One table of one row."""
-        columns = (Column("steps", "steps", "d"), Column("probes", "probes", "d"),
-                   Column("arrived", "probes_arrived", "d"), FAITHFUL)  # fmt: skip
+        columns = (Column("probes", "probes", "d"), Column("arrived", "probes_arrived", "d"), FAITHFUL)
         return Report(
             tables=lambda rows: [Table(_TITLE, columns, rows)], point=lambda row: _TITLE, calibrated=to_nothing
         )
-
-
-def _with_probes(verdict: Verdict, sent: int, arrived: int) -> Verdict:
-    """The verdict, with a check that the probes arrived."""
-    share = 1 - arrived / sent if sent else 1.0
-    ok = share <= _LOST_SHARE
-    check = Check("probes", share, _LOST_SHARE, "of probes", ok, f"{sent - arrived} of {sent} probes were lost")
-    return Verdict(verdict.faithful and ok, (*verdict.checks, check))

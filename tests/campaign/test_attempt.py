@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.faults import attempt
-from experiments.faults.attempt import Attempt, FailedBefore, Missed
-from experiments.faults.expectation import Outcome
-from experiments.faults.fault import Fault, Place
-from experiments.faults.launch import launch_in
-from experiments.faults.victims import CIRCUITS
+from tests.campaign import attempt
+from tests.campaign.attempt import Attempt, FailedBefore, Missed
+from tests.campaign.expectation import Outcome
+from tests.campaign.fault import Fault, Place
+from tests.campaign.launch import Launch
 
 
 @pytest.mark.parametrize(
@@ -28,17 +27,17 @@ def test_a_run_that_fails_by_itself_is_not_a_fault_that_was_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, goes_on: bool, error: type[Exception], says: str
 ) -> None:
     monkeypatch.setattr(attempt, "HANG_S", 0.6)
-    launch = launch_in(tmp_path / "run", "a mark of this test")
+    launch = Launch(tmp_path / "run", "a mark of this test")
     launch.command = ["sh", "-c", command]
     fault = Fault(0, 1, Place("signal", "controller", "KILL", "step"))
     with pytest.raises(error, match=says):
-        Attempt(fault, launch, CIRCUITS, "a mark of this test", lambda: goes_on).run()
+        Attempt(fault, launch, lambda: goes_on).run()
 
 
 def test_a_plot_that_does_not_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "_PLOT_S", 0.2)
-    launch = launch_in(tmp_path / "run", "a mark of this test")
+    launch = Launch(tmp_path / "run", "a mark of this test")
     monkeypatch.setattr(launch, "railyard", lambda *arguments: ["sh", "-c", "exec sleep 60"])
     fault = Fault(0, 1, Place("signal", "controller", "KILL", "step"))
-    tried = Attempt(fault, launch, CIRCUITS, "a mark of this test", lambda: True)
+    tried = Attempt(fault, launch, lambda: True)
     assert tried._plot(Outcome(0, "")) == ["plot does not end within 0.2 s"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from experiments.faults.fault import SIGNALS, Fault, Place
 from measure.metrics.load import OTHERS, STEAL
 from railyard.errors import AgentError, ConfigError, ControlError, MachineError
+from tests.campaign.fault import Fault, Place
 
 STOPPED = 130
 KILLED = -9
@@ -17,18 +17,18 @@ RAN = frozenset((0, 8))
 """Exit statuses of a run that was finished: faithful, or not."""
 CLEAN_S = 5.0
 """Nothing of a run may be left on the machine so long after its end."""
-_DEADLY = frozenset(SIGNALS) - {"STOP"}
+_MACHINE, _CONTROL, _AGENT = MachineError.exit_status, ControlError.exit_status, AgentError.exit_status
 _FAILURES: Mapping[str, tuple[int, str]] = {
-    "controller": (ControlError.exit_status, "controller"),
-    "ovs-vswitchd": (MachineError.exit_status, "ovs-vswitchd"),
-    "ovsdb-server": (MachineError.exit_status, "ovsdb-server"),
-    "fast path": (MachineError.exit_status, "fast path"),
-    "agent launcher": (AgentError.exit_status, "process that starts the agents"),
-    "agent": (AgentError.exit_status, "rank [0-9]"),
-    "sampler": (MachineError.exit_status, "sampler"),
-    "probe": (MachineError.exit_status, "probe"),
-    "delay relay": (MachineError.exit_status, "relay of delayed links"),
-    "watcher": (MachineError.exit_status, "watche[rs]"),
+    "controller": (_CONTROL, "controller"),
+    "ovs-vswitchd": (_MACHINE, "ovs-vswitchd"),
+    "ovsdb-server": (_MACHINE, "ovsdb-server"),
+    "fast path": (_MACHINE, "fast path"),
+    "agent launcher": (_AGENT, "process that starts the agents"),
+    "agent": (_AGENT, "rank [0-9]"),
+    "sampler": (_MACHINE, "sampler"),
+    "probe": (_MACHINE, "probe"),
+    "delay relay": (_MACHINE, "relay of delayed links"),
+    "watcher": (_MACHINE, "watche[rs]"),
 }
 """Exit status of a run whose process of a role has ended, and the words of its sentence that name the process."""
 _NO_ROOM = r"/\S+ cannot be (written|made)|are free in /"
@@ -60,32 +60,25 @@ class Expected:
 
 def expected(place: Place) -> Expected:
     """How a run may end after a fault at ``place``."""
-    if place.kind == "resource":
-        return _short(place.what)
+    if place.kind == "resource":  # in its own words, with the status of the first part that is hit
+        failed = RAN | {_MACHINE, _CONTROL, _AGENT}
+        if place.what == "memory":
+            return Expected(failed | {KILLED})
+        return Expected(failed | {ConfigError.exit_status}, _NO_ROOM if place.what.endswith("disk") else "")
     if place.kind != "signal":
         return Expected(RAN)
     if place.process == "main":
         by_signal = {"KILL": frozenset((KILLED,)), "STOP": RAN}
         return Expected(by_signal.get(place.what, frozenset((STOPPED,))), "stopped")
     status, names = _FAILURES[place.process]
-    goes_on = (
-        place.what == "STOP"
-        or (place.what == "INT INT" and place.process in _IGNORE_INT)
-        or (place.phase == "splice" and place.process in _RESTARTED)
-        or place.phase == "tear-down"
-        or place.process in _NOT_NEEDED
-    )
+    goes_on = _spared(place) or place.what == "STOP" or place.phase == "tear-down" or place.process in _NOT_NEEDED
     return Expected(RAN | {status} if goes_on else frozenset((status,)), names)
 
 
-def _short(resource: str) -> Expected:
-    """How a run may end that has too little of a resource: in its own words, with the status of the first part hit."""
-    failed = frozenset((MachineError.exit_status, ControlError.exit_status, AgentError.exit_status))
-    if resource == "memory":
-        return Expected(RAN | failed | {KILLED})
-    if resource.endswith("disk"):
-        return Expected(RAN | failed | {ConfigError.exit_status}, _NO_ROOM)
-    return Expected(RAN | failed | {ConfigError.exit_status})
+def _spared(place: Place) -> bool:
+    """Whether a run survives a signal to one of its processes: it does not reach it, or the process starts again."""
+    ignored = place.what == "INT INT" and place.process in _IGNORE_INT
+    return ignored or (place.phase == "splice" and place.process in _RESTARTED)
 
 
 @dataclass(frozen=True)
@@ -113,24 +106,13 @@ class Outcome:
     ended: str | None = None
     has_results: bool = False
     unreadable: str = ""
-    other: Sequence[str] = field(default_factory=tuple)
+    other: Sequence[str] = ()
 
     @property
     def sentence(self) -> str:
         """The last sentence of the run on standard error; empty if there is none."""
-        said = [line.strip() for line in self.errors.splitlines() if line.startswith("railyard: ")]
-        return said[-1].removeprefix("railyard: ") if said else ""
-
-    @property
-    def traceback(self) -> bool:
-        """Whether the run printed a traceback."""
-        return "Traceback (most recent call last)" in self.errors
-
-    @property
-    def verdict(self) -> str:
-        """The verdict of the points that the fault may have cut: ``faithful``, ``not faithful``, or empty."""
-        cut = self.cut_rows
-        return "" if not cut else "faithful" if any(row.get("faithful") for row in cut) else "not faithful"
+        sentences = [line.strip() for line in self.errors.splitlines() if line.startswith("railyard: ")]
+        return sentences[-1].removeprefix("railyard: ") if sentences else ""
 
     @property
     def cut_rows(self) -> list[Mapping[str, Any]]:
@@ -138,25 +120,19 @@ class Outcome:
         return [row for row, (start, end) in zip(self.rows, self.points, strict=False) if start <= self.at <= end]
 
 
-def cuts(fault: Fault) -> bool:
+def cuts(place: Place) -> bool:
     """Whether a fault in a measured point takes away a part of the measurement, so that it must not be faithful."""
-    place = fault.place
     if place.kind != "signal" or place.phase not in ("step", "dark", "splice"):
         return False
     if place.what == "STOP":
         return place.process in _STOPPED_MEASURING
-    if place.what == "INT INT" and place.process in _IGNORE_INT:
-        return False
-    if place.phase == "splice" and place.process in _RESTARTED:
-        return False
-    return place.what in _DEADLY and place.process in _MEASURING
+    return place.process in _MEASURING and not _spared(place)
 
 
 def falsely_faithful(fault: Fault, outcome: Outcome) -> bool:
     """Whether a point is called faithful whose measurement was cut, or would be on a machine that is not busy."""
-    return cuts(fault) and any(
-        not [check for check in row.get("checks", ()) if not check["ok"] and not _busy(check)]
-        for row in outcome.cut_rows
+    return cuts(fault.place) and any(
+        all(check["ok"] or _busy(check) for check in row.get("checks", ())) for row in outcome.cut_rows
     )
 
 
@@ -165,44 +141,44 @@ def _busy(check: Mapping[str, Any]) -> bool:
     return check["value"] is not None and check["name"] in _BUSY_CHECKS
 
 
-def complaints(fault: Fault, outcome: Outcome) -> list[str]:
-    """All that is wrong with the end of a run after a fault; empty if it ended as documented."""
-    want = expected(fault.place)
-    if outcome.status is None:
-        return ["hang"]
-    found = ["traceback"] if outcome.traceback else []
-    if outcome.status not in want.statuses:
-        found.append(f"status {outcome.status}, not {want}")
-    found += _about_sentence(outcome, want)
+def complaints(fault: Fault, outcome: Outcome) -> Iterator[str]:
+    """All that is wrong with the end of a run after a fault; nothing if it ended as documented."""
+    want, status = expected(fault.place), outcome.status
+    if status is None:
+        yield "hang"
+        return
+    if "Traceback (most recent call last)" in outcome.errors:
+        yield "traceback"
+    if status not in want.statuses:
+        yield f"status {status}, not {want}"
+    if status not in RAN and status != KILLED:
+        names = "stopped" if status == STOPPED else want.names
+        if not outcome.sentence:
+            yield "no sentence"
+        elif not re.search(names, outcome.sentence):
+            yield f"the sentence does not name {names}"
     if outcome.left:
-        found.append(f"left behind for {outcome.cleaned_s:.1f} s: " + "; ".join(outcome.left))
+        yield f"left behind for {outcome.cleaned_s:.1f} s: {'; '.join(outcome.left)}"
     if outcome.lost:
-        found.append(f"{outcome.lost} acknowledged records lost")
-    found += _about_results(fault, outcome)
+        yield f"{outcome.lost} acknowledged records lost"
+    yield from _about_results(fault.place, outcome)
     if falsely_faithful(fault, outcome):
-        found.append("faithful although the measurement was cut")
-    return [*found, *outcome.other]
+        yield "faithful although the measurement was cut"
+    yield from outcome.other
 
 
-def _about_sentence(outcome: Outcome, want: Expected) -> list[str]:
-    """What is wrong with the sentence of a run that ended with an error: none, or one that does not name the cause."""
-    if outcome.status in RAN or outcome.status == KILLED:
-        return []
-    if not outcome.sentence:
-        return ["no sentence"]
-    named = re.search("stopped" if outcome.status == STOPPED else want.names, outcome.sentence)
-    return [] if named else [f"the sentence does not name {want.names}"]
-
-
-def _about_results(fault: Fault, outcome: Outcome) -> list[str]:
+def _about_results(place: Place, outcome: Outcome) -> Iterator[str]:
     """What is wrong with the results folder: unreadable, or marked as whole although it is not (or the reverse)."""
-    if outcome.unreadable:
-        return [f"results unreadable: {outcome.unreadable}"]
-    if not outcome.has_results:
-        return ["no results"] if outcome.status in RAN else []
     whole = outcome.ended == "complete" and outcome.planned in (None, len(outcome.rows))
-    if outcome.status in RAN:
-        return [] if whole else [f"the manifest says {outcome.ended}, {len(outcome.rows)} of {outcome.planned} points"]
-    marked = outcome.ended is None or outcome.ended.startswith("stopped")
-    late = whole and fault.place.phase == "tear-down"  # after the last record
-    return [] if marked or late else [f"the manifest says {outcome.ended}"]
+    if outcome.unreadable:
+        yield f"results unreadable: {outcome.unreadable}"
+    elif outcome.status in RAN:
+        if not outcome.has_results:
+            yield "no results"
+        elif not whole:
+            yield f"the manifest says {outcome.ended}, {len(outcome.rows)} of {outcome.planned} points"
+    elif outcome.has_results:
+        marked = outcome.ended is None or outcome.ended.startswith("stopped")
+        late = whole and place.phase == "tear-down"  # after the last record
+        if not (marked or late):
+            yield f"the manifest says {outcome.ended}"

@@ -1,9 +1,9 @@
-"""Faults to be made in runs: all possible ones, and the draw of a campaign from a seed. Pure."""
+"""Faults to be made in runs: all possible ones, the draw of a campaign from a seed, and the runs. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from random import Random
@@ -15,16 +15,10 @@ PHASES: tuple[Phase, ...] = ("bring-up", "register", "check-in", "step", "dark",
 SIGNALS = ("KILL", "STOP", "TERM", "HUP", "INT INT")
 """Signals to a process: STOP is followed by CONT after ``STOP_S`` seconds, and INT is sent twice."""
 STOP_S = 5.0
-_POINT_PHASES: tuple[Phase, ...] = ("register", "check-in", "step", "dark", "splice")
-_ALL: tuple[Phase, ...] = PHASES
 LIVES: dict[str, tuple[Phase, ...]] = {
-    "main": _ALL,
-    "controller": _ALL,
-    "ovs-vswitchd": _ALL,
-    "ovsdb-server": _ALL,
-    "fast path": _ALL,
-    "agent launcher": _ALL,
-    "watcher": _ALL,
+    **dict.fromkeys(
+        ("main", "controller", "ovs-vswitchd", "ovsdb-server", "fast path", "agent launcher", "watcher"), PHASES
+    ),
     "delay relay": ("bring-up", "check-in", "step", "tear-down"),
     "agent": ("check-in", "step", "dark", "splice"),
     "sampler": ("step", "dark", "splice"),
@@ -33,6 +27,7 @@ LIVES: dict[str, tuple[Phase, ...]] = {
 """Processes of a run, and the phases in which they exist."""
 CONTROL = ("stall", "reset")
 """Faults of the OpenFlow connections: the loopback interface that they cross is down for a while, or all are reset."""
+STALL_S = (0.3, 2.0)
 RESOURCES = {
     "results disk": (65_536.0, 1_572_864.0),
     "run folder disk": (65_536.0, 1_572_864.0),
@@ -43,15 +38,45 @@ RESOURCES = {
 """Resources that are short from the start of a run on, with the least and the largest amount (bytes, or number)."""
 STARTS = ("foreign folder", "second checkout", "caller of sudo", "clock offset")
 """Unusual ways to start a run, in which it must work as always."""
-STALL_S = (0.3, 2.0)
 _LATE_S = 0.15
 _TEAR_DOWN_S = 0.01
 """All processes but the main one end soon after the tear-down has begun."""
-_IN_EACH_POINT = ("check-in", "step", "dark")
-_ONE_POINT = ("probe", "delay relay")
-"""Processes of a run that has one point."""
 _CYCLE: tuple[Kind, ...] = ("signal", "signal", "signal", "control", "signal", "signal", "signal", "resource")
 """Kinds of the faults of a campaign, over and over; those of kind ``start`` take turns with ``resource``."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A small run that faults are made in: arguments of ``railyard run``, and how many points it measures."""
+
+    arguments: tuple[str, ...]
+    points: int
+    plot_arguments: tuple[str, ...] = ()
+
+
+_ONCE = ("--repeats", "1", "--attempts", "1")
+CIRCUITS = Victim(
+    (
+        *("collective", "--op", "all_to_all", "--algorithms", "pairwise", "--ranks", "3", "--fabric", "ocs"),
+        *("--sizes", "1K,4K", "--iterations", "3", "--reconfiguration-delay", "100", "--ack-timeout", "15"),
+        *_ONCE,
+    ),
+    points=2,
+)
+"""An all-to-all over circuits that change before each round, so that it is dark most of the time."""
+SPLICE = Victim(
+    (
+        *("failover", "--fabrics", "photonic", "--alone", "--torus", "2x2", "--server", "2x1", "--slice", "2x1@0,0"),
+        *("--steps", "4", "--kill", "1@1.5", "--checkpoint-every", "1", "--time", "0.1", "--job-compute", "0.5"),
+        *("--job-gradient-bytes", "1e8", "--job-state-bytes", "1e8", "--ack-timeout", "15"),
+        *_ONCE,
+    ),
+    points=1,
+)
+"""A job of two chips of which one is killed: a spare chip is spliced in, and takes up the checkpoint."""
+_PROBED_LINK = "tests.campaign.probed_link:ProbedLink"
+PROBED = Victim((_PROBED_LINK,), points=1, plot_arguments=("--experiment", _PROBED_LINK))
+"""A job over delayed links, with a train of probes beside it."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +91,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Fault:
-    """The fault ``number`` of the campaign of ``seed``.
+    """The fault ``number`` of the campaign of ``seed``, made ``after_s`` after its phase began in ``point`` of the run.
 
-    It happens ``after_s`` after its phase has begun, in point ``point`` of the run (0 or 1). ``amount`` is the length
-    of a stall in seconds, or the size of a resource.
+    ``amount`` is the length of a stall in seconds, or the size of a resource.
     """
 
     number: int
@@ -79,9 +103,8 @@ class Fault:
     after_s: float = 0.0
     amount: float = 0.0
 
-    @property
-    def says(self) -> str:
-        """The fault in words: ``KILL agent``, ``stall 0.8 s``, ``open files 64``."""
+    def __str__(self) -> str:
+        """``KILL agent``, ``stall 0.8 s``, ``open files 64``."""
         place = self.place
         if place.kind == "resource":
             return f"{place.what} {_round(self.amount)}"
@@ -90,7 +113,14 @@ class Fault:
     @property
     def command(self) -> str:
         """The command line that makes this fault alone again."""
-        return f"railyard run faults --seed {self.seed} --only {self.number}"
+        return f"sudo scripts/test.sh --fault {self.number} --seed {self.seed}"
+
+    @property
+    def victim(self) -> Victim:
+        """The run in which it is made: one that has its process and its phase."""
+        if self.place.phase == "splice":
+            return SPLICE
+        return PROBED if self.place.process in ("probe", "delay relay") else CIRCUITS
 
 
 def _round(amount: float) -> str:
@@ -99,22 +129,16 @@ def _round(amount: float) -> str:
     return f"{amount / 1e3:.0f}k" if amount >= 1e3 else f"{amount:.0f}"
 
 
-def signal_places() -> list[Place]:
-    """Every signal to every process in every phase in which it exists."""
-    return [
-        Place("signal", process, name, phase) for process, lives in LIVES.items() for name in SIGNALS for phase in lives
-    ]
-
-
-def control_places() -> list[Place]:
-    """Every fault of the OpenFlow connections in every phase in which they are needed."""
-    return [Place("control", "", what, phase) for what in CONTROL for phase in _POINT_PHASES]
-
-
-def start_places() -> list[Place]:
-    """Every short resource, and every unusual start. They are there from the start of a run on, the bring-up."""
-    resources = [Place("resource", "", what, "bring-up") for what in RESOURCES]
-    return [*resources, *(Place("start", "", what, "bring-up") for what in STARTS)]
+SIGNAL_PLACES = [
+    Place("signal", process, name, phase) for process, phases in LIVES.items() for name in SIGNALS for phase in phases
+]
+CONTROL_PLACES = [
+    Place("control", "", what, phase) for what in CONTROL for phase in PHASES if phase not in ("bring-up", "tear-down")
+]
+START_PLACES = [
+    *(Place("resource", "", what, "bring-up") for what in RESOURCES),
+    *(Place("start", "", what, "bring-up") for what in STARTS),
+]
 
 
 def evenly(places: Sequence[Place], random: Random) -> Iterator[Place]:
@@ -135,8 +159,11 @@ def evenly(places: Sequence[Place], random: Random) -> Iterator[Place]:
 def faults(seed: int) -> Iterator[Fault]:
     """The faults of the campaign of ``seed``, without end: a longer campaign begins with the faults of a shorter."""
     random = Random(f"railyard faults {seed}")
-    streams = {"signal": evenly(signal_places(), random), "control": evenly(control_places(), random)}
-    streams["resource"] = evenly(start_places(), random)
+    streams = {
+        "signal": evenly(SIGNAL_PLACES, random),
+        "control": evenly(CONTROL_PLACES, random),
+        "resource": evenly(START_PLACES, random),
+    }
     for number in count():
         yield _drawn(number, seed, next(streams[_CYCLE[number % len(_CYCLE)]]))
 
@@ -144,7 +171,8 @@ def faults(seed: int) -> Iterator[Fault]:
 def _drawn(number: int, seed: int, place: Place) -> Fault:
     """The fault at ``place``, with amounts that depend on the seed and the number alone."""
     random = Random(f"railyard fault {seed} {number}")
-    point = random.randrange(2) if place.phase in _IN_EACH_POINT and place.process not in _ONE_POINT else 0
+    in_each_point = place.phase in ("check-in", "step", "dark") and place.process not in ("probe", "delay relay")
+    point = random.randrange(2) if in_each_point else 0
     late_s = _LATE_S if place.phase != "tear-down" or place.process == "main" else _TEAR_DOWN_S
     after_s = round(random.uniform(0.0, late_s), 3)
     least, most = STALL_S if place.what == "stall" else RESOURCES.get(place.what, (0.0, 0.0))
@@ -152,8 +180,6 @@ def _drawn(number: int, seed: int, place: Place) -> Fault:
     return Fault(number, seed, place, point, after_s, amount)
 
 
-def chosen(seed: int, count: int, only: Sequence[int] = ()) -> list[Fault]:
-    """The first ``count`` faults of the campaign of ``seed``, or those numbered ``only``."""
-    if not only:
-        return list(islice(faults(seed), count))
-    return [fault for fault in islice(faults(seed), max(only) + 1) if fault.number in only]
+def chosen(seed: int, numbers: Collection[int]) -> list[Fault]:
+    """The faults of the campaign of ``seed`` with these ``numbers``."""
+    return [fault for fault in islice(faults(seed), max(numbers) + 1) if fault.number in numbers]

@@ -1,4 +1,4 @@
-"""Makes a fault: signals to processes, disturbed OpenFlow connections, and runs that start with short resources."""
+"""Makes a fault in a run that goes on: signals to its processes, and disturbed OpenFlow connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
-from experiments.faults.expectation import CLEAN_S
-from experiments.faults.fault import STOP_S
-from experiments.faults.processes import Family
+from tests.campaign.expectation import CLEAN_S
+from tests.campaign.fault import STOP_S
+from tests.campaign.processes import Family
 from topos.kernel.run_watcher import Process
 
 OPENFLOW_PORT = 6653
@@ -27,11 +26,12 @@ class NotPossible(Exception):
 
 def send(process: Process, number: signal.Signals) -> bool:
     """Send a signal to a process; False if it has ended, so that no other process with its id is hit."""
-    if not process.alive:
-        return False
-    with suppress(ProcessLookupError):
-        os.kill(process.pid, number)
-        return True
+    try:
+        if process.alive:
+            os.kill(process.pid, number)
+            return True
+    except ProcessLookupError:
+        pass
     return False
 
 
@@ -62,19 +62,16 @@ def wait_while(goes_on: Callable[[], bool], longest_s: float) -> None:
         time.sleep(min(_POLL_S, left))
 
 
-def in_namespace_of(process: Process, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a tool in the network namespace of a process."""
-    return subprocess.run(
-        ["nsenter", "-t", str(process.pid), "-n", *command],
-        capture_output=True, text=True, timeout=_COMMAND_S, check=False
-    )  # fmt: skip
+def _in_namespace_of(process: Process, *command: str) -> subprocess.CompletedProcess[str]:
+    entered = ["nsenter", "-t", str(process.pid), "-n", *command]
+    return subprocess.run(entered, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
 
 
 def stall(process: Process, seconds: float, goes_on: Callable[[], bool]) -> bool:
     """Take the loopback interface in the namespace of a process down for ``seconds``; False if it has ended."""
-    down = in_namespace_of(process, "ip", "link", "set", "lo", "down")
+    down = _in_namespace_of(process, "ip", "link", "set", "lo", "down")
     wait_while(goes_on, seconds)
-    in_namespace_of(process, "ip", "link", "set", "lo", "up")
+    _in_namespace_of(process, "ip", "link", "set", "lo", "up")
     return down.returncode == 0
 
 
@@ -85,8 +82,8 @@ def reset(process: Process) -> bool:
     """
     if shutil.which("ss") is None:
         raise NotPossible("the tool ss is missing")
-    place = f"( sport = :{OPENFLOW_PORT} or dport = :{OPENFLOW_PORT} )"
-    done = in_namespace_of(process, "ss", "--kill", "--tcp", "--no-header", "state", "established", place)
+    port = f"( sport = :{OPENFLOW_PORT} or dport = :{OPENFLOW_PORT} )"
+    done = _in_namespace_of(process, "ss", "--kill", "--tcp", "--no-header", "state", "established", port)
     if "not supported" in done.stderr:
         raise NotPossible("this kernel cannot destroy sockets")
     return done.returncode == 0 and bool(done.stdout.strip())

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-DISK = "railyard-faults-disk"
+DISK = "railyard-campaign-disk"
 """Name of the mount points of the small disks that campaigns make for results, and remove."""
 SYSCTLS = (
     *("net/core/rmem_max", "net/core/wmem_max", "net/core/rmem_default", "net/core/wmem_default"),
@@ -23,17 +23,17 @@ SYSCTLS = (
 """Settings of the machine that Mininet, Open vSwitch or Railyard have a reason to change."""
 
 
-def setting(name: str) -> str:
+def _setting(name: str) -> str:
     """The value of a setting of the machine; empty if the kernel has none of this name."""
     try:
-        return " ".join((Path("/proc/sys") / name).read_text().split())
+        return " ".join(Path("/proc/sys", name).read_text().split())
     except OSError:
         return ""
 
 
 @dataclass(frozen=True)
 class MachineState:
-    """A view of the machine: names of its network interfaces, mount points, and settings."""
+    """Names of the machine's network interfaces, mount points without the disks of campaigns, and settings."""
 
     interfaces: frozenset[str]
     mounts: frozenset[str]
@@ -41,39 +41,42 @@ class MachineState:
 
     @staticmethod
     def now() -> MachineState:
-        """The state of the machine now, as this process sees it, without the disks of campaigns."""
+        """The state of the machine now, as this process sees it."""
         lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-        places = (line.split()[4] for line in lines)
+        mounts = {line.split()[4] for line in lines}
         return MachineState(
             frozenset(os.listdir("/sys/class/net")),
-            frozenset(place for place in places if not place.endswith(f"/{DISK}")),
-            tuple(setting(name) for name in SYSCTLS),
+            frozenset(mount for mount in mounts if not mount.endswith(f"/{DISK}")),
+            tuple(map(_setting, SYSCTLS)),
         )
 
     def changes(self, later: MachineState) -> list[str]:
         """What is different at a ``later`` time; interfaces and mounts that have gone do not count."""
-        found = [f"interface {name}" for name in sorted(later.interfaces - self.interfaces)]
-        found += [f"mount {place}" for place in sorted(later.mounts - self.mounts)]
-        for name, before, after in zip(SYSCTLS, self.settings, later.settings, strict=True):
-            if before != after:
-                found.append(f"setting {name} was {before} and is {after}")
-        return found
+        return [
+            *(f"interface {name}" for name in sorted(later.interfaces - self.interfaces)),
+            *(f"mount {mount}" for mount in sorted(later.mounts - self.mounts)),
+            *(
+                f"setting {name} was {before} and is {after}"
+                for name, before, after in zip(SYSCTLS, self.settings, later.settings, strict=True)
+                if before != after
+            ),
+        ]
 
 
 def sockets_of(pids: Iterable[int]) -> dict[str, str]:
     """Names of the bound Unix sockets that processes hold, by inode; that of an abstract one begins with ``@``."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for pid in pids:
         held = set()
         with suppress(OSError):  # it has ended
             for fd in Path(f"/proc/{pid}/fd").iterdir():
                 with suppress(OSError):
                     held.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
-        found |= {inode: name for inode, name in bound_sockets(str(pid)).items() if inode in held}
-    return found
+        names |= {inode: name for inode, name in _bound_sockets(str(pid)).items() if inode in held}
+    return names
 
 
-def bound_sockets(process: str = "self") -> dict[str, str]:
+def _bound_sockets(process: str = "self") -> dict[str, str]:
     """Names of all bound Unix sockets of the network namespace of a process, by inode."""
     try:
         lines = Path(f"/proc/{process}/net/unix").read_text(errors="replace").splitlines()[1:]
@@ -85,7 +88,7 @@ def bound_sockets(process: str = "self") -> dict[str, str]:
 
 def sockets_left(were: Mapping[str, str]) -> list[str]:
     """Those of the Unix sockets ``were`` that are still open in this namespace, or whose file is still there."""
-    there = bound_sockets()
+    there = _bound_sockets()
     return [
         f"socket {name}"
         for inode, name in were.items()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.faults.machine_state import sockets_of
+from tests.campaign.machine_state import sockets_of
 from topos.kernel.run_watcher import Process
 
 MARK = "RAILYARD_FAULT"
 """Environment variable of a victim, which its processes inherit; its value is the same for no two victims."""
-_PROC = Path("/proc")
 _MODULES = {
     "controllers.main": "controller",
     "topos.kernel.fastpath.process": "fast path",
@@ -47,15 +46,14 @@ def role_of(comm: str, arguments: list[str]) -> str:
 def _read(pid: int, name: str) -> bytes:
     """A file of a process in ``/proc``; empty if it has ended."""
     try:
-        return (_PROC / str(pid) / name).read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
 
 
-def role(pid: int) -> str:
-    """What the process ``pid`` of a run is; empty for others."""
-    arguments = _read(pid, "cmdline").decode(errors="replace").split("\0")
-    return role_of(_read(pid, "comm").decode(errors="replace").strip(), arguments)
+def _name_and_command(pid: int) -> tuple[str, list[str]]:
+    return (_read(pid, "comm").decode(errors="replace").strip(),
+            _read(pid, "cmdline").decode(errors="replace").split("\0"))  # fmt: skip
 
 
 def path_of(pid: int) -> Path | None:
@@ -67,64 +65,47 @@ def path_of(pid: int) -> Path | None:
     return Path() if environment else None
 
 
-def children_of(pid: int) -> Iterator[int]:
-    """All descendants of ``pid``, nearest first in each branch."""
-    for thread in _names(_PROC / str(pid) / "task"):
-        for child in map(int, _read(pid, f"task/{thread}/children").split()):
-            yield child
-            yield from children_of(child)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def all_pids() -> list[int]:
-    """The ids of all processes of the machine."""
-    return [int(name) for name in _names(_PROC) if name.isdigit()]
-
-
-def namespace_of(pid: int, kind: str = "net") -> str:
-    """The namespace of a process, such as ``net:[4026531840]``; empty if it has ended."""
+def _descendants(pid: int) -> Iterator[int]:
     with suppress(OSError):
-        return os.readlink(_PROC / str(pid) / "ns" / kind)
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in map(int, _read(pid, f"task/{thread}/children").split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _network_of(pid: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/net")
     return ""
-
-
-def command_of(pid: int) -> str:
-    """The command line of a process, shortened; its name if it has none."""
-    words = _read(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
-    return (words or _read(pid, "comm").decode(errors="replace").strip())[:120]
 
 
 @dataclass
 class Family:
     """A run with all processes that it has or had, also those that no longer descend from it.
 
-    ``mark`` is the value of ``MARK`` in the environment of its processes.
+    ``mark`` is the value of ``MARK`` in their environment; ``seen`` has the role of each, ``paths`` the first folder in
+    which each that is a Python child looks for modules, and ``sockets`` the names of the Unix sockets that they had
+    bound when ``look_inside`` was called, by inode.
     """
 
     main: Process
     mark: str
     seen: dict[Process, str] = field(default_factory=dict)
-    """Role of every process that was seen."""
     paths: dict[Process, Path] = field(default_factory=dict)
-    """The first folder in which each of these processes, if it is a Python child, looks for modules."""
-
     sockets: dict[str, str] = field(default_factory=dict)
-    """Names of the Unix sockets that they had bound when ``look_inside`` was called, by inode."""
 
     def look(self) -> None:
         """Note the processes that descend from the run now."""
-        self._note([self.main.pid, *children_of(self.main.pid)])
+        self._note([self.main.pid, *_descendants(self.main.pid)])
 
     def look_everywhere(self) -> None:
         """Note the processes that have the mark of the run, also those that descend from it no longer."""
         wanted = f"{MARK}={self.mark}".encode()
-        self._note([pid for pid in all_pids() if wanted in _read(pid, "environ").split(b"\0")])
+        self._note(pid for pid in _all_pids() if wanted in _read(pid, "environ").split(b"\0"))
         self.look()
 
     def look_inside(self) -> None:
@@ -133,23 +114,22 @@ class Family:
         To be called while the run lives.
         """
         self.look_everywhere()
-        held = self._namespaces()
-        inside = [pid for pid in all_pids() if namespace_of(pid) in held]
-        if held <= self._namespaces():  # else the kernel may have used a number again
+        held = self._networks()
+        inside = [pid for pid in _all_pids() if _network_of(pid) in held]
+        if held <= self._networks():  # else the kernel may have used a number again
             self._note(inside)
         self.sockets |= sockets_of(process.pid for process in self.alive())
 
-    def _namespaces(self) -> set[str]:
-        """The network namespaces in which processes of the run are, other than that of the machine."""
-        return {namespace_of(process.pid) for process in self.alive()} - {"", namespace_of(os.getpid())}
+    def _networks(self) -> set[str]:
+        return {_network_of(process.pid) for process in self.alive()} - {"", _network_of(os.getpid())}
 
-    def _note(self, pids: list[int]) -> None:
+    def _note(self, pids: Iterable[int]) -> None:
         for pid in pids:
             process = Process.of(pid)
             if process is None or (pid == self.main.pid and process != self.main):
                 continue
             if self.seen.get(process, "") in _EARLIER:
-                self.seen[process] = "main" if process == self.main else role(pid)
+                self.seen[process] = "main" if process == self.main else role_of(*_name_and_command(pid))
                 if self.seen[process] in _MODULES.values() and self.seen[process] != "watcher":
                     path = path_of(pid)
                     if path is not None:  # else it has ended between the two looks
@@ -158,3 +138,8 @@ class Family:
     def alive(self, role: str = "") -> list[Process]:
         """The processes that run now, or those of a ``role``, in the order in which they were seen."""
         return [process for process, has in self.seen.items() if (not role or has == role) and process.alive]
+
+    def names(self) -> list[str]:
+        """Ids and shortened command lines of the processes that run now."""
+        shown = ((process.pid, *_name_and_command(process.pid)) for process in self.alive())
+        return [f"process {pid} ({(' '.join(words).strip() or name)[:120]})" for pid, name, words in shown]

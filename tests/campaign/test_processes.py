@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.faults.fault import LIVES
-from experiments.faults.machine_state import sockets_left, sockets_of
-from experiments.faults.processes import MARK, Family, path_of, role_of
+from tests.campaign.fault import LIVES
+from tests.campaign.machine_state import sockets_left, sockets_of
+from tests.campaign.processes import MARK, Family, path_of, role_of
 from topos.kernel.run_watcher import Process
 
 
