@@ -54,7 +54,6 @@ ENTRIES = (
           root=False, old=("pip-mesh",)),
     Entry("calibrate", "experiments.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
     Entry("bench", "experiments.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
-    Entry("faults", "experiments.faults.experiment:Faults", "this machine", "how runs end that are disturbed"),
 )  # fmt: skip
 
 

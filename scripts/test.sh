@@ -4,6 +4,9 @@
 #   sudo scripts/test.sh                     all checks
 #   scripts/test.sh                          all checks without the tests that need root
 #   sudo scripts/test.sh tests/unit -k ring  ruff and mypy, and pytest with these options
+#   sudo scripts/test.sh --campaign 60       no checks, but 60 faults in small runs, which must end as documented
+#                                            (--seed N; --parallel N; --fault NUMBER... makes some of them again)
+#   sudo scripts/test.sh --soak 1000         no checks, but one run of 1000 points, whose use of memory must not grow
 #
 # Every test runs once. Only a test that measures time (marked timed) is tried again, and only where the machine did
 # not keep up; after three tries it is inconclusive: named at the end, and neither passed nor failed.
@@ -27,6 +30,12 @@ if [ "$EUID" -eq 0 ] && [ "$(stat -c %u .)" != 0 ]; then # leave nothing that th
     export RUFF_CACHE_DIR=$caches/ruff MYPY_CACHE_DIR=$caches/mypy HYPOTHESIS_STORAGE_DIRECTORY=$caches/hypothesis
     export PYTEST_ADDOPTS="${PYTEST_ADDOPTS-} -o cache_dir=$caches/pytest"
 fi
+
+case "${1-}" in
+    --campaign | --fault | --soak)
+        PYTHONPATH=$PWD PYTHONDONTWRITEBYTECODE=1 exec "$scripts/_venv.py" -m tests.campaign "$@"
+        ;;
+esac
 
 sshd=/var/lib/railyard/sshd
 unpack_sshd() { # tests/cluster starts sshds of its own; the package would start one on this machine, so it is unpacked

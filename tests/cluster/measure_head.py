@@ -30,7 +30,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
+sys.path.insert(0, str(ROOT))
 
 from controllers.engine.jobs import Job  # noqa: E402
 from controllers.northbound.client import ChannelClient  # noqa: E402
@@ -40,13 +40,13 @@ from experiments.cluster import topology  # noqa: E402
 from experiments.cluster.launcher import ClusterLauncher  # noqa: E402
 from experiments.cluster.machines import Cluster, Machine  # noqa: E402
 from experiments.cluster.parts import UDP_PORT, part_to_plain, parts  # noqa: E402
-from experiments.faults.soak import _own_memory  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
 from railyard.remote.connection import Connection  # noqa: E402
 from railyard.remote.ssh import RemoteProcess  # noqa: E402
 from railyard.signals import stop_on_signals  # noqa: E402
 from railyard.timeline import read_events  # noqa: E402
+from tests.campaign.soak import own_memory  # noqa: E402
 from topos.describe import plan  # noqa: E402
 from topos.kernel import namespaces  # noqa: E402
 from topos.kernel.netlink import Netlink, Tunnel, VethEnd, tunnel  # noqa: E402
@@ -149,7 +149,7 @@ def run_job(folder: Path) -> tuple[Path, list[int]]:
                 with suppress(OSError):  # of a process that has just ended
                     for agent in (each for child in children(process.pid) for each in children(child)):
                         if Path(f"/proc/{agent}/comm").read_text().startswith("railyard-g"):
-                            largest[agent] = max(largest.get(agent, 0), _own_memory(agent))
+                            largest[agent] = max(largest.get(agent, 0), own_memory(agent))
                 time.sleep(0.2)
         finally:
             process.terminate()

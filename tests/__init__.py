@@ -1,0 +1,1 @@
+"""A package, so that ``tests.campaign`` and ``tests.fuzz`` come before the ``tests`` of other packages."""

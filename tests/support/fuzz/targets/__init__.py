@@ -1,1 +1,0 @@
-"""The targets, by what they read; ``fuzz.catalog`` lists them all."""
