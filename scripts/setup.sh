@@ -187,9 +187,9 @@ owned_by_another() { # whether root works in the checkout of another user
 keep_caches_out() { # root's Python must not leave files in another user's checkout that the user cannot delete
     local site
     site=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    rm -f "$site/railyard_caches.pth"
-    if owned_by_another; then
-        echo "import os, sys; sys.pycache_prefix = None if os.geteuid() else '$caches'" >"$site/railyard_caches.pth"
+    rm -f "$site"/*railyard_caches.pth
+    if owned_by_another; then # Python takes these files in the order of their names, and others import modules
+        echo "import os, sys; sys.pycache_prefix = None if os.geteuid() else '$caches'" >"$site/00_railyard_caches.pth"
     fi
 }
 
