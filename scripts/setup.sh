@@ -1,6 +1,6 @@
 #!/bin/bash
-# Sets up Railyard on Debian 12 or Ubuntu 24.04: missing packages of the
-# distribution, a virtual environment with the pinned Python packages, and the
+# Sets up Railyard on Debian 12, Debian 13 or Ubuntu 24.04: missing packages of
+# the distribution, a virtual environment with the pinned Python packages, and the
 # system's Open vSwitch for plain "sudo mn --custom". A second call installs only
 # what is missing and takes a moment.
 #
@@ -104,11 +104,11 @@ install_packages() { # install_packages NAME...
     # shellcheck disable=SC1091 # not ours to check
     id=$(. /etc/os-release 2>/dev/null && echo "${ID-}-${VERSION_ID-}") || id=unknown
     command -v apt-get >/dev/null ||
-        die 3 "this is $id without apt-get; setup.sh supports Debian 12 and Ubuntu 24.04, elsewhere install: $*"
+        die 3 "this is $id without apt-get; setup.sh supports Debian 12 and 13 and Ubuntu 24.04, elsewhere install: $*"
     needs_root "installing $*"
     case $id in
-        debian-12 | ubuntu-24.04) ;;
-        *) say "this is $id; only Debian 12 and Ubuntu 24.04 are tested" ;;
+        debian-12 | debian-13 | ubuntu-24.04) ;;
+        *) say "this is $id; only Debian 12 and 13 and Ubuntu 24.04 are supported" ;;
     esac
     export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 # ask nothing, restart none of the user's services
     say "installing with apt: $*"
@@ -187,9 +187,9 @@ owned_by_another() { # whether root works in the checkout of another user
 keep_caches_out() { # root's Python must not leave files in another user's checkout that the user cannot delete
     local site
     site=$(in_venv -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    rm -f "$site/railyard_caches.pth"
-    if owned_by_another; then
-        echo "import os, sys; sys.pycache_prefix = None if os.geteuid() else '$caches'" >"$site/railyard_caches.pth"
+    rm -f "$site"/*railyard_caches.pth
+    if owned_by_another; then # Python takes these files in the order of their names, and others import modules
+        echo "import os, sys; sys.pycache_prefix = None if os.geteuid() else '$caches'" >"$site/00_railyard_caches.pth"
     fi
 }
 

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,7 @@ def main() -> None:
     set_priority(LEAST_NICE)  # while the process is root's: the priority of its session is not its user's to change
     if settings["user"] is not None:
         user, group = settings["user"]
+        _import_all(folder)
         _become(user, group, folder)
     die_with_parent()  # the kernel forgets this when a process changes its user
     control = Control(folder, settings["rest_token"]) if settings["control"] else None
@@ -173,6 +175,19 @@ def main() -> None:
         pass
     hurry()
     server.close(f"the run has ended; railyard watch {folder} shows it again")
+
+
+def _import_all(folder: Path) -> None:
+    """Import all that serves the page of ``folder``: the user of the process may not be able to read our files."""
+    import numpy.ma  # noqa: F401 - by numpy.unique, when it is first called
+
+    from experiments.redraw import kind_of
+    from experiments.watch import run_view, server, watched  # noqa: F401 - the server also reads the files of the page
+    from measure.results import foreign  # noqa: F401
+    from measure.results.results import Results
+
+    with suppress(ConfigError):  # as of an experiment that is not installed, which the page says
+        kind_of(Results.open(folder)).report()
 
 
 def _become(user: int, group: int, folder: Path) -> None:

@@ -51,6 +51,8 @@ STRICT = (
     ("Cache-Control", "no-store"),
 )  # fmt: skip
 """Headers of every answer."""
+PAGE_FILES = answers.page_files()
+"""The files of the page, read now: a process that becomes another user may not be able to read them afterwards."""
 MOST_CALLS = 64
 """Calls that are served at once, streams apart; more wait."""
 CALL_S = 20.0
@@ -107,7 +109,6 @@ class Site:
         self._runs, self._audience = runs, audience
         self._compare, self._control = compare, control
         self._comparing = threading.Lock()
-        self._files = answers.page_files()
         self._free = threading.BoundedSemaphore(MOST_CALLS)
 
     def app(self) -> bottle.Bottle:
@@ -189,7 +190,7 @@ class Site:
     # ---- files, stream and acts ----------------------------------------------------------------------------------
 
     def _file(self, name: str) -> bytes:
-        content = self._files.get(name)
+        content = PAGE_FILES.get(name)
         if content is None:
             raise _error(404, "the page has no such file")
         return _body(content, answers.TYPES[f".{name.rpartition('.')[2]}"])

@@ -101,10 +101,7 @@ build_ready() { # build_ready HASH
 }
 
 main() {
-    local hash tool
-    for tool in debootstrap mke2fs git; do
-        command -v $tool >/dev/null || die "$tool is missing; install the package that has it"
-    done
+    local hash
     mkdir -p "$work"
     exec 9<"$work"
     flock 9 # of two builds at once the second one waits and finds everything built

@@ -85,6 +85,14 @@ options() {
     case $accel in kvm | tcg | auto) ;; *) die 2 "--accel is kvm, tcg or auto, not $accel" ;; esac
 }
 
+missing_packages() { # those of programs that building or running the machine needs
+    local need
+    for need in debootstrap:debootstrap mke2fs:e2fsprogs git:git qemu-system-x86_64:qemu-system-x86; do
+        command -v "${need%:*}" >/dev/null || echo "${need#*:}"
+    done
+    [ "$slow" = 1 ] || [ "$accel$slow" = kvm ] || [ -e "$faketime" ] || echo libfaketime
+}
+
 job() { # job FOLDER: what the machine gets, which of it to run, and where it writes
     local file name
     mkdir -p "$1/checks" "$1/results"
@@ -117,8 +125,7 @@ boot() { # boot FOLDER: runs the machine until it switches itself off
     if [ "$accel" = kvm ]; then
         processor=(-accel kvm -cpu host) slow=${slow:-1}
     fi
-    [ "${slow:=5}" = 1 ] || [ -e $faketime ] || die 3 "--slow $slow needs libfaketime; install it, or say --slow 1"
-    [ "$slow" = 1 ] || clock=(env "LD_PRELOAD=$faketime" "FAKETIME=+0 x$(awk "BEGIN {print 1 / $slow}")")
+    [ "${slow:=5}" = 1 ] || clock=(env "LD_PRELOAD=$faketime" "FAKETIME=+0 x$(awk "BEGIN {print 1 / $slow}")")
     # Changes of the disk are thrown away.
     "${clock[@]}" qemu-system-x86_64 "${processor[@]}" -m 4096 -smp 2 -display none -no-reboot \
         -kernel "$work/vmlinuz" -initrd "$work/initrd" \
@@ -136,10 +143,11 @@ follow() { # follow FOLDER: shows the table as it grows, until it is killed
 }
 
 main() {
-    local folder state=0 reader name
+    local folder state=0 reader name missing
     options "$@"
     [ "$EUID" -eq 0 ] || die 3 "building the machine needs root; run: sudo tests/vm/run.sh"
-    command -v qemu-system-x86_64 >/dev/null || die 3 "qemu-system-x86_64 is missing; install qemu-system-x86"
+    missing=$(missing_packages)
+    [ -z "$missing" ] || die 3 "packages are missing; run: apt-get install ${missing//$'\n'/ }"
     "$here/build.sh" "$work"
     folder=$(mktemp -d "$work/results-$(date -u +%Y%m%d-%H%M%S)-XXX")
     chmod 755 "$folder"

@@ -83,6 +83,14 @@ def _libraries(server: Path) -> str:
     return os.pathsep.join(str(path) for pattern in ("lib/*-gnu", "usr/lib/*-gnu") for path in _UNPACKED.glob(pattern))
 
 
+def _programs(server: Path) -> str:
+    """Settings of an sshd that was unpacked: where the programs are that it consists of, from OpenSSH 9.8 on."""
+    folder = _UNPACKED / "usr/lib/openssh"
+    parts = {"SshdSessionPath": folder / "sshd-session", "SshdAuthPath": folder / "sshd-auth"}
+    unpacked = _UNPACKED in server.parents
+    return "".join(f"{name} {path}\n" for name, path in parts.items() if unpacked and path.exists())
+
+
 class Machine:
     """A running machine; ``pid`` is the id of its first process, ``ip`` its address on the underlay."""
 
@@ -252,7 +260,7 @@ class Machines:
                 keys |= {name: path.read_text(), f"{name}.pub": path.with_suffix(".pub").read_text()}
         places = "".join(f"Host {name}\n  HostName {ip}\n" for name, ip in addresses.items())
         machine = {
-            "sshd_config": _SSHD_CONFIG,
+            "sshd_config": _SSHD_CONFIG + _programs(server),
             "host_key": keys["host_key"],
             "authorized_keys": keys["user_key.pub"],
         }

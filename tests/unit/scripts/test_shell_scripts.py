@@ -156,6 +156,10 @@ def test_root_leaves_no_compiled_modules_in_the_checkout_of_another_user(tmp_pat
     (checkout / "a_module.py").touch()
     os.chown(checkout, NOBODY, NOBODY)
     run(sys.executable, "-m", "venv", "--without-pip", venv)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "__editable__.a_package-1.pth").write_text("import __editable___a_package_1_finder\n")  # as pip makes it
+    (site / "__editable___a_package_1_finder.py").touch()
+    (site / "railyard_caches.pth").touch()  # of version 0.5.0
     functions = (ROOT / "scripts" / "setup.sh").read_text().removesuffix('main "$@"\n')
     (tmp_path / "caches.sh").write_text(
         f"{functions}\nroot={checkout}\nvenv={venv}\ncaches={caches}\nkeep_caches_out\n"
@@ -163,7 +167,22 @@ def test_root_leaves_no_compiled_modules_in_the_checkout_of_another_user(tmp_pat
     for owner, compiled in ((NOBODY, caches), (0, checkout)):
         os.chown(checkout, owner, owner)
         assert run("bash", tmp_path / "caches.sh").stderr == ""
+        shutil.rmtree(site / "__pycache__", ignore_errors=True)  # of the set-up itself, which gives it to the owner
         imported = run(venv / "bin" / "python", "-c", "import a_module", cwd=checkout, env={"PATH": os.environ["PATH"]})
         assert imported.returncode == 0, imported.stderr
-        assert list(compiled.rglob("a_module.*.pyc")), owner
-        assert (checkout / "__pycache__").exists() == (owner == 0)
+        for module in ("a_module", "__editable___a_package_1_finder"):
+            assert list(compiled.rglob(f"{module}.*.pyc")), (module, owner)
+        assert bool(list(checkout.rglob("__pycache__"))) == (owner == 0)
+
+
+def test_the_virtual_machine_names_all_missing_packages_before_it_builds_anything(tmp_path: Path) -> None:
+    functions = (ROOT / "tests" / "vm" / "run.sh").read_text().removesuffix('main "$@"\n')
+    script, empty = tmp_path / "vm" / "tests" / "run.sh", tmp_path / "empty"
+    script.parent.mkdir(parents=True)
+    empty.mkdir()
+    script.write_text(
+        f"{functions}\nPATH={empty} faketime={empty}/none\nfor accel in auto kvm; do missing_packages; echo; done"
+    )
+    emulated, kvm = run("bash", script).stdout.split("\n\n")[:2]
+    assert kvm.split() == ["debootstrap", "e2fsprogs", "git", "qemu-system-x86"]
+    assert emulated.split() == [*kvm.split(), "libfaketime"]

@@ -16,6 +16,7 @@ from watch.folders import SCALE, finished_folder, locked, running_files, synthet
 
 from experiments.watch.run_view import RunView
 from measure.results.foreign import reading
+from measure.results.plain import MOST_LEVELS
 from railyard.errors import ConfigError
 from railyard.timeline import Event
 
@@ -204,12 +205,21 @@ def test_a_file_that_never_ends_is_not_waited_for(tmp_path: Path, name: str) -> 
     os.close(writer)
 
 
-def test_a_manifest_that_is_nested_too_deep_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("levels", [MOST_LEVELS, 600, 5000, 200_000])
+def test_a_manifest_that_is_nested_too_deep_is_refused_in_one_sentence(tmp_path: Path, levels: int) -> None:
     finished_folder(tmp_path)
     path = tmp_path / "manifest.json"
-    path.write_text(path.read_text().replace('"seed": 1', '"seed": ' + "[" * 600 + "]" * 600))
-    with pytest.raises(ConfigError, match=r"holds what Railyard .* does not write"), reading(tmp_path):
+    path.write_text(path.read_text().replace('"seed": 1', '"seed": ' + "[" * levels + "]" * levels))
+    sentences = r"does not write \(ValueError: more than 100 tables and lists|has no manifest.json by Railyard"
+    with pytest.raises(ConfigError, match=sentences), reading(tmp_path):
         RunView(tmp_path).overview()
+
+
+def test_a_manifest_that_is_nested_as_deep_as_may_be_is_shown(tmp_path: Path) -> None:
+    finished_folder(tmp_path)
+    path, levels = tmp_path / "manifest.json", MOST_LEVELS - 1
+    path.write_text(path.read_text().replace('"seed": 1', '"seed": ' + "[" * levels + "]" * levels))
+    assert json.dumps(RunView(tmp_path).overview()["seed"]) == "[" * levels + "]" * levels
 
 
 @pytest.mark.parametrize(("rate", "time"), [(0.01, 1e-300), (1e-300, 1.0), (1.0, 1e30)])

@@ -18,14 +18,17 @@ from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import pytest
+from checkout import ROOT
 from script_runs import called, hear_signals
 from watch.folders import finished_folder, locked
+from watch.rail_results import rail_results
 
 from controllers.northbound.token import new_token
 from experiments.watch.command import how_to_reach
 from experiments.watch.companion import Companion
 from experiments.watch.serving import listen, page_address, started, url
 from measure.results.folder import MANIFEST
+from railyard import child
 from railyard.child import child_environment, python_command
 
 PATIENCE_S = 30.0
@@ -275,6 +278,54 @@ def test_the_page_of_a_user_s_results_is_served_by_that_user(monkeypatch: pytest
                 page.begin(folder, NoToken(), said.append)
                 with urlopen(said[0].removeprefix("Page of the run: "), timeout=PATIENCE_S):
                     assert page._child is not None and users(page._child.pid) == {found}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes the user of a process")
+def test_a_user_who_may_not_read_the_checkout_gets_the_same_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "12345")
+    monkeypatch.setenv("SUDO_GID", "12346")
+    start, was = child.python_command, tmp_path / "was"
+    was.mkdir()
+    with TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        folder = rail_results(Path(above, "results"))
+        os.chown(folder, 12345, -1)
+        by_root = started([folder], listening := listen("127.0.0.1:0", ""), token := new_token(), None)
+        wanted = answers_of(url(listening, token))
+        by_root.close("")
+        closed = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", CLOSE, "sh", str(ROOT), str(was)]
+        monkeypatch.setattr(child, "python_command", lambda *words: [*closed, *start(*words)])
+        said: list[str] = []
+        with Companion("127.0.0.1:0", False) as page:
+            page.begin(folder, NoToken(), said.append)
+            assert answers_of(said[0].removeprefix("Page of the run: ")) == wanted
+            assert page._child is not None and users(page._child.pid) == {"12345"}
+
+
+CLOSE = """
+    mount --bind "$1" "$2"
+    mount -t tmpfs -o mode=700 closed "$1"
+    for path in "$2"/* "$2"/.venv; do
+        if [ -d "$path" ]; then mkdir "$1/${path##*/}"; elif [ -e "$path" ]; then : >"$1/${path##*/}"; else continue; fi
+        mount --bind "$path" "$1/${path##*/}"
+    done
+    shift 2
+    exec "$@"
+"""
+"""Runs a command where root alone may enter the folder $1, as in root's home; $2 is an empty folder."""
+
+
+def answers_of(address: str) -> dict[str, bytes]:
+    """What a server at ``address`` answers to a page about a run."""
+    paths = ["", "main.js", "vendor/uPlot.iife.min.js", "overview.json", *(
+        f"{name}.json?point={point}" for name in ("timeline", "strips", "state") for point in (0, 1))]  # fmt: skip
+    found = {}
+    for path in paths:
+        with urlopen(f"{address}{path}", timeout=PATIENCE_S) as answer:
+            found[path] = answer.read()
+    return found
 
 
 def users(pid: int) -> set[str]:
