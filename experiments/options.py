@@ -107,7 +107,7 @@ def _field_option(field: FieldInfo, default: Any, path: tuple[str, ...], option:
         if path[-1].endswith(unit):
             stem, metavar = stem.removesuffix(unit.replace("_", "-")), shown
     choices = _choices(field.annotation)
-    names = (option.name or f"--{stem}", *option.old)
+    names = (option.name or f"--{stem}",)
     text = field.description or ""
     if choices:
         text = f"{text}: {', '.join(choices)}" if text else ", ".join(choices)

@@ -21,22 +21,17 @@ GROUP = "railyard.experiments"
 
 @dataclass(frozen=True)
 class Entry:
-    """An experiment in the list: its class as ``module:Class``, and a line about it.
-
-    ``old`` are names that it had before, which files of earlier versions may hold.
-    """
+    """An experiment in the list: its class as ``module:Class``, and a line about it."""
 
     name: str
     place: str
     system: str
     shows: str
     root: bool = True
-    old: tuple[str, ...] = ()
 
 
 ENTRIES = (
-    Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay",
-          old=("rail-reconfiguration",)),
+    Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay"),
     Entry("collective", "experiments.collective.experiment:Collectives", "NCCL-style",
           "15 algorithms, measured as nccl-tests does"),
     Entry("straggler", "experiments.straggler.experiment:Stragglers", "StragglAR", "all-reduce time with a late rank"),
@@ -51,7 +46,7 @@ ENTRIES = (
     Entry("fabric-cost", "experiments.fabric_cost.experiment:FabricCost", "Opus",
           "cost and power of rails, by kind of switch", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
-          root=False, old=("pip-mesh",)),
+          root=False),
     Entry("calibrate", "experiments.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
     Entry("bench", "experiments.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
 )  # fmt: skip
@@ -70,7 +65,7 @@ def find(name: str) -> type[Experiment[Any]]:
     from experiments.experiment import Experiment
 
     for entry in ENTRIES:
-        if name in (entry.name, *entry.old):
+        if name == entry.name:
             module, _, kind = entry.place.partition(":")
             found: type[Experiment[Any]] = getattr(import_module(module), kind)
             return found

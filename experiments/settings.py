@@ -37,13 +37,12 @@ LEAST_SCALE = 1e-9
 class Option:
     """The option of a field, where it differs from the default: key ``delay_ms`` of a section ``x`` is ``--x-delay``.
 
-    ``name`` is the option (``--study``), ``metavar`` the form of its value, ``old`` other names that are accepted.
+    ``name`` is the option (``--study``), ``metavar`` the form of its value.
     ``const`` makes the option a flag that sets this value (``--alone`` sets ``neighbour`` to None).
     """
 
     name: str = ""
     metavar: str = ""
-    old: tuple[str, ...] = ()
     const: Any = ...
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 PAPER: Literal["paper"] = "paper"
-"""The word for what a paper gives; ``--stages paper`` of earlier versions is ``--stages morphlux``."""
+"""The word for what a paper gives."""
 TABLE = Path(__file__).with_suffix(".yaml")
 Kind = Literal["measured", "simulated", "computed", "derived", "input"]
 """Measured on hardware, simulated or computed by the authors, derived by us, or an input of their setup or of ours."""

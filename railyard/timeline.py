@@ -17,8 +17,6 @@ from railyard.ownership import naming, open_text
 Source = Literal["run", "agent", "controller", "switch", "link", "edge"]
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-OLD_KINDS = {"turn": "sent_in_slot"}
-"""Event kinds of files of version 0.4.0 and before, mapped to their present names."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ class Event:
 
     @staticmethod
     def from_line(line: str) -> Event:
-        """Read an event that ``to_line`` wrote, also one with the names of version 0.4.0 and before."""
+        """Read an event that ``to_line`` wrote."""
         data = json.loads(line)
         t, source, kind = float(data.pop("t")), data.pop("source"), data.pop("kind")
         if "life" in data:
@@ -162,7 +160,7 @@ class Event:
         end = data.pop("end", None)
         if not isinstance(source, str) or not isinstance(kind, str):
             raise TypeError("the source and the kind of an event are text")
-        return Event(t, cast(Source, source), OLD_KINDS.get(kind, kind), None if end is None else float(end), data)
+        return Event(t, cast(Source, source), kind, None if end is None else float(end), data)
 
 
 def events_in(lines: Iterable[str]) -> list[Event]:

@@ -1,6 +1,6 @@
 """A policy that chooses the spare for a dead chip: the one with the highest number, and never the last one.
 
-    sudo scripts/failover.py --fabric photonic --policy docs/examples/my_spares.py:FarthestSpare
+    sudo scripts/failover.py --fabrics photonic --policy docs/examples/my_spares.py:FarthestSpare
 
 The engine calls ``replace`` when a chip of the job is dead: ``free`` are the spares, and the answer says which new rank
 takes the place of which old one. The engine does the rest: it gives the new members the positions of the old ones in

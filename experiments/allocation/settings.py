@@ -92,7 +92,7 @@ class AllocationSettings(Settings):
         default=0.95, gt=0, lt=1, description="service level that the spares must guarantee"
     )
     wrap: bool = Field(default=True, description="slices across the edge of a rack")
-    limit_ms: Annotated[float, Option("--limit", "MS", old=("--limit-ms",))] = Field(
+    limit_ms: Annotated[float, Option("--limit", "MS")] = Field(
         default=500, gt=0, le=60_000, description="time limit of one fragmented request, in ms"
     )
 

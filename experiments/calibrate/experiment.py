@@ -44,10 +44,10 @@ class CalibrateSettings(Settings):
     datapaths: Annotated[tuple[Datapath, ...], Option("--datapaths", "NAME,...")] = Field(
         default=DATAPATHS, min_length=1, description="datapaths to measure; those that the machine lacks are left out"
     )
-    ports: Annotated[int, Option("--example-ports", "N", old=("--ports",))] = Field(
+    ports: Annotated[int, Option("--example-ports", "N")] = Field(
         default=32, ge=1, description="number of ports of the example scale"
     )
-    gbps: Annotated[float, Option("--example-gbps", "GBPS", old=("--gbps",))] = Field(
+    gbps: Annotated[float, Option("--example-gbps", "GBPS")] = Field(
         default=400.0, gt=0, description="real link rate of the example scale, in Gb/s"
     )
     file: Annotated[Path, Option("--out", "FILE")] = Field(default=CALIBRATION_FILE, description="file of the result")

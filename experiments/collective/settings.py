@@ -29,7 +29,7 @@ class TrialFabricSection(Section):
     gpus_per_server: Annotated[int, Option("--gpus-per-server", "N")] = Field(
         default=1, ge=1, le=120, description="GPUs per server, joined by a scale-up switch"
     )
-    ports: Annotated[int, Option("--ports-per-rank", "N", old=("--ports",))] = Field(
+    ports: Annotated[int, Option("--ports-per-rank", "N")] = Field(
         default=1, ge=1, le=2, description="ports per rank on packet switches, 1 or 2"
     )
     port_gbps: PortGbps = 0.05
@@ -55,7 +55,7 @@ class CollectiveSettings(TrialSettings):
         default=None,
         description="kind of the collective (default all_reduce, or that of the file)",
     )
-    algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...", old=("--algorithm",))] = Field(
+    algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...")] = Field(
         default=("ring",), min_length=1, description="algorithms of the collective (see --list), or MSCCL XML files"
     )
     ranks: int | None = Field(

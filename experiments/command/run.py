@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from measure.results.row import ResultRow, Row
 
 DEFAULT = "rails"
-"""The experiment of a file without the key ``experiment``: in 0.4.0 files of other experiments had to have it."""
+"""The experiment of a file without the key ``experiment``."""
 USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
 
 NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its

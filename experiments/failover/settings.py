@@ -32,7 +32,7 @@ from experiments.racks.setting import (
     specs_of,
 )
 from experiments.settings import Delay, Option, PortGbps, ScaleSection
-from measure.published import PAPER, published
+from measure.published import published
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import Section
@@ -73,20 +73,6 @@ class DetectionSection(Section):
         default=(), description="signs that count at once: an ended agent (exit), a dark port (port)"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _signs_as_keys(cls, values: Any) -> Any:
-        """Accept the keys ``exit`` and ``port`` (true or false) of earlier files."""
-        if not isinstance(values, Mapping) or not isinstance(values.get("detect", ()), (list, tuple)):
-            return values
-        found, signs = dict(values), list(values.get("detect", ()))
-        for sign in ("exit", "port"):
-            given = found.pop(sign, False)
-            if not isinstance(given, bool):
-                raise ValueError(f"{sign} must be true or false, not {given!r}")
-            signs += [sign] if given and sign not in signs else []
-        return {**found, "detect": signs}
-
     def detection(self, scale: Scale) -> Detection:
         """The detection settings of a job for the controller, in wall-clock time."""
         beat_s = scale.emulated_s(self.heartbeat_ms / 1e3)
@@ -102,7 +88,7 @@ class FailoverSettings(RackSettings):
     ``neighbour_beside_adjacent``.
     """
 
-    fabrics: Annotated[tuple[FabricName, ...], Option(metavar="NAME,...", old=("--fabric",))] = Field(
+    fabrics: Annotated[tuple[FabricName, ...], Option(metavar="NAME,...")] = Field(
         default=FABRICS, min_length=1, description="fabrics to measure"
     )
     policy: Annotated[str, Option(metavar="NAME|FILE.py:Class")] = Field(
@@ -164,7 +150,6 @@ class FailoverSettings(RackSettings):
         name = values.get("stages") if isinstance(values, Mapping) else None
         if not isinstance(name, str):
             return values
-        name = "morphlux" if name == PAPER else name
         if name not in PRESETS:
             raise ConfigError(f"must be {', '.join(PRESETS)} or seconds by stage, not {name!r}", key="stages")
         delay = {} if name == "real" else {"reconfiguration_delay_ms": REPROGRAMMING_S * 1e3}

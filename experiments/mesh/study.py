@@ -59,20 +59,16 @@ class MeshStudy(Settings):
     matching: Annotated[tuple[tuple[int, int], ...] | None, Option(metavar="0-3,1-2")] = Field(
         default=None, description="one matching of mesh ports, instead of all of a 1-factorization"
     )
-    only: Annotated[int | None, Option("--matching-number", "K", old=("--only",))] = Field(
+    only: Annotated[int | None, Option("--matching-number", "K")] = Field(
         default=None, description="number of the only matching to route, from 0 (default all)"
     )
     exact: bool = Field(default=False, description="fewest gates, or the proof that there is no route")
-    time_s: Annotated[float, Option("--time-limit", "S", old=("--time",))] = Field(
+    time_s: Annotated[float, Option("--time-limit", "S")] = Field(
         default=10.0, gt=0, le=86_400, description="time limit for each matching, in s"
     )
     seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
-    gate_loss_db: Annotated[float, Option(old=("--cell-loss",))] = Field(
-        default=0.5, ge=0, allow_inf_nan=False, description="loss of a gate, in dB"
-    )
-    gate_latency_ps: Annotated[float, Option(old=("--cell-latency",))] = Field(
-        default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate, in ps"
-    )
+    gate_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False, description="loss of a gate, in dB")
+    gate_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate, in ps")
     draw: Annotated[Path | None, Option(metavar="FILE")] = Field(
         default=None,
         description=f"file for a figure of the mesh with a panel for each matching ({' or '.join(FORMS)})",

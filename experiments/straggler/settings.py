@@ -70,7 +70,7 @@ class StragglerSettings(TrialSettings):
     straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
         default=None, ge=0, description="the late rank (default the last)"
     )
-    delays_ms: Annotated[tuple[Delay, ...] | None, Option("--straggler-delays", "MS,...", old=("--delays",))] = Field(
+    delays_ms: Annotated[tuple[Delay, ...] | None, Option("--straggler-delays", "MS,...")] = Field(
         default=None, description="delays of the late rank, in ms (default around the break-even delay)"
     )
     reconfiguration_delays_ms: tuple[Delay, ...] = Field(

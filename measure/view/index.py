@@ -25,7 +25,7 @@ from measure.view.ranks import Ranks
 from measure.view.sentences import mark_kind, ranks_of, says
 from measure.view.steps import StepTable
 from railyard.scale import Scale
-from railyard.timeline import OLD_KINDS, Event
+from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -173,7 +173,7 @@ class PointIndex:
         if not self._inside(source, t, until) and kind != "circuits":
             return True
         self.decisions += source in ("run", "controller", "switch")
-        take = _TAKERS.get((source, OLD_KINDS.get(kind, kind)))
+        take = _TAKERS.get((source, kind))
         if take is not None:
             take(self, t, until, data)
         if (source, kind) not in _NEVER_MARKS:

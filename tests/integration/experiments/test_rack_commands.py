@@ -73,7 +73,7 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
 @pytest.mark.beside
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    command = [*RAILYARD, "run", "failover", "--fabric", "photonic", *ONCE, "--out", str(out)]
+    command = [*RAILYARD, "run", "failover", "--fabrics", "photonic", *ONCE, "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert running.stderr is not None
     assert "is up" in running.stderr.readline()

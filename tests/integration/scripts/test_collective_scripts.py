@@ -37,7 +37,7 @@ def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Pat
     algorithms = "ring,recursive-halving-doubling,direct,stragglar"
     sizes = ["--sizes", "4,1003,64K", "--json", str(tmp_path / "rows.json")]
     done = script(
-        "collective.py", "--algorithm", algorithms, "--ranks", "4", *sizes, "--verify", "--iterations", "1",
+        "collective.py", "--algorithms", algorithms, "--ranks", "4", *sizes, "--verify", "--iterations", "1",
         "--wide", "--out", str(tmp_path / "out"), "--pcap",
     )  # fmt: skip
     assert done.returncode in FINISHED, done.stderr
@@ -54,7 +54,7 @@ def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Pat
 @pytest.mark.timed(late_ms=20)  # four changes of 10 ms apart
 def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
     done = script(
-        "collective.py", "--algorithm", "ring,stragglar", "--ranks", "4", "--sizes", "64K", "--fabric", "ocs",
+        "collective.py", "--algorithms", "ring,stragglar", "--ranks", "4", "--sizes", "64K", "--fabric", "ocs",
         "--reconfiguration-delay", "10", "--verify", "--no-figures", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert done.returncode in FINISHED, done.stderr
@@ -81,10 +81,10 @@ def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("--sizes", "0"), "must be a size of at least 1 byte"),
-        (("--algorithm", "stragglar", "--ranks", "1"), "stragglar"),
-        (("--algorithm", "stragglar", "--ranks", "4", "--straggler", "4"), "straggler"),
-        (("--algorithm", "direct", "--fabric", "ocs", "--ranks", "4"), "direct"),
-        (("--algorithm", "nowhere.xml"), "nowhere.xml"),
+        (("--algorithms", "stragglar", "--ranks", "1"), "stragglar"),
+        (("--algorithms", "stragglar", "--ranks", "4", "--straggler", "4"), "straggler"),
+        (("--algorithms", "direct", "--fabric", "ocs", "--ranks", "4"), "direct"),
+        (("--algorithms", "nowhere.xml"), "nowhere.xml"),
     ],
 )
 def test_bad_input_is_refused_before_a_packet_is_sent(arguments: tuple[str, ...], said: str) -> None:

@@ -26,9 +26,7 @@ class Inner(Section):
 
 
 class Some(Settings):
-    names: Annotated[tuple[Literal["a", "b"], ...], Option("--name", old=("--names",))] = Field(
-        default=("a",), description="names"
-    )
+    names: Annotated[tuple[Literal["a", "b"], ...], Option("--name")] = Field(default=("a",), description="names")
     rate: float | Literal["auto"] = Field(default=1 / 250, description="rate")
     fast: bool = Field(default=False, description="fast")
     spare: Annotated[Inner | None, Option("--alone", const=None)] = Field(default=Inner(), description="no spare")
@@ -54,7 +52,7 @@ def test_options_have_names_units_defaults_and_choices_of_their_fields() -> None
 
 
 def test_values_are_nested_as_in_a_file_and_name_their_options() -> None:
-    values, named = values_of("--names", "a, b", "--no-fast", "--inner-wait", "7", "--alone")
+    values, named = values_of("--name", "a, b", "--no-fast", "--inner-wait", "7", "--alone")
     assert values == {"names": ["a", "b"], "fast": False, "inner": {"wait_ms": "7"}, "spare": None}
     assert named["inner.wait_ms"] == "--inner-wait"
     with pytest.raises(ConfigError, match="--inner-wait: must be a number, not 'x'"):
@@ -147,7 +145,7 @@ def test_a_file_of_another_experiment_or_a_later_version_says_so(tmp_path: Path)
     file.write_text("version: 99.0.0\nsteps: 3\n")
     with pytest.raises(ConfigError, match=f"version: the file is for Railyard 99.0.0 and this is {__version__}"):
         file_values(find("rails"), file)
-    file.write_text("experiment: rail-reconfiguration\nversion: 0.4.0\nsteps: 3\n")
+    file.write_text("experiment: rails\nversion: 0.4.0\nsteps: 3\n")
     assert file_values(find("rails"), file) == {"steps": 3}
 
 

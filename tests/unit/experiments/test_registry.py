@@ -1,4 +1,4 @@
-"""Experiments are found by name, old name, entry point and file."""
+"""Experiments are found by name, entry point and file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.experiment import Experiment
-from experiments.registry import ENTRIES, entries, find
+from experiments.registry import ENTRIES, Entry, entries, find
 from railyard.errors import ConfigError
 
 OWN = '''
@@ -32,12 +32,11 @@ class Mine(Experiment[Settings]):
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_every_entry_is_the_experiment_it_says(entry: object) -> None:
-    for name in (entry.name, *entry.old):  # type: ignore[attr-defined]
-        kind = find(name)
-        assert issubclass(kind, Experiment)
-        assert kind.name == entry.name  # type: ignore[attr-defined]
-        assert kind(kind.Settings()).needs_root() == entry.root  # type: ignore[attr-defined]
+def test_every_entry_is_the_experiment_it_says(entry: Entry) -> None:
+    kind = find(entry.name)
+    assert issubclass(kind, Experiment)
+    assert kind.name == entry.name
+    assert kind(kind.Settings()).needs_root() == entry.root
 
 
 def test_an_unknown_name_gives_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""The command lines of the documents, those of 0.4.0 among them, work: each is parsed as the command parses it."""
+"""The command lines of the documents work: each is parsed as the command parses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from experiments.command.main import COMMANDS
 from experiments.command.run import experiment_of, kind_of, parser_of
 from experiments.show import parser as show_parser
 
-LINES = (ROOT / "tests" / "unit" / "scripts" / "command_lines_0.4.0.txt").read_text().splitlines()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 START = r"(?:sudo )?(railyard (?:run|predict) |scripts/(?:run\.sh|\w+\.py)(?![\w:]))"
 COMMAND = re.compile(rf"^(?:\$ )?{START}([^#>\n]*)|`{START}([^`]*)`", re.M)
@@ -51,7 +50,7 @@ def test_the_documents_show_command_lines() -> None:
     assert len(SHOWN) > 60
 
 
-@pytest.mark.parametrize("line", [*LINES, *SHOWN])
+@pytest.mark.parametrize("line", SHOWN)
 def test_a_command_line_of_the_documents(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,7 @@ def test_json_stands_alone_on_standard_output() -> None:
 
 
 def test_files_beside_the_table(tmp_path: Path) -> None:
-    done = run("--json", tmp_path / "x.json", "--draw", tmp_path / "x.svg", "--only", 2)
+    done = run("--json", tmp_path / "x.json", "--draw", tmp_path / "x.svg", "--matching-number", 2)
     assert done.returncode == 0, done.stderr
     assert "7 x 3 mesh" in done.stdout
     (matching,) = json.loads((tmp_path / "x.json").read_text())["matchings"]

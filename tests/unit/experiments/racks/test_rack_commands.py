@@ -45,7 +45,7 @@ def check_refused(done: tuple[int, str, str], said: str) -> None:
     [
         (
             "failover",
-            ["--fabric", "--kill", "--random-kills", "--stages", "--predict", "--quick", "--seed", "--out"],
+            ["--fabrics", "--kill", "--random-kills", "--stages", "--predict", "--quick", "--seed", "--out"],
         ),
         ("server-fabric", ["--study", "--shapes", "--batch", "--predict", "--quick", "--seed", "--out"]),
     ],
@@ -83,7 +83,7 @@ def test_predict_takes_the_options_and_the_file(run: Any, tmp_path: Path) -> Non
     slow = predicted(run, file, "--alone")
     assert list(slow) == ["e2"]
     assert float(slow["e2"][0]) == pytest.approx(3.59 + 0.6, abs=0.02)
-    assert list(predicted(run, file, "--fabric", "photonic", "--kill", "2@19.5")) == ["photonic"]
+    assert list(predicted(run, file, "--fabrics", "photonic", "--kill", "2@19.5")) == ["photonic"]
     assert list(predicted(run, "--quick", "--random-kills", "3", "--steps", "2")) == ["photonic", "e1"]
 
 
@@ -97,7 +97,7 @@ def test_the_table_of_predictions_names_ones_own_policy(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--fabric", "optical"], "--fabrics: must be one of photonic, fixed, e1, e2, migrate"),
+        (["--fabrics", "optical"], "--fabrics: must be one of photonic, fixed, e1, e2, migrate"),
         (["--kill", "1@10"], "1@10 is after the last step of the job, which has 10 steps"),
         (["--kill", "1@2", "--random-kills", "3"], "exclude each other"),
         (["--detect", "exit,smell"], "--detect: must be one of exit, port, not 'smell'"),
