@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
@@ -39,6 +39,7 @@ def test_a_delay_under_the_floor_is_refused_and_zero_is_not() -> None:
 
 
 @given(real_s=st.floats(1e-9, 1e-3))
+@example(real_s=0.0009999999999999998)  # two are advised, and it takes a little more
 def test_a_time_scale_that_is_advised_is_one_that_may_be_given_and_is_not_refused(real_s: float) -> None:
     """Above the largest time scale only the model is left."""
     floors, scale = Floors(delay_s=0.002), Scale(1 / 250)
