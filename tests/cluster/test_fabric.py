@@ -155,7 +155,7 @@ def test_a_small_mtu_between_the_machines_is_refused(folder: Path) -> None:
     [
         ("a,nowhere", MachineError.exit_status, "nowhere"),
         ("a,-oProxyCommand=x", ConfigError.exit_status, "--cluster: '-oProxyCommand=x' is no machine"),
-        ("a,a", ConfigError.exit_status, "--cluster: must name each machine once"),
+        ("a,a", ConfigError.exit_status, "--cluster: has a twice; give it once"),
     ],
 )
 def test_machines_that_cannot_be_used_are_named(folder: Path, cluster: str, status: int, sentence: str) -> None:
