@@ -40,14 +40,14 @@ def read_folder(
     """All that a results folder holds; ``events`` are taken in place of its own, which take time to read.
 
     ``kind`` is its experiment, if it is known, whose fields its rows get. ``ConfigError`` names the field of a row that
-    no run writes so, or that says something else than the manifest.
+    no run writes so, or that contradicts its own checks.
     """
     manifest = results.manifest()
     kinds = () if kind is None else kind.rows
     with in_file(str(results.folder / SUMMARY)):
         rows, lacking = completed(results.rows(), kinds)
         check_rows(rows, kinds)
-        check_verdicts(rows, manifest)
+        check_verdicts(rows)
     said = partial(manifest, rows, under_way=is_locked(results.folder))
     return Recorded(manifest, rows, results.events() if events is None else events, said, lacking)
 

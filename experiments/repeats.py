@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
 
 R = TypeVar("R", bound=RepeatedSettings)
-_WAIT_QUIET_S = 60
 _PAUSE_S, _PAUSE = 10.0, 20.0
 """Least time between two writings of the summary, in seconds and in times of the last one, as it has all rows."""
 
@@ -96,7 +95,7 @@ def play(experiment: RepeatedExperiment[Any], runner: Runner) -> None:
                 runner.progress.place = f"[{number}/{total}] "
                 checks = _attempts(kept, repeat, place, pieces[place], attempts)
                 if settings.give_up and number == 1 < total and (load := _that_stays(checks, attempts)):
-                    _give_up(runner, load, attempts, settings.wait_quiet_s)
+                    _give_up(runner, load, attempts)
                     attempts = 1
     finally:
         kept.write()
@@ -107,12 +106,11 @@ def _that_stays(checks: Sequence[Sequence[Check]], attempts: int) -> str | None:
     return same_load(checks) if len(checks) == attempts > 1 else None
 
 
-def _give_up(runner: Runner, load: str, attempts: int, waited_s: float) -> None:
-    """Say that the other points are measured once each, in the progress and in the manifest."""
-    remedy = f"--wait-quiet {max(_WAIT_QUIET_S, 2 * waited_s):g}"
+def _give_up(runner: Runner, load: str, attempts: int) -> None:
+    """Say that no point is measured again from now on, in the progress and in the manifest."""
     runner.progress.say(
-        f"  the first point was disturbed {attempts} times by the same load ({load}): the other points are measured "
-        f"once each; {'use' if load == GUESTS else 'stop it or use'} {remedy}"
+        f"  the first point was disturbed {attempts} times by the same load ({load}): no point is measured again for "
+        f"it; {'wait' if load == GUESTS else 'stop it or wait'} until it ends (--wait-quiet SECONDS)"
     )
     runner.record.describe(gave_up=load)
 

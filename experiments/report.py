@@ -94,8 +94,7 @@ class Table:
         together = defaultdict[Any, list[Column]](list)
         for column in self.columns:
             if column.form is significant:
-                name = column.value.removeprefix("predicted_") if isinstance(column.value, str) else column
-                together[name].append(column)
+                together[_quantity(column)].append(column)
         forms = {
             column: alike(one.of(row) for one in columns for row in self.rows)
             for columns in together.values()
@@ -116,7 +115,7 @@ class Table:
             for column in self.columns
             if any(str(column.cell(row)) not in ("-", "") for row in self.rows)
         }
-        widths = {column: max(map(len, lines)) for column, lines in texts.items()}
+        widths = {column: min(width, max(map(len, lines))) for column, lines in texts.items()}
 
         def too_wide() -> bool:
             return sum(widths.values()) + GAP * (len(widths) - 1) > width
@@ -124,9 +123,11 @@ class Table:
         for column in [each for each in reversed(widths) if each.wide]:
             if too_wide():
                 del widths[column]
-        words = {column: max(len(word) for line in texts[column] for word in line.split()) for column in widths}
+        words = {
+            column: max((len(word) for line in texts[column] for word in line.split()), default=1) for column in widths
+        }
         text = [column for column in widths if column.left]
-        for columns, least in ((text, words), (text, dict.fromkeys(text, _LEAST_TEXT)), (widths, words), (widths, {})):
+        for columns, least in ((text, words), (text, dict.fromkeys(text, _LEAST_TEXT)), (widths, words)):
             while too_wide() and (loose := [column for column in columns if widths[column] > least.get(column, 1)]):
                 widths[max(loose, key=lambda column: widths[column])] -= 1
         return widths
@@ -158,9 +159,10 @@ class Recorded:
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
-        omitted = map(str, self.manifest.get("omitted", ()))
-        notes = *omitted, self._version, cut_lines(self.events), self._gave_up, self.acted_on, self.partial
-        return [note for note in notes if note is not None]
+        omitted = self.manifest.get("omitted")
+        notes = *(map(str, omitted) if isinstance(omitted, list) else ()), self._version, cut_lines(self.events)
+        notes += self._gave_up, self.acted_on, self.partial
+        return [note if note.isprintable() else ascii(note) for note in notes if note is not None]
 
     @property
     def acted_on(self) -> str | None:
@@ -179,7 +181,7 @@ class Recorded:
         load = self.manifest.get("gave_up")
         if not isinstance(load, str):
             return None
-        return f"Measured once but for the first point, as the same load disturbed every attempt at that one: {load}."
+        return f"No point was measured again when disturbed, as one load disturbed every attempt at the first: {load}."
 
     @property
     def predicted(self) -> bool:

@@ -8,8 +8,13 @@ from math import floor, isfinite, log10
 
 DIGITS = 4
 """Significant digits of a number, one more if it begins with 1: a step in the last one is 0.05 % of it at most."""
+MOST_DECIMALS = 12
+"""What is smaller is the rounding of a difference."""
 SPREAD = 2
 """Powers of ten between the smallest and the largest of numbers that have the same decimals."""
+
+
+_LEAST = 0.5 * 10**-MOST_DECIMALS
 
 
 def significant(value: float | None) -> str:
@@ -30,15 +35,16 @@ def alike(values: Iterable[float | None]) -> Callable[[float | None], str]:
     >>> form(0.001), form(0.00060228)
     ('0.0010000', '0.0006023')
     """
-    sizes = [abs(value) for value in values if isinstance(value, (int, float)) and isfinite(value) and value]
+    sizes = [abs(value) for value in values if isinstance(value, (int, float)) and isfinite(value)]
+    sizes = [size for size in sizes if size >= _LEAST]
     if not sizes or floor(log10(max(sizes))) - floor(log10(min(sizes))) > SPREAD:
         return significant
     return partial(_fixed, _decimals(min(sizes)))
 
 
 def _decimals(value: float) -> int:
-    return max(0, DIGITS - 1 - floor(log10(abs(value) / 2))) if value and isfinite(value) else 0
+    return min(MOST_DECIMALS, max(0, DIGITS - 1 - floor(log10(abs(value) / 2)))) if value and isfinite(value) else 0
 
 
 def _fixed(decimals: int, value: float | None) -> str:
-    return "-" if value is None else f"{value:.{decimals}f}" if value else "0"
+    return "-" if value is None else f"{value:.{decimals}f}" if abs(value) >= _LEAST else "0"

@@ -123,7 +123,7 @@ class Floors:
     slot_s: float = 0.002
     guard_s: float = 0.002
 
-    def check_transfer(self, emulated_bytes: int, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
+    def check_transfer(self, real_bytes: float, what: str, scale: Scale, mtu_bytes: int = MTU_BYTES) -> None:
         """Raise ``ConfigError`` for a transfer of too few packets, naming a scale that would carry it.
 
         Unscaled transfers (rate x time of at least 1) are never refused.
@@ -131,9 +131,10 @@ class Floors:
         if scale.rate * scale.time >= 1:
             return
         need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
+        emulated_bytes = scale.emulated_bytes(real_bytes)
         if emulated_bytes < need:
             # One byte more than needed, since a scale rounds to whole bytes.
-            product = min(1.0, round_up(scale.rate * scale.time * (need + 1) / max(emulated_bytes - 1, 1)))
+            product = min(1.0, round_up((need + 1) / real_bytes))
             time = time_in_words(product / scale.rate)
             at_rate = f": at this rate {time}" if time else ""
             raise ConfigError(

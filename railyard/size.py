@@ -14,8 +14,8 @@ from railyard.validation import shown
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMG]?)(?:I?B)?", re.IGNORECASE)
 LARGEST = 1 << 44
-_DECIMAL_UNITS = {1: "B", 10**3: "kB", 10**6: "MB", 10**9: "GB"}
-_BINARY_UNITS = {1: "B", 1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB"}
+_DECIMAL_UNITS = {1: "B", 10**3: "kB", 10**6: "MB", 10**9: "GB", 10**12: "TB"}
+_BINARY_UNITS = {1: "B", 1 << 10: "KiB", 1 << 20: "MiB", 1 << 30: "GiB", 1 << 40: "TiB"}
 
 
 def parse_size(text: str, key: str = "sizes") -> int:
@@ -45,7 +45,7 @@ def read_sizes(values: object) -> tuple[int, ...]:
 
 def in_words(size: int) -> str:
     """A size in tables and lines, to the byte: ``4,096 bytes``."""
-    return f"{size:,} bytes"
+    return f"{size:,} byte{'' if size == 1 else 's'}"
 
 
 def size_in_words(size: int) -> str:
@@ -55,7 +55,7 @@ def size_in_words(size: int) -> str:
     ['4 KiB', '7 MB', '2.26 MB', '100 B']
     """
     thousands, binary = (
-        max((unit for unit in units if unit <= size), default=1) for units in (_DECIMAL_UNITS, _BINARY_UNITS)
+        max((unit for unit in units if 0.9995 * unit <= size), default=1) for units in (_DECIMAL_UNITS, _BINARY_UNITS)
     )
     if size * 100 % thousands and size * 2 % binary == 0:
         return f"{size / binary:g} {_BINARY_UNITS[binary]}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from shutil import which
 from typing import Any
 
+from mininet.log import error
 from mininet.node import OVSSwitch
 
 
@@ -31,6 +33,8 @@ class StockSwitch(OVSSwitch):  # type: ignore[misc]
         super().start(controllers)
         finished = "true" in self.cmd("ovs-vsctl --if-exists get Open_vSwitch . other_config:userspace-tso-enable")
         if self.datapath == "user" and (controllers or not finished):
+            if which("ethtool") is None:
+                error(f"*** {self.name}: TCP and UDP will be lost without ethtool; install the package ethtool\n")
             for link in (intf.link for intf in self.intfList() if intf.link is not None):
                 for end in (link.intf1, link.intf2):
                     end.node.cmd("ethtool", "-K", end.name, "tx", "off")

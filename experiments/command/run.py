@@ -19,10 +19,11 @@ from experiments.command.json_file import check_json, write_json
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
-from experiments.registry import ENTRIES, find
+from experiments.registry import ENTRIES, entries, find
 from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
 from experiments.watch import companion
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
+from workloads.catalog import CATALOG
 
 if TYPE_CHECKING:
     from experiments.report import Recorded
@@ -37,6 +38,7 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment."""
 _HELP_COLUMNS = 78
+_SUFFIXES = (".yaml", ".yml")
 _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watch", "control")
 """Options of a run that nothing else uses."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
@@ -133,8 +135,10 @@ def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]
         names = ", ".join(entry.name for entry in ENTRIES)
         raise ConfigError(f"name an experiment ({names}) or an experiment file")
     first = arguments[0]
-    if first.endswith((".yaml", ".yml")):
+    if first.endswith(_SUFFIXES):
         return find(_named_in(Path(first))), list(arguments)
+    if first not in (entry.name for entry in entries()) and (first in CATALOG or os.path.isfile(first)):
+        raise ConfigError(f"{first} is no experiment; a workload or a trace is given by rails --workload {first}")
     return find(first), list(arguments[1:])
 
 
@@ -221,6 +225,8 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
 
     A file that it names (``Experiment.files``) may be in the same folder.
     """
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError("is no experiment file; a workload or a trace is given by --workload", source=str(path))
     values = read_yaml(path)
     named = values.pop("experiment", None)
     if named is not None and find(str(named)) is not kind:

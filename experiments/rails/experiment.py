@@ -134,6 +134,8 @@ class Rails(RepeatedExperiment[RailSettings]):
         except (ConfigError, CircuitError, ControlError) as error:
             if self.settings.policy is not None and mode in OWN_POLICY:
                 raise
+            if isinstance(error, ConfigError) and (error.key or error.source):
+                raise  # of a key of the settings, whatever the mode
             reason = error.message if isinstance(error, ConfigError) else str(error)
             self._impossible[mode] = reason
             if leave_out and len(self._impossible) < len(self.settings.modes):

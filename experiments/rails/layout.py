@@ -113,7 +113,7 @@ def check_floors(settings: RailSettings, workload: Workload, scale: Scale, floor
     least = smallest_transfer(workload)
     if least is not None:
         what = f"the smallest transfer of {workload.name} ({least.operation})"
-        floors.check_transfer(scale.emulated_bytes(least.bytes), what, scale, settings.fabric.mtu)
+        floors.check_transfer(least.bytes, what, scale, settings.fabric.mtu)
     for delay_ms in settings.delays_ms:
         floors.check_delay(delay_ms / 1e3, f"the delay of {delay_ms:g} ms", scale)
     floors.check_delay(settings.link_recovery_ms / 1e3, "link_recovery_ms", scale)

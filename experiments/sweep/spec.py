@@ -152,7 +152,7 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
             new = {(key, repr(value)) for key, value in swept.items()} - checked
             if repeat == 0 and len(checked) < _CHECKED and (new or not number):
                 checked |= new
-                _check(kind(settings), source)
+                _check(kind(settings), source, predict=file.predict)
     return list(found.values())
 
 
@@ -182,10 +182,11 @@ def _point(
     )
 
 
-def _check(experiment: Experiment[Any], source: str) -> None:
+def _check(experiment: Experiment[Any], source: str, *, predict: bool) -> None:
     with in_file(source):
         experiment.check()
-        experiment.check_run()
+        if not predict:
+            experiment.check_run()
 
 
 def _assignments(file: SweepFile, base: Values, source: str) -> Iterator[Values]:

@@ -23,7 +23,7 @@ from railyard.scale import Floors
 from railyard.validation import Seconds, from_plain
 
 CALIBRATION_FILE = Path("/var/lib/railyard/calibration.json")
-FORMAT: Final = 2
+FORMAT: Final = 3
 NEVER = "never"
 """``measured_at`` of values that were not measured on this machine."""
 HEADROOM = 0.4
@@ -189,7 +189,7 @@ class Calibration:
     - ``datapaths``: what was measured over each datapath that works here.
     """
 
-    format: Literal[2]
+    format: Literal[3]
     measured_at: str
     quick: bool
     kernel: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -73,8 +72,8 @@ def _numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
             yield from _numbers(item, f"{place}.{key}" if place else str(key))
 
 
-def check_verdicts(rows: Sequence[Row], manifest: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` for a row that is faithful where its own checks, or the manifest, say that it is not."""
+def check_verdicts(rows: Sequence[Row]) -> None:
+    """Raise ``ConfigError`` for a row that is faithful where its own checks or its verdict say that it is not."""
     for number, row in enumerate(rows):
         if row.get("faithful") is not True:
             continue
@@ -83,23 +82,6 @@ def check_verdicts(rows: Sequence[Row], manifest: Mapping[str, Any]) -> None:
             raise _wrong(number, "faithful", f"is true, but check {failed.get('name')} of the row failed; {_AGAIN}")
         if str(row.get("verdict", "")).startswith(NOT_FAITHFUL):
             raise _wrong(number, "faithful", f"is true, but its verdict is {NOT_FAITHFUL}; {_AGAIN}")
-    for attempts in _last_attempts(manifest):
-        points = {point for attempt in attempts for point in attempt["points"]}
-        mine = {number: row for number, row in enumerate(rows) if row.get("point") in points}
-        if not mine or not all(row.get("faithful") is True for row in mine.values()):
-            continue  # the verdict of an attempt is that on all rows of its piece together
-        bad = next((attempt for attempt in attempts if attempt["faithful"] is False), None)
-        if bad is not None:
-            said = f"is true, but the manifest has of {bad['piece']}: {bad.get('verdict') or NOT_FAITHFUL}; {_AGAIN}"
-            raise _wrong(min(mine), "faithful", said)
-
-
-def _last_attempts(manifest: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """For each piece the last attempt in each repeat, which is the one that rows are made of."""
-    last: dict[Any, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for attempt in manifest.get("attempts", ()):
-        last[attempt.get("place", attempt["piece"])][attempt["repeat"]] = attempt
-    yield from (list(repeats.values()) for repeats in last.values())
 
 
 def _wrong(number: int, field: str, sentence: str) -> ConfigError:

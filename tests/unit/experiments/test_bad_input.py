@@ -52,6 +52,18 @@ def test_a_workload_in_place_of_an_experiment(
     assert refused(capsys, *before, path) == f"{path}: is a workload; use rails --workload {path}"
 
 
+def test_a_name_of_the_catalog_or_a_trace_in_place_of_an_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "ring.xml"
+    trace.write_text("<algo/>")
+    for name in ("smoke", str(trace)):
+        sentence = f"{name} is no experiment; a workload or a trace is given by rails --workload {name}"
+        assert refused(capsys, "run", name) == sentence
+    sentence = f"{trace}: is no experiment file; a workload or a trace is given by --workload"
+    assert refused(capsys, "run", "rails", str(trace)) == sentence
+
+
 def test_a_sweep_in_place_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("experiment: rails\ngrid: {seed: [1, 2]}\n")

@@ -72,26 +72,6 @@ def test_a_faithful_row_whose_verdict_says_otherwise(folder: Path, capsys: pytes
     assert refused(["plot"], folder, capsys).startswith("row 1: faithful: is true, but its verdict is NOT FAITHFUL; ")
 
 
-def test_a_row_made_faithful_throughout_is_told_by_the_manifest(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The last attempt of a repeat counts, and rows of one piece share the verdict of its attempts."""
-
-    def attempts(manifest: Any) -> None:
-        one = {"piece": "on-demand, 50 ms", "place": 1, "repeat": 0, "disturbed": False, "points": [point]}
-        bad = {**one, "attempt": 2, "faithful": False, "verdict": "NOT FAITHFUL: cores were busy"}
-        manifest["attempts"] = [{**one, "attempt": 1, "faithful": True, "verdict": "faithful"}, bad]
-
-    point = json.loads((folder / "summary.json").read_text())[1]["point"]
-    change(folder, attempts, "manifest.json")
-    assert main(["plot", str(folder), "--quiet"]) == 8
-    change(folder, lambda rows: rows[1].update(faithful=True, checks=[], verdict="faithful"))
-    capsys.readouterr()
-    assert refused(["plot"], folder, capsys).startswith(
-        "row 1: faithful: is true, but the manifest has of on-demand, 50 ms: NOT FAITHFUL: cores were busy; restore"
-    )
-
-
 def test_lines_of_rubbish_are_not_said_to_be_cut_short(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "events.jsonl").open("a") as file:
         file.write("rubbish\n[]\n{}\n")

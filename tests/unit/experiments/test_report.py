@@ -108,7 +108,7 @@ def test_every_experiment_says_what_was_calibrated(name: str) -> None:
         ("rails", [{"workload": "llama3-8b-16"}, {"workload": "llama3-8b-16"}], {}, ["llama-forward"]),
         ("rails", [{"workload": "smoke"}], {}, []),
         ("failover", [{"fabric": "photonic"}, {"fabric": "migrate"}], {}, ["rack-compute"]),
-        ("failover", [], {"stages": "paper", "fabrics": "photonic"}, ["rack-compute", "rack-stages"]),
+        ("failover", [], {"stages": "morphlux", "fabrics": "photonic"}, ["rack-compute", "rack-stages"]),
         ("failover", [], {"job": {"compute_s": 1.5}, "fabrics": "e1"}, []),
         ("server-fabric", [{"measure": "epoch"}, {"tenant": "A"}], {}, ["epoch-compute", "rack-stages"]),
         ("server-fabric", [{"measure": "iperf3"}], {}, []),

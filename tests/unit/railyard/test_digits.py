@@ -42,3 +42,8 @@ def test_no_number_is_off_by_more_than_its_digits_say(values: list[float]) -> No
 @given(TIMES)
 def test_one_number_has_its_own_digits(value: float) -> None:
     assert significant(value) == alike([value])(value)
+
+
+def test_the_rounding_of_a_difference_is_nothing() -> None:
+    form = alike([1.7, 3.3e-16])
+    assert (form(1.7), form(3.3e-16)) == ("1.7000", "0")

@@ -25,9 +25,17 @@ def test_ratios_survive_the_scale(rate: float, time: float, delay_s: float) -> N
 def test_a_transfer_under_the_floor_names_a_scale_that_would_work() -> None:
     scale = Scale(1 / 4000)
     with pytest.raises(ConfigError, match="scale"):
-        Floors().check_transfer(scale.emulated_bytes(27e6), "an all-gather", scale)
+        Floors().check_transfer(27e6, "an all-gather", scale)
     need = Floors().packets_per_transfer * (9000 - 52)
-    Floors().check_transfer(need, "an all-gather", scale)
+    Floors().check_transfer(need * 4000, "an all-gather", scale)
+
+
+def test_the_scale_that_is_advised_for_a_transfer_of_a_byte_carries_it() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Floors().check_transfer(1e6, "a transfer", Scale(1e-7))
+    advised = re.search(r"rate x time of at least ([0-9.]+) would", str(refused.value))
+    assert advised is not None
+    Floors().check_transfer(1e6, "a transfer", Scale(float(advised[1])))
 
 
 def test_a_delay_under_the_floor_is_refused_and_zero_is_not() -> None:

@@ -24,12 +24,19 @@ def test_no_size_is_refused_with_what_would_be_right(text: str) -> None:
 @given(st.integers(1, 1 << 40))
 def test_a_printed_size_is_to_the_byte(size: int) -> None:
     number, unit = in_words(size).split()
-    assert int(number.replace(",", "")) == size and unit == "bytes"
+    assert int(number.replace(",", "")) == size and unit == ("byte" if size == 1 else "bytes")
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(625_000, "625 kB"), (1_116_536, "1.12 MB"), (2_264_320, "2.26 MB"), (9_057_280, "9.06 MB"), (3 << 19, "1.5 MiB")],
+    [
+        (625_000, "625 kB"),
+        (1_116_536, "1.12 MB"),
+        (2_264_320, "2.26 MB"),
+        (9_057_280, "9.06 MB"),
+        (3 << 19, "1.5 MiB"),
+        (999_999, "1 MB"),
+    ],
 )
 def test_a_short_size_is_decimal_unless_it_is_a_round_binary_one(size: int, text: str) -> None:
     assert size_in_words(size) == text

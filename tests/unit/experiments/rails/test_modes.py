@@ -120,5 +120,5 @@ def test_a_sweep_refuses_a_mode_before_it_begins(
     file = tmp_path / "sweep.yaml"
     grid = {"modes": [["electrical"], ["one-shot"]]}
     file.write_text(yaml.safe_dump({"experiment": "rails", "base": {"workload": direct}, "grid": grid}))
-    assert main(["sweep", str(file), "--predict", "--out", str(tmp_path / "out")]) == 2
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
     assert f"{direct}: modes: mode one-shot cannot run direct: group all" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_names_depend_on_what_is_measured_and_not_on_how_it_is_written(tmp_path:
     other = spec_of(
         tmp_path,
         "grid: {fabric: [{mtu: 9000}, {mtu: 4.2e3}]}\n"
-        "base: {seed: 1, delays_ms: [0], modes: [on-demand], workload: smoke}\nexperiment: rail-reconfiguration\n",
+        "base: {seed: 1, delays_ms: [0], modes: [on-demand], workload: smoke}\nexperiment: rails\n",
     )
     assert set(names(one)) == set(names(other))
     changed = spec_of(tmp_path, BASE + "grid: {delays_ms: [[0.0]], fabric.mtu: [4200, 9000]}\n".replace("9000", "8999"))

@@ -55,11 +55,11 @@ def test_a_picked_scale_fits_the_machine_and_the_floor(
         # Then even the slowest run it may pick is under the floor.
         rate = min(ground.carries_mbps / ports, MOST_MBPS) / (gbps * 1000)
         with pytest.raises(ConfigError):
-            FLOORS.check_transfer(int(transfer * min(rate, 1) * MOST_TIME / 1.1), "transfer", Scale(min(rate, 1.0)))
+            FLOORS.check_transfer(transfer, "transfer", Scale(min(rate, 1.0), MOST_TIME / 1.1))
         return
     assert scale.emulated_mbps(gbps) * ports <= ground.carries_mbps * (1 + 1e-9)
     assert 1.0 <= scale.time <= MOST_TIME
-    FLOORS.check_transfer(scale.emulated_bytes(transfer), "transfer", scale)
+    FLOORS.check_transfer(transfer, "transfer", scale)
 
 
 @given(ports=st.integers(1, 512), gbps=st.floats(1, 1600))
@@ -74,7 +74,7 @@ def test_a_smaller_transfer_slows_the_run_down_no_more_than_needed() -> None:
     assert quick.time == 1.0
     assert 1.0 < slow.time <= MOST_TIME
     with pytest.raises(ConfigError):
-        FLOORS.check_transfer(int(27e6 * slow.rate * (slow.time * 0.9)), "transfer", slow)
+        FLOORS.check_transfer(27e6, "transfer", Scale(slow.rate, slow.time * 0.9))
 
 
 def test_a_given_time_is_kept_or_refused() -> None:
