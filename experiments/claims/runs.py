@@ -37,7 +37,7 @@ RUNS: tuple[MeasuredRun, ...] = (
         "allocation",
         1,
         root=False,
-        figures={"allocation_requests": "allocation-requests.png", "allocation_protocols": "allocation-protocols.png"},
+        figures={"allocation_protocols": "allocation-protocols.png"},
         layers=("controllers/allocation", *_CIRCUITS),
     ),
     MeasuredRun("links", "bench --only links,dark", 1),
