@@ -35,7 +35,7 @@ RUNS: tuple[MeasuredRun, ...] = (
     MeasuredRun(
         "allocation",
         "allocation",
-        1,
+        0.3,
         root=False,
         figures={"allocation_protocols": "allocation-protocols.png"},
         layers=("controllers/allocation", *_CIRCUITS),
