@@ -42,7 +42,7 @@ ENTRIES = (
           "steered ports: iperf3, epochs, recovery"),
     Entry("propius", "experiments.propius.experiment:Propius", "Propius", "jobs that share edge clients, by policy"),
     Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
-          "fragmentation and spares of 64 racks", root=False),
+          "fragmentation and failures of 64 racks", root=False),
     Entry("fabric-cost", "experiments.fabric_cost.experiment:FabricCost", "Opus",
           "cost and power of rails, by kind of switch", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",

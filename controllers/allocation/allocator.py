@@ -30,7 +30,7 @@ class Allocation:
 
     A contiguous slice is a block of the torus (``slice``), and its circuits are the links of that block. A fragmented
     one has ``paths``: pairs of a route of servers and the number of circuits along it; ``z`` is then the number of
-    fibres used on the fullest edge of the rack. ``took_s`` is the wall-clock time of the search.
+    fibres used on the fullest edge of the rack.
     """
 
     name: str
@@ -40,7 +40,6 @@ class Allocation:
     slice: Slice | None = None
     paths: tuple[tuple[Route, int], ...] = ()
     z: int | None = None
-    took_s: float = 0.0
 
     @property
     def mask(self) -> int:
@@ -57,7 +56,6 @@ class Refusal:
     """
 
     reason: Literal["chips", "shape", "fibres", "time"]
-    took_s: float = 0.0
 
 
 @dataclass
@@ -138,14 +136,13 @@ class Allocator:
         begin = time.monotonic()
         chips = self._chips(request)
         if self.free.bit_count() < chips:
-            return Refusal("chips", time.monotonic() - begin)
+            return Refusal("chips")
         box = self._box(request)
         if box is not None:
-            took_s = time.monotonic() - begin
             ring, fibres = box.slice.ring(self.torus), self.plant.links_between(box.mask)
-            return Allocation(name, ring, "contiguous", fibres, box.slice, took_s=took_s)
+            return Allocation(name, ring, "contiguous", fibres, box.slice)
         if not self.photonic:
-            return Refusal("shape", time.monotonic() - begin)
+            return Refusal("shape")
         return self._fragmented(request, name, begin)
 
     # ---- how fragmented it is --------------------------------------------------------------------------------------
@@ -222,20 +219,20 @@ class Allocator:
                 self.plant, layout, self.used, fibres=self.fibres, limit_s=limit_s, seed=self.seed, whole=last
             )
             if isinstance(found, Placed):
-                return self._joined(layout, found, name, time.monotonic() - begin)
+                return self._joined(layout, found, name)
             reason = "time" if found == "time" else "fibres"
-        return Refusal(reason, time.monotonic() - begin)
+        return Refusal(reason)
 
     def _free_chips(self, server: int) -> list[int]:
         each = self.torus.chips_per_server
         return [chip for chip in range(server * each, (server + 1) * each) if self.free >> chip & 1]
 
-    def _joined(self, layout: SliceLayout, found: Placed, name: str, took_s: float) -> Allocation:
+    def _joined(self, layout: SliceLayout, found: Placed, name: str) -> Allocation:
         parts = zip(layout.sizes, found.servers, strict=True)
         chips = tuple(chip for size, server in parts for chip in self._free_chips(server)[:size])
         paths = tuple((route, e.circuits) for route, e in zip(found.routes, layout.edges, strict=True))
         fibres = fibres_of(layout.edges, found.routes)
-        return Allocation(name, chips, "fragmented", fibres, None, paths, found.z, took_s)
+        return Allocation(name, chips, "fragmented", fibres, None, paths, found.z)
 
 
 def check_torus(torus: Torus) -> None:

@@ -22,9 +22,9 @@ class AllocationStudy(Experiment[AllocationSettings]):
     examples = (
         "                 # all studies: 8 clusters, 64 racks each",
         "--quick          # one cluster",
-        "--study requests,mixes --freed 0.3    # large slices",
+        "--study protocols                     # requests as MORPHLUX describes them",
         "--mix 4:4,8:2,16:1                    # sizes of slices and weights",
-        "--torus 4x4x2 --server 2x2x1 --request 16",
+        "--torus 4x4x2 --server 2x2x1",
     )
     packets = False
 
@@ -34,8 +34,8 @@ class AllocationStudy(Experiment[AllocationSettings]):
 
     def run(self, runner: Runner) -> None:
         """Compute the rows of all studies and add them to the results."""
-        from experiments.allocation.studies import Studies
+        from experiments.allocation.studies import study_rows
 
         runner.progress.begin("computing the studies")
-        for row in Studies(self.settings).rows():
+        for row in study_rows(self.settings):
             runner.add(row)

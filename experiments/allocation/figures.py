@@ -1,8 +1,4 @@
-"""Figures of the allocation studies: fragmentation, failed requests, regained bandwidth, chips lost to failures.
-
-Each figure takes the rows of a summary (``experiment`` = ``allocation``, by ``study``) and is None without rows of its
-study.
-"""
+"""Figures of the allocation studies: fragmentation, failed requests, chips lost to failures."""
 
 from __future__ import annotations
 
@@ -11,44 +7,27 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from experiments.allocation.failures import OVERPROVISION
 from experiments.allocation.row import SYSTEMS
-from experiments.allocation.studies import FAILED, FAILED_AT, INDEX, INDEX_FREED, PORTS, SERVED
+from experiments.allocation.studies import INDEX, INDEX_FREED, OVERPROVISION, SERVED
 from measure.figures import looks, panels, style
 from measure.figures.curves import Rows, curves, series_of
-from measure.figures.looks import SPARE, TEXT, WHITE, Look
+from measure.figures.looks import SPARE, TEXT, Look
 from measure.results.estimates import estimate_of
 
 _DASHES = tuple(look.dashes for look in SPARE)
 _OPEN: dict[str, Any] = style.open_mark(Look("", TEXT, "D"))
 """Entry of the legend of a published value."""
 _POOLED = Look("if chips of all racks could be joined", looks.BLACK, "s")
-_MARK = 0.12
-"""Height of a published mark with the number beside it, in shares."""
-_MOST_MIXES = 5
-"""Most mixes whose names fit into a column."""
 _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def allocation_figures(rows: Rows) -> dict[str, Figure]:
-    """The figures of all studies in ``rows``, by name."""
-
-    def study(name: str) -> Rows:
-        return [row for row in rows if row["experiment"] == "allocation" and row["study"] == name]
-
-    asked = [row for row in study("mixes") if row["requests"]] or [row for row in study("requests") if row["requests"]]
-    made = {
-        "allocation_fragmentation": (fragmentation, study("fragmentation")),
-        "allocation_requests": (failed_requests, asked),
-        "allocation_protocols": (protocols, study("protocols")),
-        "allocation_ports": (ports, study("ports")),
-        "allocation_bandwidth": (bandwidth, study("bandwidth")),
-        "allocation_overprovision": (overprovision, study("overprovision")),
-    }
-    return {name: figure(mine) for name, (figure, mine) in made.items() if mine}
+    """The figures of all studies in the rows of a summary, by name."""
+    figures = {"fragmentation": fragmentation, "protocols": protocols, "overprovision": overprovision}
+    rows_of = {study: [row for row in rows if row["study"] == study] for study in figures}
+    return {f"allocation_{study}": figure(rows_of[study]) for study, figure in figures.items() if rows_of[study]}
 
 
 def fragmentation(rows: Rows) -> Figure:
@@ -65,42 +44,13 @@ def fragmentation(rows: Rows) -> Figure:
     index = INDEX.values["contiguous"]
     panels.mark_vertical(axes, index, f"{INDEX.label}, {INDEX_FREED:.0%} freed: up to {index:g}", "center")
     axes.set_xlim(-0.02, 1.0)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     title = f"Fragmentation of {len(rows[0]['per_rack'])} racks, mix “{rows[0]['mix']}”"
-    _dress(axes, title, "index I = 1 − S/T (S largest slice, T free chips)")
+    x = "index I = 1 − S/T (S largest slice, T free chips)"
+    style.style_axes(axes, title, x, "share of racks", grid="both", room=True)
     style.legend(figure, axes.get_legend_handles_labels()[0], 2)
     return figure
-
-
-def failed_requests(rows: Rows) -> Figure:
-    """Figure of bars: the share of large requests that fail although enough chips are free, for each mix."""
-    mixes = series_of(rows, lambda row: (row["mix"], row["freed"]))
-    figure = style.new_figure(style.COLUMN if len(mixes) <= _MOST_MIXES else style.PAGE)
-    axes = figure.add_subplot()
-    names = []
-    for place, ((mix, freed), (_, here)) in enumerate(mixes.items()):
-        for row in here:
-            x = place + (-0.2 if row["system"] == "contiguous" else 0.2)
-            share = row["failed_share"]
-            look = looks.SYSTEMS[row["system"]]
-            axes.bar(x, share, 0.36, color=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch)
-            given = row["paper_failed_share"]
-            above = (share, 1) if not given or abs(given - share) > _MARK else (max(given, share), 5)
-            style.note(axes, f"{share:.0%}", (x, above[0]), (0, above[1]), ha="center", va="bottom")
-            if given:  # a mark of none would lie on the axis
-                axes.plot(x, given, **_OPEN | {"markerfacecolor": WHITE})
-        names.append(f"{mix}\n{freed:.0%} freed\n{here[0]['requests']}\nrequests")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_ylim(0, 1.08)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    title = f"Requests for {rows[0]['chips']} chips in racks with as many free"
-    style.style_axes(axes, title, "mix of the slices that fill the racks", "share that fails")
-    bars = [_patch(look, SYSTEMS[system]) for system, look in looks.SYSTEMS.items()]
-    style.legend(figure, [*bars, style.entry(f"{FAILED.label}, its mix {FAILED_AT[0]}", **_OPEN)])
-    return figure
-
-
-def _patch(look: Look, name: str) -> Patch:
-    return Patch(facecolor=look.colour, edgecolor=WHITE, linewidth=0.0, hatch=look.hatch, label=name)
 
 
 def protocols(rows: Rows) -> Figure:
@@ -145,47 +95,6 @@ def _estimate(axes: Axes, x: float, row: Mapping[str, Any], key: str, look: Look
         panels.mark(axes, x, found, look)
 
 
-def ports(rows: Rows) -> Figure:
-    """Figure of the share of ports that the slices of each rack can use, racks in ascending order, by rule."""
-    figure = style.new_figure()
-    axes = figure.add_subplot()
-    for row in (row for row in rows if row["mix"] == rows[0]["mix"]):
-        rule, used = looks.RULES[row["rule"]], sorted(row["per_rack"])
-        label = f"fixed ports, {rule.name}"
-        axes.step(range(len(used)), used, where="post", color=rule.colour, linestyle=rule.dashes, label=label)
-    steered = looks.SYSTEMS["morphlux"].colour
-    axes.axhline(1.0, color=steered, linestyle=looks.DASHED, label=f"MORPHLUX: steered ({PORTS.label})")
-    axes.axhline(PORTS.value, color=TEXT, linestyle=looks.DOTTED, label=f"least with fixed ports ({PORTS.label})")
-    axes.set_ylim(0, 1.05)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    title = f"Ports that slices can use, mix “{rows[0]['mix']}”"
-    style.style_axes(axes, title, "racks, in ascending order", "share of a rack's ports", grid="y")
-    style.legend(figure, axes.get_legend_handles_labels()[0], 2)
-    return figure
-
-
-def bandwidth(rows: Rows) -> Figure:
-    """Figure of the distribution over racks of the share of egress that steering regains, by rule and by mix."""
-    figure = style.new_figure(style.PAGE, 2.4)
-    left, right = figure.subplots(1, 2, sharey=True)
-    first = rows[0]
-    for row in (row for row in rows if row["mix"] == first["mix"]):
-        rule, counted = looks.RULES[row["rule"]], row["fibres_counted"]
-        words = rule.name + (", with fibres" if counted else "")
-        panels.cumulative(left, row["per_rack"], 1.0, color=rule.colour, linestyle=_DASHES[counted], label=words)
-    rings = [row for row in rows if row["rule"] == "ring" and not row["fibres_counted"]]
-    for row, look in zip(rings, SPARE, strict=False):
-        lines = {"color": look.colour, "linestyle": look.dashes}
-        panels.cumulative(right, row["per_rack"], 1.0, label=row["mix"], **lines)
-    for axes, title in ((left, f"Mix “{first['mix']}”, {first['racks']} full racks"), (right, "By mix, closed rings")):
-        axes.set_xlim(-0.02, 0.75)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        _dress(axes, title, "gain (of a chip's egress, mean over a rack)")
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97), fontsize=style.SMALL, frameon=False, handlelength=2.2)
-    right.set_ylabel("")
-    return figure
-
-
 def overprovision(rows: Rows) -> Figure:
     """Figure of chips out of use against failures per rack; open markers are published ratios x our MORPHLUX."""
     figure = style.new_figure(height=2.5)
@@ -216,10 +125,3 @@ def overprovision(rows: Rows) -> Figure:
 def _range(ratios: Sequence[float]) -> str:
     low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
     return f"{low}×" if low == high else f"{high}× to {low}×"
-
-
-def _dress(axes: Axes, title: str, x: str) -> None:
-    """Style a panel of cumulative distributions over racks."""
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    style.style_axes(axes, title, x, "share of racks", grid="both", room=True)

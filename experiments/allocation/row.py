@@ -17,9 +17,7 @@ SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 class AllocationRow(ResultRow):
     """One result of one study; fields of other studies are empty. Columns ``paper_..`` are MORPHLUX's."""
 
-    given: ClassVar[frozenset[str]] = frozenset(
-        {"freed", "racks", "chips", "fibres_counted", "failures", "groups", "p_fail_low", "p_fail_high", "slo"}
-    )
+    given: ClassVar[frozenset[str]] = frozenset({"freed", "racks", "chips", "failures"})
 
     study: Annotated[str, "study of the row"] = ""
     seed: Annotated[int, "seed of all draws"] = 1
@@ -49,38 +47,12 @@ class AllocationRow(ResultRow):
     fragmented: Annotated[int | None, "requests met from fragments"] = None
     thin: Annotated[int | None, "of these, those with fewer circuits than fibres"] = None
     paper_failed_share: Annotated[float | None, "failed_share of MORPHLUX, for its mix (morphlux-failed)"] = None
-    contiguous_index_max: Annotated[float | None, "largest index before the requests, contiguous slices"] = None
-    rule: Annotated[str | None, "what a slice can use of a chip's egress: ring, link or port"] = None
-    fibres_counted: Annotated[bool | None, "whether fibres between servers limit the steering"] = None
-    static_share_mean: Annotated[float | None, "usable share of egress with a static split, mean"] = None
-    gain_median: Annotated[float | None, "share of egress that steering regains, median of racks"] = None
-    gain_max: Annotated[float | None, "the same, largest"] = None
-    above_30_percent: Annotated[float | None, "share of the racks that regain more than 30 %"] = None
-    used_median: Annotated[float | None, "share of a rack's ports that its slices can use, median of racks"] = None
-    used_least: Annotated[float | None, "the same, least"] = None
-    paper_used_least: Annotated[float | None, "used_least of the electrical racks of MORPHLUX (morphlux-ports)"] = None
     failures: Annotated[int | None, "dead chips in a rack"] = None
     chips_mean: Annotated[float | None, "chips out of use, mean of racks"] = None
     ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
     paper_ratio: Annotated[float | None, "ratio_to_morphlux of MORPHLUX, about (morphlux-overprovision)"] = None
     spliced_share: Annotated[float | None, "share of dead chips that a spare replaced"] = None
-    groups: Annotated[int | None, "groups that fail independently"] = None
-    of: Annotated[str | None, "what a group is: chips or servers"] = None
-    p_fail_low: Annotated[float | None, "least probability of failure of a group"] = None
-    p_fail_high: Annotated[float | None, "largest probability of failure of a group"] = None
-    slo: Annotated[float | None, "service level"] = None
-    spares: Annotated[int | None, "spare groups for the service level, median of draws"] = None
-    spares_least: Annotated[int | None, "the same, least"] = None
-    spares_most: Annotated[int | None, "the same, most"] = None
-    reserve_chips: Annotated[int | None, "chips in reserve"] = None
-    rack_to_reserve: Annotated[float | None, "chips of a rack over chips in reserve"] = None
-    derived_spares: Annotated[int | None, "spares that we derived (spares-of-*)"] = None
-    outcome: Annotated[str | None, "outcome of a request: fragmented or refused"] = None
-    count: Annotated[int | None, "number of requests with this outcome"] = None
-    median_s: Annotated[float | None, "wall-clock time of a request, median"] = None
-    worst_s: Annotated[float | None, "the same, longest"] = None
-    paper_s: Annotated[float | None, "upper bound of MORPHLUX's solver (morphlux-solver)"] = None
-    per_rack: Annotated[Sequence[float], "index, gain or share of every rack"] = ()
+    per_rack: Annotated[Sequence[float], "index of every rack"] = ()
     repeats: Annotated[int, "clusters, each with other draws, that a field in samples is the median of"] = 1
     samples: Annotated[dict[str, list[float | None]], "value of each such field in each cluster"] = field(
         default_factory=dict

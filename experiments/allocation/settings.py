@@ -1,11 +1,8 @@
 """Settings of the allocation experiment: fragmentation of racks of accelerators, and the benefit of a photonic fabric.
 
-Nothing is emulated: racks are filled with slices, some slices are released, and allocators get further requests.
-Studies: ``fragmentation`` (the index I = 1 - S/T of every rack), ``requests`` (large slices that no longer fit),
-``mixes`` (``requests`` for other mixes of slices), ``protocols`` (MORPHLUX's own state of the cluster and its requests,
-by protocol), ``ports`` (ports that slices can use), ``bandwidth`` (egress that slices cannot use), ``overprovision``
-(chips lost to failures), ``spares`` (number of spares needed), ``solver`` (time of a fragmented request). Source:
-MORPHLUX, arXiv 2508.03674.
+Nothing is emulated. Studies: ``fragmentation`` (the index I = 1 - S/T of every rack, with some slices released),
+``protocols`` (MORPHLUX's own state of the cluster and its requests, by protocol), ``overprovision`` (chips lost to
+failures). Source: MORPHLUX, arXiv 2508.03674.
 """
 
 from __future__ import annotations
@@ -20,9 +17,7 @@ from experiments.settings import MOST_SEED, Option, Settings
 from railyard.validation import shown
 from topos.torus import Extents, Torus
 
-Study = Literal[
-    "fragmentation", "requests", "mixes", "protocols", "ports", "bandwidth", "overprovision", "spares", "solver"
-]
+Study = Literal["fragmentation", "protocols", "overprovision"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 Protocol = Literal["per-rack", "cluster"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -55,7 +50,7 @@ def read_extents(value: Any) -> Any:
 
 
 class AllocationSettings(Settings):
-    """Settings of the allocation experiment: racks filled with slices, some released, larger ones requested."""
+    """Settings of the allocation experiment: racks filled with slices, then asked for more or hit by failures."""
 
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=STUDIES, min_length=1, description="studies to measure"
@@ -77,19 +72,8 @@ class AllocationSettings(Settings):
     freed: Annotated[tuple[float, ...], Option(metavar="SHARE,...")] = Field(
         default=(0.2, 0.3), min_length=1, description="shares of the chips that are released"
     )
-    request: Annotated[int, Option(metavar="CHIPS")] = Field(
-        default=32, ge=1, description="size of the slices requested after that, in chips"
-    )
-    protocol: Protocol = Field(
-        default="per-rack",
-        description="of whom requests are asked: of every rack, for its own free chips, or of the cluster, for those "
-        "of all racks",
-    )
     failures: Annotated[tuple[int, ...], Option(metavar="N,...")] = Field(
         default=(1, 2, 3, 4), min_length=1, description="numbers of dead chips per rack"
-    )
-    slo: Annotated[float, Option(metavar="SHARE")] = Field(
-        default=0.95, gt=0, lt=1, description="service level that the spares must guarantee"
     )
     wrap: bool = Field(default=True, description="slices across the edge of a rack")
     limit_ms: Annotated[float, Option("--limit", "MS")] = Field(
@@ -122,8 +106,6 @@ class AllocationSettings(Settings):
             raise ValueError(f"a rack may have at most 256 chips, and this torus has {shown(chips)}")
         check_torus(self.geometry)
         self.rack(photonic=True)
-        if self.request > chips:
-            raise ValueError(f"a request of {self.request} chips cannot fit a rack of {chips}")
         largest = max(read_mix(self.mix))
         if largest > chips:
             raise ValueError(f"mix {self.mix} has slices of {largest} chips, and a rack has {chips}")

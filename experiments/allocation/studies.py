@@ -1,261 +1,159 @@
-"""Runs the studies of an allocation experiment; each study gives rows."""
+"""The studies of allocation: clusters of racks are filled with slices, and then asked for more or hit by failures.
+
+Source: MORPHLUX, arXiv 2508.03674 v3. The clusters of a study differ in their draws alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean, median
-from typing import Any, get_args
 
-from controllers.allocation.allocator import Allocator
-from controllers.policies.spares import draw_probabilities, spares_needed
-from experiments.allocation.cluster import Cluster, filled, filled_evenly, freed
-from experiments.allocation.egress import UsableRule, static_share, steered_shares
-from experiments.allocation.failures import PUBLISHED_MIX, overprovision_rows
-from experiments.allocation.requests import request_rows
+from controllers.allocation.allocator import Allocation, Allocator
+from controllers.allocation.boxes import closed_rings
+from controllers.circuits.fibres import FibrePlant, Route
 from experiments.allocation.row import SYSTEMS, AllocationRow
-from experiments.allocation.settings import MIXES, PROTOCOLS, STUDIES, AllocationSettings, Protocol
+from experiments.allocation.settings import PROTOCOLS, STUDIES, AllocationSettings, Protocol, Study, read_mix
 from measure.published import published
-from topos.slices import Slice
+from railyard.errors import CircuitError
+from topos.plan import RackPlan
+from topos.torus import Extents, Torus
 
 INDEX, FAILED = published("morphlux-index"), published("morphlux-failed")
+MIX, SERVED, THROUGHPUT = (published(f"morphlux-{name}") for name in ("mix", "served", "throughput"))
+OVERPROVISION = published("morphlux-overprovision")
+"""Approximate ratios to MORPHLUX; its TPU baseline loses the slice, as ``block`` here."""
 INDEX_FREED = 0.2
 """Share of freed chips of the published index."""
-FAILED_AT = (PUBLISHED_MIX, 0.3, 32)
-"""Mix, share of freed chips and size of a request of the published share of failed requests."""
-MIX, SERVED, THROUGHPUT = (published(f"morphlux-{name}") for name in ("mix", "served", "throughput"))
-PORTS = published("morphlux-ports")
+REQUESTS_FREED = 0.3
+"""Share of freed chips of MORPHLUX's requests."""
+LARGE, LARGE_AND_HALF = (32,), (16, 32)
+"""Sizes of the slices that MORPHLUX requests (section 7.2, figure 11); the published failures are of the first."""
 EVENLY = "evenly"
 """Mix of the study ``protocols``: exactly the chips of ``morphlux-mix`` in slices of each size."""
-REQUESTED = ((32,), (16, 32))
-"""Sizes of the slices that MORPHLUX requests (section 7.2, figure 11)."""
-GAIN_HALF = published("morphlux-gain-half")
-"""The gain that half of the racks exceed, in training throughput; another quantity than the egress of a chip."""
-SOLVER = published("morphlux-solver")
-SPARES = {64: published("spares-of-chips"), 16: published("spares-of-servers")}
-"""Spares K by number of groups."""
-SPARES_SHOWN = published("morphlux-spares")
-Racks = Sequence[Sequence[Slice]]
-"""The slices of each rack of a cluster."""
-SPARES_SLO = 0.95
-FAILURE_RANGES = ((0.0, 0.01), (0.01, 0.03), (0.03, 0.05))
-SPARE_DRAWS = 201
+PUBLISHED_MIX = "half-rack"
+"""The mix whose sizes of slices are those of the published ratios after failures."""
+RECOVERIES = ("migration", "block", "kubernetes", "morphlux", "ideal")
+"""Ways of recovery from dead chips, by what cannot be rented until the repair: dead, cut off, or needed for a move.
+
+- ``migration`` (TPU): slices that lost a chip move to another rack, which must have been kept free: all of its chips.
+- ``block``: on an electrical torus a slice that lost a chip moves as a whole to another healthy block: its chips.
+- ``kubernetes``: the server of a dead chip is cordoned off as a node, and any other server replaces it (contiguity is
+  ignored, in favour of this system): the chips of each server with a dead chip.
+- ``morphlux``: a spare chip replaces the dead one, by circuits to all of its neighbours in the slice: one chip. Without
+  enough free fibres the slice moves as in ``block``.
+- ``ideal``: a switch that joins any chips: the dead chips alone.
+"""
+Racks = list[Allocator]
+"""The racks of a cluster."""
 
 
-@dataclass
-class Studies:
-    """The studies of ``experiment``; clusters that several studies need are filled once."""
-
-    experiment: AllocationSettings
-    _filled: dict[tuple[str, int], Cluster] = field(default_factory=dict)
-    _times: dict[str, list[float]] = field(default_factory=dict)
-
-    def rows(self) -> Iterator[AllocationRow]:
-        """The rows of all selected studies, in the order of ``STUDIES``; each has a method of its name."""
-        for study in STUDIES:
-            found: Iterator[AllocationRow] = getattr(self, study)() if study in self.experiment.studies else iter(())
-            for row in found:
-                row.study, row.seed = study, self.experiment.seed
+def study_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
+    """The rows of all selected studies, in the order of ``STUDIES``."""
+    rows_of: dict[Study, Callable[[AllocationSettings], Iterator[AllocationRow]]] = {
+        "fragmentation": fragmentation_rows,
+        "protocols": protocol_rows,
+        "overprovision": overprovision_rows,
+    }
+    for study in STUDIES:
+        if study in settings.studies:
+            for row in rows_of[study](settings):
+                row.study, row.seed = study, settings.seed
                 yield row
 
-    def clusters(self, mix: str) -> Iterator[Cluster]:
-        """The clusters of the experiment, filled with ``mix``."""
-        for number in self._numbers:
-            if (mix, number) not in self._filled:
-                self._filled[mix, number] = filled(self.experiment, mix, number)
-            yield self._filled[mix, number]
 
-    def left(self, mix: str, share: float) -> Iterator[Cluster]:
-        """The clusters filled with ``mix``, with ``share`` of their chips freed."""
-        return self._freed(self.clusters(mix), share)
+# ---- racks in use --------------------------------------------------------------------------------------------------
 
-    def _freed(self, clusters: Iterable[Cluster], share: float) -> Iterator[Cluster]:
-        for number, racks in enumerate(clusters):
-            yield freed(racks, share, Random(f"{self.experiment.seed} {number} free {share:g}"))
 
-    @property
-    def _numbers(self) -> range:
-        return range(self.experiment.clusters)
+def filled(settings: AllocationSettings, cluster: int) -> Racks:
+    """Racks filled with contiguous slices of the mix, each in the first rack with room, until no size fits."""
+    racks = _empty_racks(settings)
+    fill(racks, read_mix(settings.mix), Random(f"{settings.seed} {cluster} fill"))
+    return racks
 
-    # ---- fragmentation and requests --------------------------------------------------------------------------------
 
-    def fragmentation(self) -> Iterator[AllocationRow]:
-        """Fragmentation index of every rack, with contiguous slices only and with the photonic fabric."""
-        for share in self.experiment.freed:
-            clusters = list(self.left(self.experiment.mix, share))
-            racks = [rack for cluster in clusters for rack in cluster]
-            for system in SYSTEMS:
-                photonic = system == "morphlux"
-                index = [[rack.copy(photonic=photonic).fragmentation() for rack in cluster] for cluster in clusters]
-                row = AllocationRow(
-                    mix=self.experiment.mix,
-                    freed=share,
-                    free_share=fmean(rack.free.bit_count() / rack.torus.chips for rack in racks),
-                    system=system,
-                    paper_index_max=published_index(system, share),
-                    per_rack=[each for cluster in index for each in cluster],
-                )
-                row.sample("index_max", [max(each) for each in index])
-                row.sample("index_median", [median(each) for each in index])
-                row.sample("index_mean", [fmean(each) for each in index])
-                yield row
+def filled_evenly(settings: AllocationSettings, sizes: Sequence[int], cluster: int) -> Racks:
+    """Racks filled with contiguous slices of ``sizes``, the same number of chips in each, requested in random order.
 
-    def requests(self) -> Iterator[AllocationRow]:
-        """Requests for large slices, in every rack as many as its free chips would suffice for."""
-        for share in self.experiment.freed:
-            yield from self._requests(self.experiment.mix, share)
+    This is the cluster of MORPHLUX's section 7.2, with 1024 chips in each of four sizes. It does not say in which order
+    slices are requested; a slice without room is left out.
+    """
+    racks = _empty_racks(settings)
+    share = sum(rack.torus.chips for rack in racks) // len(sizes)
+    wanted = [size for size in sizes for _ in range(share // size)]
+    Random(f"{settings.seed} {cluster} evenly").shuffle(wanted)
+    for number, size in enumerate(wanted):
+        for rack in racks:
+            if isinstance(rack.allocate(size, f"slice{number}"), Allocation):
+                break
+    return racks
 
-    def mixes(self) -> Iterator[AllocationRow]:
-        """Requests for large slices for every mix that fits the rack, at the largest freed share."""
-        for mix in self._mixes():
-            yield from self._requests(mix, max(self.experiment.freed))
 
-    def protocols(self) -> Iterator[AllocationRow]:
-        """MORPHLUX's own cluster and its two lists of requests, under both protocols."""
-        chips, freed_share = self.experiment.geometry.chips, FAILED_AT[1]
-        sizes = [size for size in MIX.values if size <= chips]
-        clusters = list(self._freed((filled_evenly(self.experiment, sizes, n) for n in self._numbers), freed_share))
-        for protocol in PROTOCOLS:
-            for requested in (each for each in REQUESTED if max(each) <= chips):
-                for row in self._asked(clusters, requested, protocol, mix=EVENLY, freed=freed_share):
-                    if requested == FAILED_AT[2:]:
-                        row.paper_failed_share = FAILED.values[row.system]
-                    if row.system == "morphlux":
-                        row.paper_served_ratio = SERVED.values[row.asked]
-                        row.paper_throughput = THROUGHPUT.values[row.asked]
-                    yield row
+def _empty_racks(settings: AllocationSettings) -> Racks:
+    return [settings.rack(photonic=False) for _ in range(settings.racks)]
 
-    def _requests(self, mix: str, share: float) -> Iterator[AllocationRow]:
-        clusters, request = list(self.left(mix, share)), self.experiment.request
-        index = max(rack.fragmentation() for cluster in clusters for rack in cluster)
-        for row in self._asked(clusters, (request,), self.experiment.protocol, mix=mix, freed=share):
-            row.contiguous_index_max = index
-            row.paper_failed_share = published_failed(row.system, mix, share, request)
+
+def fill(racks: Racks, weights: Mapping[int, float], random: Random) -> None:
+    """Draw slices by ``weights`` (chips: weight) and allocate them, until no size fits any rack."""
+    left = {size: weight for size, weight in weights.items() if size <= racks[0].torus.chips}
+    first = dict.fromkeys(left, 0)  # racks only fill up: a rack without room for a size stays without
+    number = 0
+    while left:
+        size = random.choices(list(left), list(left.values()))[0]
+        while first[size] < len(racks):
+            if isinstance(racks[first[size]].allocate(size, f"slice{number}"), Allocation):
+                number += 1
+                break
+            first[size] += 1
+        else:
+            del left[size]
+
+
+def freed(racks: Racks, share: float, random: Random) -> Racks:
+    """Copies of ``racks`` with randomly drawn slices released until at least ``share`` of all chips is free."""
+    racks = [rack.copy() for rack in racks]
+    rented = [(rack, name) for rack in racks for name in rack.allocations]
+    random.shuffle(rented)
+    free = sum(rack.free.bit_count() for rack in racks)
+    wanted = share * sum(rack.torus.chips for rack in racks)
+    while free < wanted and rented:
+        rack, name = rented.pop()
+        free += len(rack.release(name).chips)
+    return racks
+
+
+def _all_freed(settings: AllocationSettings, clusters: Sequence[Racks], share: float) -> list[Racks]:
+    return [
+        freed(racks, share, Random(f"{settings.seed} {number} free {share:g}")) for number, racks in enumerate(clusters)
+    ]
+
+
+# ---- fragmentation -------------------------------------------------------------------------------------------------
+
+
+def fragmentation_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
+    """Fragmentation index of every rack, with contiguous slices only and with the photonic fabric."""
+    full = [filled(settings, number) for number in range(settings.clusters)]
+    for share in settings.freed:
+        clusters = _all_freed(settings, full, share)
+        racks = [rack for cluster in clusters for rack in cluster]
+        for system in SYSTEMS:
+            photonic = system == "morphlux"
+            index = [[rack.copy(photonic=photonic).fragmentation() for rack in cluster] for cluster in clusters]
+            row = AllocationRow(
+                mix=settings.mix,
+                freed=share,
+                free_share=fmean(rack.free.bit_count() / rack.torus.chips for rack in racks),
+                system=system,
+                paper_index_max=published_index(system, share),
+                per_rack=[value for cluster in index for value in cluster],
+            )
+            row.sample("index_max", [max(cluster) for cluster in index])
+            row.sample("index_median", [median(cluster) for cluster in index])
+            row.sample("index_mean", [fmean(cluster) for cluster in index])
             yield row
-
-    def _asked(
-        self, clusters: Sequence[Cluster], sizes: Sequence[int], protocol: Protocol, **labels: Any
-    ) -> list[AllocationRow]:
-        rows, outcomes = request_rows(clusters, sizes, protocol, self.experiment.seed, **labels)
-        for each in outcomes:
-            for kind, times in each.times.items():
-                self._times.setdefault(kind, []).extend(times)
-        return rows
-
-    # ---- the others --------------------------------------------------------------------------------------------------
-
-    def ports(self) -> Iterator[AllocationRow]:
-        """Share of the ports of every rack that its slices can use if each port is fixed to a dimension."""
-        rules: tuple[UsableRule, ...] = get_args(UsableRule)
-        for mix in dict.fromkeys((self.experiment.mix, *self._mixes())):
-            clusters = [[self._used(_slices(rack)) for rack in cluster] for cluster in self.clusters(mix)]
-            for rule in rules if mix == self.experiment.mix else ("port",):
-                used = [[rack[rule] for rack in cluster] for cluster in clusters]
-                per_rack = [share for cluster in used for share in cluster]
-                row = AllocationRow(mix=mix, rule=rule, racks=len(per_rack), per_rack=per_rack)
-                row.sample("used_median", [median(racks) for racks in used])
-                row.sample("used_least", [min(racks) for racks in used])
-                row.paper_used_least = PORTS.value if rule == "port" and mix == PUBLISHED_MIX else None
-                yield row
-
-    def _used(self, slices: Sequence[Slice]) -> dict[UsableRule, float]:
-        """The share of the ports of a rack that its slices can use, by rule; free chips use none."""
-        torus, rules = self.experiment.geometry, get_args(UsableRule)
-        return {
-            rule: sum(each.size * static_share(torus, each.extents, rule) for each in slices) / torus.chips
-            for rule in rules
-        }
-
-    def bandwidth(self) -> Iterator[AllocationRow]:
-        """Gain of every rack as a share of its chips' egress, without and with the limit of fibres.
-
-        Without the limit is MORPHLUX's count.
-        """
-        rules: tuple[UsableRule, ...] = ("ring", "link")
-        for mix in dict.fromkeys((self.experiment.mix, *self._mixes())):
-            clusters = [[_slices(rack) for rack in cluster] for cluster in self.clusters(mix)]
-            for rule in rules if mix == self.experiment.mix else rules[:1]:
-                yield self._gains(mix, rule, clusters, counted=False)
-                if mix == self.experiment.mix:
-                    yield self._gains(mix, rule, clusters, counted=True)
-
-    def _gains(self, mix: str, rule: UsableRule, clusters: Sequence[Racks], *, counted: bool) -> AllocationRow:
-        gains = [[self._gain(slices, rule, counted=counted) for slices in racks] for racks in clusters]
-        row = AllocationRow(
-            mix=mix,
-            rule=rule,
-            fibres_counted=counted,
-            racks=sum(map(len, gains)),
-            per_rack=[gain for racks in gains for gain, _ in racks],
-        )
-        row.sample("static_share_mean", [fmean(static for _, static in racks) for racks in gains])
-        row.sample("gain_median", [median(gain for gain, _ in racks) for racks in gains])
-        row.sample("gain_max", [max(gain for gain, _ in racks) for racks in gains])
-        row.sample("above_30_percent", [fmean(gain > GAIN_HALF.value for gain, _ in racks) for racks in gains])
-        return row
-
-    def _gain(self, slices: Sequence[Slice], rule: UsableRule, *, counted: bool) -> tuple[float, float]:
-        """Gain of a rack as a share of its chips' egress, and the share without gain; both means over the chips."""
-        torus = self.experiment.geometry
-        static = [static_share(torus, each.extents, rule) for each in slices]
-        steered = steered_shares(torus, slices, self.experiment.fibres) if counted else [1.0] * len(slices)
-        gains = [max((after or 0.0) - before, 0.0) for after, before in zip(steered, static, strict=True)]
-        chips = [each.size for each in slices]
-        return _mean(gains, chips), _mean(static, chips)
-
-    def _mixes(self) -> list[str]:
-        """The mixes by name that fit the rack."""
-        return [mix for mix, sizes in MIXES.items() if max(sizes) <= self.experiment.geometry.chips]
-
-    def overprovision(self) -> Iterator[AllocationRow]:
-        """Number of chips that failures take out of use."""
-        yield from overprovision_rows(self.experiment)
-
-    def spares(self) -> Iterator[AllocationRow]:
-        """Number of spares K, with chips and with servers as groups, over many draws of failure probabilities."""
-        torus = self.experiment.geometry
-        each = torus.chips_per_server
-        for what, size, groups in (("chips", 1, torus.chips), ("servers", each, torus.chips // each)):
-            for low, high in FAILURE_RANGES:
-                drawn = [
-                    spares_needed(
-                        draw_probabilities(groups, low, high, self.experiment.seed * SPARE_DRAWS + draw),
-                        self.experiment.slo,
-                    )
-                    for draw in range(SPARE_DRAWS)
-                ]
-                yield AllocationRow(
-                    groups=groups,
-                    of=what,
-                    p_fail_low=low,
-                    p_fail_high=high,
-                    slo=self.experiment.slo,
-                    spares=int(median(drawn)),
-                    reserve_chips=int(median(drawn)) * size,
-                    rack_to_reserve=torus.chips / max(1, int(median(drawn)) * size),
-                    spares_least=min(drawn),
-                    spares_most=max(drawn),
-                    derived_spares=_derived_spares(groups, high, self.experiment.slo),
-                )
-
-    def solver(self) -> Iterator[AllocationRow]:
-        """Wall-clock time of requests for slices that had to be allocated from fragments."""
-        if not self._times:
-            for share in self.experiment.freed:
-                clusters = list(self.left(self.experiment.mix, share))
-                self._asked(clusters, (self.experiment.request,), self.experiment.protocol)
-        for outcome in ("fragmented", "refused"):
-            times = [took for took in self._times.get(outcome, []) if outcome == "fragmented" or took > 1e-3]
-            if times:
-                yield AllocationRow(
-                    outcome=outcome,
-                    chips=self.experiment.request,
-                    count=len(times),
-                    median_s=median(times),
-                    worst_s=max(times),
-                    paper_s=SOLVER.value,
-                )
 
 
 def published_index(system: str, freed_share: float) -> float | None:
@@ -263,21 +161,250 @@ def published_index(system: str, freed_share: float) -> float | None:
     return INDEX.values[system] if freed_share == INDEX_FREED else None
 
 
-def published_failed(system: str | None, mix: str, freed_share: float, request: int) -> float | None:
-    """The published share of failed requests of ``system``; None for another case than the published one."""
-    return FAILED.values.get(system) if (mix, freed_share, request) == FAILED_AT else None
+# ---- requests for slices -------------------------------------------------------------------------------------------
 
 
-def _derived_spares(groups: int, most: float, slo: float) -> int | None:
-    """The spares of the table for ``groups`` groups and a largest probability of failure; None for another case."""
-    found = SPARES[groups].values.get(most) if groups in SPARES and slo == SPARES_SLO else None
-    return None if found is None else int(found)
+def protocol_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
+    """MORPHLUX's own cluster and its two lists of requests, under both protocols."""
+    chips = settings.geometry.chips
+    sizes = [size for size in MIX.values if size <= chips]
+    full = [filled_evenly(settings, sizes, number) for number in range(settings.clusters)]
+    clusters = _all_freed(settings, full, REQUESTS_FREED)
+    for protocol in PROTOCOLS:
+        for requested in (LARGE, LARGE_AND_HALF):
+            if max(requested) <= chips:
+                yield from _request_rows(clusters, requested, protocol, settings.seed)
 
 
-def _slices(rack: Allocator) -> list[Slice]:
-    """The slices of a rack with more than one chip, which need a network."""
-    return [a.slice for a in rack.allocations.values() if a.slice is not None and a.slice.size > 1]
+def _request_rows(
+    clusters: Sequence[Racks], sizes: Sequence[int], protocol: Protocol, seed: int
+) -> Iterator[AllocationRow]:
+    """A row for each system. Both get the same requests in a cluster, as far as they are asked."""
+    outcomes_of = {
+        system: [
+            ask(racks, sizes, protocol, Random(f"{seed} {number} requests"), photonic=system == "morphlux")
+            for number, racks in enumerate(clusters)
+        ]
+        for system in SYSTEMS
+    }
+    racks = [rack for cluster in clusters for rack in cluster]
+    asked = ",".join(map(str, sizes))
+    for system, outcomes in outcomes_of.items():
+        row = AllocationRow(
+            mix=EVENLY,
+            freed=REQUESTS_FREED,
+            system=system,
+            protocol=protocol,
+            asked=asked,
+            chips=max(sizes),
+            racks=len(racks),
+            racks_with_room=sum(rack.free.bit_count() >= max(sizes) for rack in racks),
+            requests=sum(outcome.requests for outcome in outcomes),
+            failed=sum(outcome.failed for outcome in outcomes),
+            failed_for_time=sum(outcome.failed_for_time for outcome in outcomes),
+            fragmented=sum(outcome.fragmented for outcome in outcomes),
+            thin=sum(outcome.thin for outcome in outcomes),
+            paper_failed_share=FAILED.values[system] if sizes == LARGE else None,
+        )
+        row.sample("failed_share", [_ratio(outcome.failed, outcome.requests) for outcome in outcomes])
+        if system == "morphlux":
+            pairs = list(zip(outcomes, outcomes_of["contiguous"], strict=True))
+            row.sample("served_ratio", [_ratio(mine.served, base.served) for mine, base in pairs])
+            row.sample("chips_ratio", [_ratio(mine.chips, base.chips) for mine, base in pairs])
+            row.sample("egress_ratio", [_ratio(mine.egress, base.egress) for mine, base in pairs])
+            row.sample("pooled_ratio", [_ratio(base.requests, base.served) for _, base in pairs])
+            row.paper_served_ratio, row.paper_throughput = SERVED.values[asked], THROUGHPUT.values[asked]
+        yield row
 
 
-def _mean(values: list[float], weights: list[int]) -> float:
-    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if weights else 0.0
+def _ratio(value: float, base: float) -> float | None:
+    return value / base if base else None
+
+
+@dataclass
+class Outcomes:
+    """What became of requests: ``requests`` in all, the slices ``served`` and their ``chips``.
+
+    ``egress`` is the sum over all served slices of chips x the share of a chip's egress that the slice can use;
+    ``fragmented`` slices are joined from parts, the ``thin`` ones of them with fewer circuits than fibres.
+    """
+
+    requests: int = 0
+    served: int = 0
+    chips: int = 0
+    egress: float = 0.0
+    fragmented: int = 0
+    thin: int = 0
+    failed_for_time: int = 0
+
+    @property
+    def failed(self) -> int:
+        """The requests without a slice."""
+        return self.requests - self.served
+
+
+def ask(racks: Racks, sizes: Sequence[int], protocol: Protocol, random: Random, *, photonic: bool) -> Outcomes:
+    """Request slices of ``sizes`` chips, drawn evenly, in copies of the ``racks`` of a cluster, until chips run out.
+
+    MORPHLUX allocates "until available TPUs are exhausted", which can be read in two ways. ``per-rack``: every rack is
+    asked for as many chips as it has free. ``cluster``: the cluster is asked for as many chips as are free in all of
+    its racks, and the first rack that has a slice serves the request; a slice lies within one rack in either case.
+    """
+    racks = [rack.copy(photonic=photonic) for rack in racks]
+    outcomes = Outcomes()
+    for group in [[rack] for rack in racks] if protocol == "per-rack" else [racks]:
+        for number, chips in enumerate(drawn(sum(rack.free.bit_count() for rack in group), sizes, random)):
+            _request(group, chips, f"request{number}", outcomes)
+    return outcomes
+
+
+def drawn(free: int, sizes: Sequence[int], random: Random) -> list[int]:
+    """Sizes drawn evenly of those that do not exceed the ``free`` chips left, until none is left that does not."""
+    chosen = []
+    while fitting := [size for size in sizes if size <= free]:
+        chosen.append(random.choice(fitting))
+        free -= chosen[-1]
+    return chosen
+
+
+def _request(racks: Racks, chips: int, name: str, outcomes: Outcomes) -> None:
+    outcomes.requests += 1
+    reason = "chips"
+    for rack in racks:
+        answer = rack.allocate(chips, name)
+        if isinstance(answer, Allocation):
+            outcomes.served += 1
+            outcomes.chips += chips
+            if answer.kind == "fragmented":
+                outcomes.fragmented += 1
+                bundle = min(rack.fibres, rack.torus.chips_per_server)
+                outcomes.thin += min((circuits for _, circuits in answer.paths), default=bundle) < bundle
+            fixed = answer.slice if not rack.photonic and chips > 1 else None
+            outcomes.egress += chips * (1.0 if fixed is None else fixed_share(rack.torus, fixed.extents))
+            return
+        if answer.reason != "chips":
+            reason = answer.reason
+    outcomes.failed_for_time += reason == "time"
+
+
+def fixed_share(torus: Torus, extents: Extents) -> float:
+    """The share of a chip's egress that a slice of ``extents``, two chips or more, can use if ports are fixed, 0 to 1.
+
+    Electrical tori split a chip's egress evenly over their dimensions. A slice can use the dimensions in which it spans
+    the torus, so that the ring closes without links of other slices; one that closes no ring still has one through all
+    of its chips, and so the share of one dimension. A photonic fabric steers all ports to peers in the slice.
+    """
+    return max(1, closed_rings(torus, extents)) / sum(extent > 1 for extent in torus.shape)
+
+
+# ---- failures ------------------------------------------------------------------------------------------------------
+
+
+def overprovision_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
+    """A row for every number of failures and system, with the mean over a cluster's racks, median of the clusters.
+
+    A rack has one server in reserve and is otherwise full with slices of the mix; some of its rented chips die.
+    """
+    for failures in settings.failures:
+        clusters = [_losses(settings, failures, number) for number in range(settings.clusters)]
+        died = sum(lost["ideal"] for lost in clusters)
+        if not died:
+            return  # no slice of the mix fits beside the reserve
+        for system in RECOVERIES:
+            row = AllocationRow(
+                mix=settings.mix,
+                failures=failures,
+                system=system,
+                racks=settings.clusters * settings.racks,
+                paper_ratio=OVERPROVISION.values.get(system) if settings.mix == PUBLISHED_MIX else None,
+                spliced_share=sum(lost["spliced"] for lost in clusters) / died if system == "morphlux" else None,
+            )
+            row.sample("chips_mean", [lost[system] / settings.racks for lost in clusters])
+            row.sample("ratio_to_morphlux", [lost[system] / lost["morphlux"] for lost in clusters])
+            yield row
+
+
+def _losses(settings: AllocationSettings, failures: int, cluster: int) -> Counter[str]:
+    """The chips that all racks of a cluster lose, by system, and the number of dead chips that were ``spliced``."""
+    random = Random(f"{settings.seed} {failures} {cluster} failures")
+    lost: Counter[str] = Counter()
+    for _ in range(settings.racks):
+        rack, spares = _full_rack(settings, random)
+        rented = [chip for allocation in rack.allocations.values() for chip in allocation.chips]
+        lost.update(_lost(rack, spares, random.sample(rented, min(failures, len(rented)))))
+    return lost
+
+
+def _full_rack(settings: AllocationSettings, random: Random) -> tuple[Allocator, tuple[int, ...]]:
+    """A rack that is full except for one randomly chosen server in reserve, and the chips of that server."""
+    rack = settings.rack(photonic=False)
+    per_server = rack.torus.chips_per_server
+    server = random.randrange(rack.torus.chips // per_server)
+    spares = tuple(range(server * per_server, (server + 1) * per_server))
+    rack.reserve(spares)
+    fill([rack], read_mix(settings.mix), random)
+    return rack, spares
+
+
+def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str, int]:
+    torus = rack.torus
+    owner = {chip: allocation for allocation in rack.allocations.values() for chip in allocation.chips}
+    splicer = Splicer(rack, spares)
+    stuck = [chip for chip in dead if not splicer.splice(chip)]
+
+    def in_slices(chips: list[int]) -> int:
+        """Number of chips of all slices that have one of ``chips``."""
+        return sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in chips}.values())
+
+    return {
+        "migration": torus.chips if dead else 0,
+        "block": in_slices(dead),
+        "kubernetes": torus.chips_per_server * len({torus.server_of(chip) for chip in dead}),
+        "morphlux": len(dead) - len(stuck) + in_slices(stuck),
+        "ideal": len(dead),
+        "spliced": len(dead) - len(stuck),
+    }
+
+
+class Splicer:
+    """The circuits of a full rack, and the spare chips that can replace dead ones."""
+
+    def __init__(self, rack: Allocator, spares: tuple[int, ...]) -> None:
+        torus = rack.torus
+        self._plant = FibrePlant(RackPlan(torus.shape, torus.server, 1, spares), torus.chips, per_pair=rack.fibres)
+        self._spares = list(spares)
+        circuits = {}
+        for allocation in rack.allocations.values():
+            for number, (a, b) in enumerate(_links(torus, set(allocation.chips))):
+                circuits[a, b, number] = (a, b)
+        self._stands_for = {chip: chip for chip in range(torus.chips)}
+        self._circuits = circuits
+        self._routes: dict[tuple[int, int, int], Route] = {
+            key: _direct(self._plant, *ends) for key, ends in circuits.items()
+        }
+
+    def splice(self, dead: int) -> bool:
+        """Replace chip ``dead`` by a spare; False if no spare is left, or no fibres for its circuits."""
+        gone = {key for key in self._circuits if dead in key[:2]}
+        kept = {key: route for key, route in self._routes.items() if key not in gone}
+        if not self._spares:
+            return False
+        stands_for = self._stands_for | {dead: self._spares[0]}
+        new = {(a, b, number): (stands_for[a], stands_for[b]) for a, b, number in gone}
+        try:
+            self._routes = self._plant.routed(new, kept)
+        except CircuitError:
+            return False  # the other spares are in the same server
+        self._stands_for = stands_for
+        self._spares.pop(0)
+        return True
+
+
+def _links(torus: Torus, chips: set[int]) -> list[tuple[int, int]]:
+    """The links of the torus between chips of a slice."""
+    return [(a, b) for a, _, b, _ in torus.links if a in chips and b in chips]
+
+
+def _direct(plant: FibrePlant, a: int, b: int) -> Route:
+    first, second = plant.torus.server_of(a), plant.torus.server_of(b)
+    return (first,) if first == second else (first, second)

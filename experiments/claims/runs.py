@@ -35,9 +35,9 @@ RUNS: tuple[MeasuredRun, ...] = (
     MeasuredRun(
         "allocation",
         "allocation",
-        1,
+        0.3,
         root=False,
-        figures={"allocation_requests": "allocation-requests.png", "allocation_protocols": "allocation-protocols.png"},
+        figures={"allocation_protocols": "allocation-protocols.png"},
         layers=("controllers/allocation", *_CIRCUITS),
     ),
     MeasuredRun("links", "bench --only links,dark", 1),

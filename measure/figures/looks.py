@@ -183,7 +183,7 @@ THROUGHPUT = Look("all ports", _BLUE)
 # ---- allocation ----------------------------------------------------------------------------------------------------
 
 SYSTEMS: Looks = {
-    "contiguous": Look("contiguous", _VERMILION, "s", hatch="////"),
+    "contiguous": Look("contiguous", _VERMILION, "s"),
     "morphlux": Look("MORPHLUX", _BLUE, "o"),
 }
 FAILURES: Looks = {
@@ -192,11 +192,6 @@ FAILURES: Looks = {
     "kubernetes": Look("Kubernetes: whole server", _GREEN, "D", (0, (5, 2))),
     "morphlux": SYSTEMS["morphlux"].named("MORPHLUX: spare chip"),
     "ideal": Look("ideal switch", _BLACK, "x", DOTTED),
-}
-RULES: Looks = {
-    "ring": Look("closed rings", _BLUE),
-    "link": Look("all links", _ORANGE),
-    "port": Look("neighbours in the slice", _GREEN, dashes=(0, (5, 2))),
 }
 
 # ---- federated learning --------------------------------------------------------------------------------------------

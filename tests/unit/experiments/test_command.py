@@ -193,7 +193,7 @@ def test_a_folder_without_a_row_is_not_faithful(tmp_path: Path, capsys: pytest.C
 
 def test_results_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder_of(tmp_path / "a", {"experiment": "allocation"}).write("summary.json", "[]")
-    assert main(["run", "allocation", "--study", "spares", "--out", str(tmp_path / "a")]) == 2
+    assert main(["run", "allocation", "--study", "fragmentation", "--out", str(tmp_path / "a")]) == 2
     assert "holds the results of a run of " in capsys.readouterr().err
     assert (tmp_path / "a" / "summary.json").read_text() == "[]"
 

@@ -43,7 +43,7 @@ def test_paper_stands_only_beside_what_a_paper_gives() -> None:
         assert ("paper" in each.label) == given, each.key
         assert each.kind == "derived" or each.label.endswith(each.kind)
     assert published("morphlux-circuits").label == "paper, measured"
-    assert published("spares-of-chips").label == "derived by us"
+    assert published("morphlux-steps").label == "derived by us"
     assert published("migration-rewiring").label == "ours, input"
 
 

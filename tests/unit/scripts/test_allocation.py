@@ -26,14 +26,14 @@ def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -
     assert "paper" in done.stdout
     rows = json.loads((out / "summary.json").read_text())
     assert rows == json.loads((tmp_path / "rows.json").read_text())
-    assert {row["study"] for row in rows} >= {"fragmentation", "requests", "bandwidth", "overprovision", "spares"}
-    served = [row for row in rows if row["system"] == "morphlux" and row["study"] == "requests"]
+    assert {row["study"] for row in rows} == {"fragmentation", "protocols", "overprovision"}
+    served = [row for row in rows if row["system"] == "morphlux" and row["protocol"] == "per-rack"]
     assert served and all(not row["failed"] for row in served)
     manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["seed"], manifest["ended"]) == (3, "complete")
     again = run("plot.py", out, "--quiet")
     assert again.returncode == 0, again.stderr
-    assert len(again.stdout.split()) == 7, "figures and the report"
+    assert len(again.stdout.split()) == 4, "figures and the report"
 
 
 def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_numbers_of_measured_rows_are_measured_and_those_of_computed_rows_are_no
     assert "slower" in other_numbers(Timed, []) and "time_s" not in other_numbers(Timed, [])
     rows = [dict(plain(Counted(name=name, chips=4, number=9).to_json())) for name in "ab"]
     assert other_numbers(Counted, rows) == ["chips", "number"]
-    assert not {"chips", "slo", "paper_index_max"} & set(other_numbers(AllocationRow, []))
+    assert not {"chips", "failures", "paper_index_max"} & set(other_numbers(AllocationRow, []))
     assert {"gates", "seconds"} <= set(other_numbers(MeshRow, []))
 
 
