@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.claims.claim import Claim, Tolerance
 from experiments.claims.numbers import fields, furthest, in_repeats, ratio, share, total, where
-from experiments.straggler.findings import break_even_s
+from experiments.straggler.findings import break_even
 from experiments.straggler.law import StragglerLaw
 from experiments.straggler.report import laws
 from measure.published import published
@@ -108,7 +108,7 @@ LATE_RANK: tuple[Claim, ...] = (
         system="StragglAR",
         says="StragglAR is faster than Ring from that lateness of a rank on that its law gives",
         run="straggler",
-        number=in_repeats(break_even_s),
+        number=break_even,
         source="law",
         expected=in_repeats(_critical_delay_s),
         tolerance=Tolerance(share=0.05),
