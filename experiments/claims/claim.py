@@ -1,21 +1,30 @@
-"""A claim, the command that measures it, and whether the numbers that were measured last bear it out. Pure."""
+"""Claims, the commands that measure them, and whether the numbers that were measured last bear them out.
+
+They stand in ``claims.yaml`` of the documents, which is checked once, when it is read.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from experiments.straggler.findings import crossing_of
 from measure.metrics.estimate import Estimate, paired_ratio
-from measure.published import Published, published
+from measure.published import Published, all_published, published
 from measure.results.estimates import difference_of, estimate_of, ratio_of, slope_of, values_of
 from measure.results.row import Row
-from railyard.validation import Name, Seconds, Section, matching
+from railyard.checkout import ROOT
+from railyard.errors import ConfigError, nearest
+from railyard.validation import Name, Seconds, Section, config_error, matching
+from railyard.yaml_file import read_mapping
 
+DOCS = ROOT / "docs"
+FILE = "claims.yaml"
 Verdict = Literal["holds", "does not hold", "not faithful", "not measured"]
 OURS = ("model", "law", "limit")
 """Sources that are no key of the table of numbers from elsewhere."""
@@ -230,6 +239,48 @@ class Claim(Section):
             column = estimate_of(rows[0], self.expected) if len(rows) == 1 else None
             return None if column is None else (column.median, column.median)
         return None if self.expected is None else (self.expected, self.expected)
+
+
+class Catalog(Section):
+    """Runs in the order in which they are measured, and claims in that of the pages, by name."""
+
+    runs: Mapping[str, MeasuredRun]
+    claims: Mapping[str, Claim]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _named(cls, entries: Any) -> Any:
+        """Give every entry the key under which it stands as its name."""
+        if not isinstance(entries, dict):
+            return entries
+        return {key: {**entry, "name": key} if isinstance(entry, dict) else entry for key, entry in entries.items()}
+
+
+def read_catalog(docs: Path = DOCS) -> Catalog:
+    """The catalog of a folder of documents; ``ConfigError`` names the claim and its first wrong key."""
+    file = docs / FILE
+    data = read_mapping(file, "the folder docs of a checkout of Railyard", "runs, claims")
+    try:
+        catalog = Catalog.model_validate(data)
+    except ValidationError as error:
+        raise config_error(error, Catalog, "the catalog of claims", source=str(file)) from None
+    sources = {number.key: number.values for number in all_published()}
+    for name, claim in catalog.claims.items():
+        needed: dict[str, tuple[Any, Collection[Any]]] = {
+            "run": (claim.run, catalog.runs),
+            "source": (claim.source, [*OURS, *sources]),
+            "at": (claim.at, [None, *sources.get(claim.source, ())]),
+        }
+        for key, (value, known) in needed.items():
+            if value not in known:
+                near = nearest(str(value), map(str, known))
+                raise ConfigError(f"there is no {value!r}{near}", key=f"claims.{name}.{key}", source=str(file))
+        if claim.expected is None and claim.source in OURS:
+            raise ConfigError("is missing; a claim of ours needs it", key=f"claims.{name}.expected", source=str(file))
+    return catalog
+
+
+# ---- verdicts --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from experiments.claims.catalog import DOCS, Catalog, read_catalog
-from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
+from experiments.claims.claim import DOCS, Catalog, Claim, Judged, MeasuredRun, judge, read_catalog
 from experiments.claims.kept import Kept, older_by, read_kept, write_file
 from experiments.claims.pages import (
     PREDICTED,
@@ -27,10 +26,13 @@ from experiments.claims.pages import (
     pages_of,
     version,
 )
+from experiments.claims.run import measure_all
 from experiments.parser import Parser, folder
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
+from measure.results.folder import new_folder
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
+from railyard.ownership import make_folder
 
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
@@ -129,10 +131,6 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
 
 
 def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
-    from experiments.claims.run import measure_all
-    from measure.results.folder import new_folder
-    from railyard.ownership import make_folder
-
     if options.results is not None:
         return measure_all(runs, options.results.resolve(), options.docs, print, again=False)
     out: Path = options.out or new_folder(Path("results"), "claims")

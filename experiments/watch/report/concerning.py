@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.catalog import DOCS, read_catalog
-from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
+from experiments.claims.claim import DOCS, Claim, Judged, MeasuredRun, judge, read_catalog
 from experiments.claims.kept import Kept, read_kept
 from experiments.claims.pages import cells, day, version
 from experiments.experiment import Experiment

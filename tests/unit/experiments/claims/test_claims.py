@@ -18,8 +18,7 @@ import pytest
 from experiments.claims import command
 from experiments.claims import kept as keeping
 from experiments.claims import run as running
-from experiments.claims.catalog import DOCS, FILE, read_catalog
-from experiments.claims.claim import Claim, MeasuredRun, Number, Tolerance, judge
+from experiments.claims.claim import DOCS, FILE, Claim, MeasuredRun, Number, Tolerance, judge, read_catalog
 from experiments.claims.command import claims_of, judged_claims
 from experiments.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
 from experiments.claims.pages import BLOCK, Pages, origin_sentence, pages_of

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.catalog import DOCS, read_catalog
-from experiments.claims.claim import is_where
+from experiments.claims.claim import DOCS, is_where, read_catalog
 from experiments.claims.kept import Kept, read_kept
 from experiments.command.main import main
 from experiments.fabric_cost.experiment import fabric_rows

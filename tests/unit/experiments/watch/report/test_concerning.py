@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.claims.catalog import DOCS, FILE
+from experiments.claims.claim import DOCS, FILE
 from experiments.command.main import main
 from experiments.watch.comparison import Side
 from experiments.watch.report.concerning import concerning
