@@ -7,14 +7,13 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
-from experiments.claims.catalog import CLAIMS, RUNS
-from experiments.claims.claim import Claim, Judged, MeasuredRun, judge
+from experiments.claims.claim import DOCS, Catalog, Claim, Judged, MeasuredRun, judge, read_catalog
 from experiments.claims.kept import Kept, older_by, read_kept, write_file
 from experiments.claims.pages import (
     PREDICTED,
@@ -27,13 +26,14 @@ from experiments.claims.pages import (
     pages_of,
     version,
 )
+from experiments.claims.run import measure_all
 from experiments.parser import Parser, folder
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
+from measure.results.folder import new_folder
 from measure.results.row import Row
-from railyard.checkout import ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, nearest
+from railyard.ownership import make_folder
 
-DOCS = ROOT / "docs"
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
 _ABOUT = """What this project claims: each number as it was measured or predicted last,
@@ -64,20 +64,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=folder, metavar="FOLDER", help="with --run: take those of an earlier --out")
     parser.add_argument("--wide", action="store_true", help="all columns of the table")
     options = parser.read(arguments)
-    chosen = claims_of(options.names, quick=options.quick)
-    runs = [run for run in RUNS if any(claim.run == run.name for claim in chosen)]
+    if not options.docs.is_dir():
+        raise ConfigError(f"{options.docs} is no folder; name the folder docs of a checkout of Railyard", key="--docs")
+    catalog = read_catalog(options.docs)
+    chosen = claims_of(catalog, options.names, quick=options.quick)
+    runs = [run for name, run in catalog.runs.items() if any(claim.run == name for claim in chosen)]
     _check(options, runs)
     failed: list[str] = []
     try:
         failed = _measure(runs, options) if options.run else []
     finally:  # what was measured until Ctrl-C is kept, and the pages show it
-        kept, said = read_kept(options.docs / "measured", [run.name for run in RUNS])
-        judged = judged_claims(kept)
+        kept, said = read_kept(options.docs / "measured", list(catalog.runs))
+        judged = judged_claims(catalog, kept)
         if options.run or options.pages:
-            failed += write_pages(Pages(RUNS, kept, judged), options.docs)
+            failed += write_pages(Pages(catalog.runs, kept, judged), options.docs)
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
-        _show(shown, kept, full=bool(options.names) and not options.run, wide=options.wide)
+        _show(shown, catalog, kept, full=bool(options.names) and not options.run, wide=options.wide)
     unexpected = [each.unexpected for each in shown if each.unexpected is not None]
     for sentence in (*said, *failed, *unexpected):
         print(f"railyard: {sentence}", file=sys.stderr)
@@ -86,28 +89,30 @@ def main(arguments: Sequence[str]) -> int:
     return NOT_FAITHFUL_EXIT_STATUS if options.run and any(each.verdict == "not faithful" for each in shown) else 0
 
 
-def judged_claims(kept: Mapping[str, Kept]) -> list[Judged]:
+def judged_claims(catalog: Catalog, kept: Mapping[str, Kept]) -> list[Judged]:
     """Every claim of the catalog, judged by what is kept of its run."""
-    predicted = {run.name for run in RUNS if run.verb == "predict"}
     return [
-        replace(judge(claim, kept[claim.run].rows if claim.run in kept else None), predicted=claim.run in predicted)
-        for claim in CLAIMS
+        replace(
+            judge(claim, kept[claim.run].rows if claim.run in kept else None),
+            predicted=catalog.runs[claim.run].verb == "predict",
+        )
+        for claim in catalog.claims.values()
     ]
 
 
-def claims_of(names: Sequence[str], *, quick: bool = False) -> list[Claim]:
+def claims_of(catalog: Catalog, names: Sequence[str], *, quick: bool = False) -> list[Claim]:
     """The claims that ``names`` name, or all; ``ConfigError`` for a name of no claim and no run."""
-    known = dict.fromkeys([*(claim.name for claim in CLAIMS), *(run.name for run in RUNS)])
+    known = [*catalog.claims, *catalog.runs]
     for name in names:
         if name not in known:
-            what = nearest(name, known) or "; railyard claims lists them"
-            raise ConfigError(f"is no claim and no run{what}", key=name)
-    swift = {run.name for run in RUNS if run.quick or not quick}
-    wanted = [claim for claim in CLAIMS if not names or claim.name in names or claim.run in names]
-    found = [claim for claim in wanted if claim.run in swift]
-    if not found:
+            raise ConfigError(
+                f"is no claim and no run{nearest(name, known) or '; railyard claims lists them'}", key=name
+            )
+    wanted = [claim for claim in catalog.claims.values() if not names or claim.name in names or claim.run in names]
+    chosen = [claim for claim in wanted if catalog.runs[claim.run].quick or not quick]
+    if not chosen:
         raise ConfigError(f"{', '.join(names)} needs root or takes minutes; leave --quick out", key="--quick")
-    return found
+    return chosen
 
 
 def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
@@ -117,8 +122,6 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")
     if options.out is not None and options.results is not None:
         raise ConfigError("measures nothing, so --out is not used with it; leave one out", key="--results")
-    if not options.docs.is_dir():
-        raise ConfigError(f"{options.docs} is no folder; name the folder docs of a checkout of Railyard", key="--docs")
     need = [run.name for run in runs if run.root]
     if options.run and options.results is None and need and os.geteuid() != 0:
         verb = "needs" if len(need) == 1 else "need"
@@ -128,10 +131,6 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
 
 
 def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
-    from experiments.claims.run import measure_all
-    from measure.results.folder import new_folder
-    from railyard.ownership import make_folder
-
     if options.results is not None:
         return measure_all(runs, options.results.resolve(), options.docs, print, again=False)
     out: Path = options.out or new_folder(Path("results"), "claims")
@@ -159,7 +158,7 @@ def write_pages(pages: Pages, docs: Path) -> list[str]:
 # ---- on the terminal -------------------------------------------------------------------------------------------------
 
 
-def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
+def _show(judged: Sequence[Judged], catalog: Catalog, kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
     console = console_for_tables(wide=wide)
     if not full:
         table = _table(judged)
@@ -168,18 +167,19 @@ def _show(judged: Sequence[Judged], kept: Mapping[str, Kept], *, full: bool, wid
             console.print(line, highlight=False)
         counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in _COLOURS}
         console.print("; ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) + ".")
-        for line in _older({each.claim.run for each in judged}, kept):
+        claimed = {each.claim.run for each in judged}
+        for line in _older([run for name, run in catalog.runs.items() if name in claimed], kept):
             console.print(line, highlight=False, markup=False)
         return
     for each in judged:
         console.print(Text(f"{each.claim.name}: ", style="bold").append(f"{each.claim.says}.", style="not bold"))
-        for line in _lines(each, kept.get(each.claim.run)):
+        for line in _lines(each, catalog.runs[each.claim.run], kept.get(each.claim.run)):
             console.print(f"  {line}", highlight=False, markup=False)
 
 
-def _older(names: Collection[str], kept: Mapping[str, Kept]) -> Iterator[str]:
-    """The runs of ``names`` whose code has changed since their numbers were measured."""
-    counts = {run.name: older_by(run, kept[run.name]) for run in RUNS if run.name in names and run.name in kept}
+def _older(runs: Iterable[MeasuredRun], kept: Mapping[str, Kept]) -> Iterator[str]:
+    """Name those of ``runs`` whose code has changed since their numbers were measured."""
+    counts = {run.name: older_by(run, kept[run.name]) for run in runs if run.name in kept}
     older = [f"{name} ({count})" for name, count in counts.items() if count]
     if older:
         yield f"Measured before the last changes of their code (commits since): {', '.join(older)}."
@@ -210,10 +210,9 @@ _COLUMNS = (
 )
 
 
-def _lines(each: Judged, kept: Kept | None) -> list[str]:
+def _lines(each: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
     claim = each.claim
     here, expected, tolerance, _ = cells(each)
-    (run,) = (run for run in RUNS if run.name == claim.run)
     lines = [f"here: {here}", f"compared with: {expected}, {tolerance}; source: {claim.source}"]
     lines += [f"verdict: {each.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
     if kept is not None:

@@ -38,8 +38,8 @@ _TABLE_WIDTH = 84
 class Pages:
     """Makes the blocks of pages from the runs of the catalog, what is kept of them, and the judged claims."""
 
-    def __init__(self, runs: Sequence[MeasuredRun], kept: Mapping[str, Kept], judged: Sequence[Judged]) -> None:
-        self._runs = {run.name: run for run in runs}
+    def __init__(self, runs: Mapping[str, MeasuredRun], kept: Mapping[str, Kept], judged: Sequence[Judged]) -> None:
+        self._runs = runs
         self._kept = kept
         self._judged = judged
 

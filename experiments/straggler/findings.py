@@ -40,17 +40,22 @@ def _of(rows: Sequence[Row], algorithm: str) -> list[Row]:
 
 
 def break_even(rows: Sequence[Row]) -> Estimate | None:
-    """The delay in seconds from which on StragglAR is faster than Ring, interpolated in each repeat.
+    """The delay in seconds from which on StragglAR is faster than Ring; None if it never is."""
+    return crossing_of(_of(rows, "ring"), _of(rows, "stragglar"), "straggler_delay_s", "time_s")
 
-    None if it never is.
+
+def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -> Estimate | None:
+    """The value of field ``x`` from which on field ``key`` of ``second`` stays below that of ``first``.
+
+    It is interpolated in each repeat; None if there is none, or if both have not the same values of ``x``.
     """
-    ring, stragglar = _of(rows, "ring"), _of(rows, "stragglar")
-    delays = [r["straggler_delay_s"] for r in ring]
-    if not delays or delays != [r["straggler_delay_s"] for r in stragglar]:
+    pairs = [sorted(rows, key=lambda row: row[x]) for rows in (first, second)]
+    xs = [row[x] for row in pairs[0]]
+    if not xs or xs != [row[x] for row in pairs[1]]:
         return None
-    repeats = zip(*(values_of(r, "time_s") for r in (*ring, *stragglar)), strict=False)
-    whole = [times for times in repeats if None not in times]
-    return estimate([crossing(delays, times[: len(ring)], times[len(ring) :]) for times in whole])
+    repeats = zip(*(values_of(row, key) for rows in pairs for row in rows), strict=False)
+    whole = [values for values in repeats if None not in values]
+    return estimate([crossing(xs, values[: len(xs)], values[len(xs) :]) for values in whole])
 
 
 def break_even_s(rows: Sequence[Row]) -> float | None:

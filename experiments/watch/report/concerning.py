@@ -7,33 +7,41 @@ All others are shown with the numbers that were measured last for the documents,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.catalog import CLAIMS, RUNS
-from experiments.claims.claim import Judged, MeasuredRun, judge
+from experiments.claims.claim import DOCS, Claim, Judged, MeasuredRun, judge, read_catalog
 from experiments.claims.kept import Kept, read_kept
 from experiments.claims.pages import cells, day, version
 from experiments.experiment import Experiment
 from experiments.report import Recorded
 from experiments.settings import validated
-from railyard.checkout import ROOT
 from railyard.errors import ConfigError
 
-DOCS = ROOT / "docs"
 _NOT_MEASURED = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "attempts", "give_up")
 """Settings that do not change what is measured."""
 _COLUMNS = ("claim", "number", "compared with", "tolerance", "verdict", "evidence")
 
 
 def concerning(kind: type[Experiment[Any]], recorded: Recorded, docs: Path = DOCS) -> dict[str, Any] | None:
-    """The claims about an experiment as a table of the report, with ``title`` and ``notes``; None if there are none."""
-    runs = [run for run in RUNS if run.words[1] == kind.name]
+    """The claims about an experiment as a table of the report, with ``title`` and ``notes``.
+
+    None if there are none, or no catalog that can be read: Railyard is installed without the documents, or is another
+    user's.
+    """
+    try:
+        catalog = read_catalog(docs)
+    except ConfigError:
+        return None
+    runs = [run for run in catalog.runs.values() if run.words[1] == kind.name]
     kept, _ = read_kept(docs / "measured", [run.name for run in runs])
     rows: list[dict[str, Any]] = []
     for run in runs:
         mine = run.name in kept and is_of(kind, recorded, run, kept[run.name])
-        rows += [_row(judged, evidence) for judged, evidence in _judged(run, recorded, kept.get(run.name), mine=mine)]
+        claims = [claim for claim in catalog.claims.values() if claim.run == run.name]
+        shown = _judged(claims, run, recorded, kept.get(run.name), mine=mine)
+        rows += [_row(judged, evidence) for judged, evidence in shown]
     if not rows:
         return None
     here = sum(row["here"] for row in rows)
@@ -68,14 +76,14 @@ def _settings(kind: type[Experiment[Any]], given: Any) -> Mapping[str, Any] | No
     return {key: value for key, value in found.model_dump(mode="json").items() if key not in _NOT_MEASURED}
 
 
-def _judged(run: MeasuredRun, recorded: Recorded, kept: Kept | None, *, mine: bool) -> Iterator[tuple[Judged, str]]:
-    """The claims of ``run``, each with where its number comes from."""
+def _judged(
+    claims: Sequence[Claim], run: MeasuredRun, recorded: Recorded, kept: Kept | None, *, mine: bool
+) -> Iterator[tuple[Judged, str]]:
+    """The ``claims`` of ``run``, each with where its number comes from."""
     rows: Sequence[Mapping[str, Any]] | None = recorded.rows if mine else None if kept is None else kept.rows
     evidence = "this run" if mine else "-" if kept is None else f"documents: {day(kept)}, {version(kept)}"
-    for claim in CLAIMS:
-        if claim.run == run.name:
-            found = judge(claim, rows)
-            yield Judged(claim, found.verdict, found.number, found.expected, run.verb == "predict"), evidence
+    for claim in claims:
+        yield replace(judge(claim, rows), predicted=run.verb == "predict"), evidence
 
 
 def _row(judged: Judged, evidence: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from experiments.claims.claim import DOCS, FILE
 from experiments.command.main import main
 from experiments.watch.comparison import Side
 from experiments.watch.report.concerning import concerning
@@ -40,6 +41,8 @@ def test_a_claim_is_judged_by_the_run_that_is_its_own(mesh: Path) -> None:
     found = evidence(mesh)
     assert found["pip-matchings"] == ["holds", "this run"]
     assert found["pip-32"][0] == "holds" and found["pip-32"][1].startswith("documents: 20")
+    assert evidence(mesh, docs=mesh) == {}
+    shutil.copy(DOCS / FILE, mesh)
     assert evidence(mesh, docs=mesh) == {"pip-matchings": ["not measured", "-"], "pip-32": ["not measured", "-"]}
 
 
