@@ -1,4 +1,4 @@
-"""The documents name what exists, their links lead somewhere, their lines are short, their words are the code's."""
+"""The documents name what exists, their links lead somewhere, and their lines are short."""
 
 from __future__ import annotations
 
@@ -19,30 +19,6 @@ LONGEST_LINE = 120
 SUFFIXES = (".py", ".md", ".sh", ".yaml", ".yml", ".json", ".png", ".svg", ".txt", ".toml", ".cfg")
 WRITTEN_BY_A_RUN = {"figures/", "captures/"}
 """Folders in a results folder, which no checkout has."""
-
-PRIVATE_WORDS = (
-    "nursery",
-    "courier",
-    "carriage",
-    "errand",
-    "early arrivals",
-    "welcomes",
-    "farewell",
-    "gatekeeper",
-    "turnstile",
-    "switchboard",
-    "conductor",
-    "roster",
-    "crew",
-    "ledger",
-    "agenda",
-    "pulse",
-    "waiters",
-    "speakers",
-    "seats",
-    "snake",
-)
-"""Words that the project once had for things that have a name in its field (docs/words.md)."""
 
 BACKTICKS = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?<![\w./-])((?:" + "|".join(FOLDERS) + r")/[\w./-]*)")
@@ -126,12 +102,6 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 def test_lines_are_short(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     assert not [f"{number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE]
-
-
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name)
-def test_private_words_have_not_come_back(page: Path) -> None:
-    text = page.read_text(encoding="utf-8").lower()
-    assert not [word for word in PRIVATE_WORDS if re.search(rf"\b{word}\b", text)]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
