@@ -18,24 +18,25 @@ import yaml
 
 from railyard.errors import ConfigError
 
-MOST_CHARACTERS = 700
+MOST_CHARACTERS = 500
 """Most characters of a refusal: a sentence, and the values that it repeats."""
 
 Reader = Callable[..., object]
+Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 class Refusal(NamedTuple):
     """One input that is refused."""
 
     reader: Reader
-    error: type[Exception]
+    error: Errors
     given: Any
     key: str | None
     words: str
 
 
 def refusals(
-    table: Path, readers: Mapping[str, Reader | tuple[Reader, type[Exception]]]
+    table: Path, readers: Mapping[str, Reader | tuple[Reader, Errors]]
 ) -> Callable[[Refusal, Path, pytest.MonkeyPatch], None]:
     """The test of all rows of a table: each is refused in one sentence; ``ConfigError`` unless a reader has another.
 
@@ -67,6 +68,17 @@ def refusals(
     return parametrized
 
 
+def of_file(name: str, reader: Reader) -> Reader:
+    """A reader whose refusals must begin with the file."""
+
+    def read(*args: Any, **fields: Any) -> None:
+        with pytest.raises(ConfigError, match=f"^{re.escape(name)}:") as caught:
+            reader(*args, **fields)
+        raise caught.value
+
+    return read
+
+
 def _read(reader: Reader, given: Any) -> None:
     if isinstance(given, dict):
         reader(**given)
@@ -79,5 +91,5 @@ def _rows(section: list[Any]) -> Iterator[tuple[Any, str | None, str]]:
         if isinstance(row, dict):
             yield from ((given, row.get("key"), row.get("words", "")) for given in row["each"])
         else:
-            given, key, words = (*row, "")[:3]
-            yield given, key, words
+            given, key, *words = row if len(row) > 1 else (*row, None)
+            yield given, key, "".join(words)

@@ -5,7 +5,7 @@ from typing import Any
 
 from edge.jobs import client, edge_job
 from msccl_texts import SWAP
-from refusals import refusals
+from refusals import of_file, refusals
 from training_steps import changed_recipe
 
 from railyard.size import parse_size
@@ -97,7 +97,8 @@ test_refusals = refusals(
         "rate of background traffic": lambda **options: Background(END, END, mtu=9000, **options),
         "detector": Detector,
         "arrivals at a detector of 4": lambda *arrivals: Detector(4).observe(arrivals),
-        "recipe": recipe,
+        "recipe": of_file("my.yaml", recipe),
+        "sizes of a recipe": recipe,
         "recipe with experts": lambda **model: make_recipe(
             {**CATALOG["moe-smoke"], "name": "experts", "model": {**EXPERTS["model"], "experts": 4, **model}}
         ),
