@@ -99,12 +99,6 @@ def test_pairs_need_one_port_and_shifts_two() -> None:
             started(kind, 4, Cycle(simplex=True), everybody(4), ports=1)
 
 
-def test_a_rotation_stays_on_one_rail() -> None:
-    policy = RotorPolicy(rail_plan(2, gpus=2))
-    with pytest.raises(ConfigError, match="group ep has members on rails 0, 1"):
-        policy.start([Group("ep", "ep", (0, 1))])
-
-
 # ---- a demand --------------------------------------------------------------------------------------------------------
 
 
