@@ -18,14 +18,18 @@ from controllers.circuits.rotation import Cycle
 from controllers.edge.catalog import load_edge_policy
 from controllers.edge.messages import ControlRequest, ManagerRequest
 from controllers.edge.trunk import TrunkArbiter
+from controllers.mesh.negotiation import route
 from controllers.northbound import bodies, http_server
 from controllers.northbound.messages import read_request
 from controllers.openflow import app
 from controllers.policies.catalog import load_policy
+from controllers.policies.rotor import DemandPolicy
 from controllers.policies.spares import at_least_failed, draw_probabilities, spares_needed
+from controllers.policies.split import split_ports
 from controllers.policies.static import split_bandwidth
-from railyard.errors import CircuitError
+from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import to_json
+from topos.mesh import Mesh
 from topos.torus import Torus
 from workloads.edge.wire import EdgeRefused, Frame, read
 from workloads.program import Group
@@ -39,6 +43,12 @@ def policy(name: str = "opus", groups: Any = (), rack: str | None = None, server
     on_rails, on_rack = rail_plan(servers, **rails), photonic_plan(SQUARE)
     plan = {None: on_rails, "photonic": on_rack, "electrical": electrical_plan(SQUARE)}[rack]
     load_policy(name, plan).start([Group(dimension, dimension, tuple(members)) for dimension, members in groups])
+
+
+def demand(demand: list[list[float]], **cycle: Any) -> None:
+    policy = DemandPolicy(rail_plan(4))
+    policy.prepare(Cycle(demand=tuple(map(tuple, demand)), **cycle))
+    policy.start([Group("ep", "ep", (0, 1, 2, 3))])
 
 
 def cycle(value: Any) -> None:
@@ -75,6 +85,14 @@ test_refusals = refusals(
             CircuitError,
         ),
         "policy": policy,
+        "demand of a group": demand,
+        "ports for groups": lambda ports, **members: split_ports(
+            rail_plan(5, ports=ports), [Group(name, "dp", tuple(ranks)) for name, ranks in members.items()]
+        ),
+        "pairs in a mesh of 3x3": (
+            lambda *pairs: route(Mesh.of(3, 3), [(a, b) for a, b in pairs]),
+            (ConfigError, CircuitError),
+        ),
         "edge policy": load_edge_policy,
         "OpenFlow framework": app.check_installed,
         "bandwidth split by traffic": split_bandwidth,

@@ -18,11 +18,6 @@ from workloads.formats import msccl_xml
 from workloads.formats.msccl_reader import parse_msccl, read_msccl
 from workloads.formats.msccl_writer import write_msccl
 
-
-def line_of(text: str, part: str) -> int:
-    return text[: text.index(part)].count("\n") + 1
-
-
 BAD = {
     "no XML": ("hello", 1, "not well-formed"),
     "cut off": (SWAP[: len(SWAP) // 2], None, "not well-formed"),
