@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -97,8 +96,6 @@ PURE = (
 )
 """Modules and folders whose time comes in as an argument."""
 
-MOST_FILES = 24
-
 
 @cache
 def sources() -> dict[str, Path]:
@@ -162,14 +159,6 @@ def test_pure_modules_do_not_touch_the_machine(place: str) -> None:
         if name.partition(".")[0] in MACHINE
     ]
     assert acting == []
-
-
-def test_no_folder_is_crowded() -> None:
-    files = [*sources().values(), *(ROOT / "tests").rglob("*.py")]
-    crowded = {
-        str(folder): count for folder, count in Counter(file.parent for file in files).items() if count > MOST_FILES
-    }
-    assert crowded == {}
 
 
 def test_topologies_need_what_the_system_has_alone() -> None:

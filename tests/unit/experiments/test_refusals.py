@@ -10,15 +10,10 @@ from typing import Any
 
 from refusals import of_file, refusals
 
-from controllers.policies.catalog import load_policy
 from experiments.all_to_all.demand import read_demand
-from experiments.allocation.settings import AllocationSettings
-from experiments.bench.experiment import BenchSettings
 from experiments.collective.nccl_table import table_row
 from experiments.command.main import main
 from experiments.command.run import as_typed, experiment_of, file_values, parser_of
-from experiments.failover.experiment import Failover
-from experiments.mesh.study import MeshStudy
 from experiments.racks.kill import check_kills, parse_kills
 from experiments.rails.experiment import Rails
 from experiments.rails.job import resolve_scale
@@ -48,30 +43,6 @@ def checked(name: str, **defaults: Any) -> Callable[..., None]:
         kind(validated(kind.Settings, {**defaults, **values})).check()
 
     return check
-
-
-def trials(name: str, **defaults: Any) -> Callable[..., None]:
-    """A reader of the settings of an experiment that repeats collectives: their fabrics and programs are made too."""
-
-    def make(**values: Any) -> None:
-        kind = find(name)
-        settings: Any = validated(kind.Settings, {**defaults, **values})
-        scale = settings.scale.scale()
-        for trial in settings.trials():
-            trial.fabric.options(scale)
-            trial.fabric.plan(scale)
-            trial.program(scale, 2, 1)
-
-    return make
-
-
-def failover(**values: Any) -> None:
-    made = validated(Failover.Settings, values)
-    Failover(made).check()
-    for name in made.fabrics:
-        setting = made.setting(name)
-        job = made.specs(setting)[0].program()
-        load_policy(setting.policy, setting.plan).start(tuple(job.groups.values()))
 
 
 def floors(**values: Any) -> None:
@@ -132,15 +103,15 @@ test_refusals = refusals(
     {
         "rails": of_file("my.yaml", lambda **values: validated(RailSettings, values, "my.yaml")),
         "floors of rails": floors,
-        "collective": trials("collective"),
-        "straggler": trials("straggler"),
-        "all-to-all": trials("all-to-all", guard_ms=2, studies=["slot", "skew"]),
-        "failover": failover,
+        "collective": checked("collective"),
+        "straggler": checked("straggler"),
+        "all-to-all": checked("all-to-all", guard_ms=2, studies=["slot", "skew"]),
+        "failover": checked("failover"),
         "server-fabric": checked("server-fabric"),
         "propius": checked("propius", **PROPIUS),
-        "allocation": lambda **values: validated(AllocationSettings, values),
-        "mesh": (lambda **values: validated(MeshStudy, values), (ConfigError, CircuitError)),
-        "bench": lambda **values: validated(BenchSettings, values),
+        "allocation": checked("allocation"),
+        "mesh": (checked("mesh"), (ConfigError, CircuitError)),
+        "bench": checked("bench"),
         "kill": parse_kills,
         "kill in a run": lambda text: check_kills(parse_kills(text), ranks=20, steps=10, known=[16, 1, 0]),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),

@@ -167,8 +167,6 @@ def test_options_mean_what_they_always_meant(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("random_kills: 5\ndetection: {exit: true}\n")
     assert of_line(str(file), "--kill", "2@4.5").random_kills == 0
-    with pytest.raises(ConfigError, match="exclude each other"):
-        of_line("--kill", "1@2", "--random-kills", "3")
     both = of_line(str(file), "--detect", "port").detection.detection(SCALE)
     assert both.exit and both.port
 
