@@ -57,10 +57,8 @@ def refusals(
         sentence = str(caught.value)
         assert "\n" not in sentence and len(sentence) <= MOST_CHARACTERS, sentence
         pattern = ".*".join(map(re.escape, refusal.words.split(" ... ")))
-        if refusal.key is not None:
-            assert refusal.key == getattr(caught.value, "key", None) or sentence.startswith(f"{refusal.key}: "), (
-                sentence
-            )
+        named = (None, getattr(caught.value, "key", None), sentence.partition(": ")[0])
+        assert refusal.key in named, f"{sentence!r} does not name {refusal.key!r}"
         assert re.search(pattern, sentence), f"{sentence!r} does not say {refusal.words!r}"
 
     parametrized: Callable[[Refusal, Path, pytest.MonkeyPatch], None]

@@ -101,13 +101,6 @@ def test_what_a_trace_does_not_say_is_asked_for_by_option(tmp_path: Path, capsys
     assert main([*line, "--ranks", "8"]) == 0
 
 
-def test_an_unknown_licence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = (
-        "--license: 'NOSUCH' is no identifier of a licence; give one of SPDX (https://spdx.org/licenses), such as"
-    )
-    assert refused(capsys, "export", str(tmp_path), "--license", "NOSUCH").startswith(sentence)
-
-
 @pytest.mark.parametrize("arguments", [["claims", "opus-slope"], ["show", "n\u00f6n\u00fc.yaml"]])
 def test_characters_that_the_encoding_lacks_are_replaced(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
