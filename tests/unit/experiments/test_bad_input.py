@@ -113,27 +113,6 @@ def test_what_a_trace_does_not_say_is_asked_for_by_option(tmp_path: Path, capsys
     assert main([*line, "--ranks", "8"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("predict rails --delays 0,,10", "--delays: has an empty entry; write 0,10"),
-        ("predict rails --modes electrical,", "--modes: has an empty entry; write electrical"),
-        ("predict rails --modes electrical,electrical", "--modes: has electrical twice; give it once"),
-        ("predict rails --delays 10,0,10.0", "--delays: has 10 twice; give it once"),
-        ("run collective --sizes 1M,1024K", "--sizes: has 1048576 twice; give it once"),
-    ],
-)
-def test_a_list_that_is_not_what_was_meant(line: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, *line.split()) == sentence
-
-
-def test_an_unknown_licence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = (
-        "--license: 'NOSUCH' is no identifier of a licence; give one of SPDX (https://spdx.org/licenses), such as"
-    )
-    assert refused(capsys, "export", str(tmp_path), "--license", "NOSUCH").startswith(sentence)
-
-
 @pytest.mark.parametrize("arguments", [["claims", "opus-slope"], ["show", "n\u00f6n\u00fc.yaml"]])
 def test_characters_that_the_encoding_lacks_are_replaced(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}

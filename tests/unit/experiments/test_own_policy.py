@@ -79,21 +79,6 @@ def check(*words: str) -> None:
         raise as_typed(error, kind, options) or error from None
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((*RAILS, "nosuch"), "'nosuch' is not a policy; use one of opus"),
-        ((*FAILOVER, "nosuch"), "'nosuch' is not a policy; use one of opus"),
-        ((*RAILS, "torus"), "group dp.t0.s0 is on rail0, which is ocs; this policy needs a rack of kind electrical"),
-        ((*FAILOVER, "torus"), "group A is on rack0, which is ocs; this policy needs a rack of kind electrical"),
-        ((*RAILS, "morphlux"), "this policy needs a rack of accelerators on a torus; fabric ocs has none"),
-    ],
-)
-def test_a_policy_that_does_not_fit_is_refused_before_a_run(words: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"^--policy: {sentence}"):
-        check(*words)
-
-
 @pytest.mark.parametrize("words", [RAILS, FAILOVER])
 def test_a_policy_whose_code_fails_is_refused_with_the_line(words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "own.py"

@@ -39,13 +39,6 @@ def test_every_entry_is_the_experiment_it_says(entry: Entry) -> None:
     assert kind(kind.Settings()).needs_root() == entry.root
 
 
-def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'rials' is not an experiment; did you mean \"rails\""):
-        find("rials")
-    with pytest.raises(ConfigError, match="use one of rails, collective,"):
-        find("xyz")
-
-
 def test_a_file_of_the_users_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)

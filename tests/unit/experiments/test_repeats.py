@@ -15,7 +15,6 @@ import pytest
 from fabric_plans import rail_plan
 from rich.console import Console
 
-from experiments.command.main import main
 from experiments.command.run import _report
 from experiments.progress import RunProgress
 from experiments.redraw import read_folder
@@ -276,13 +275,6 @@ def test_predicted_timelines_are_written_once_each_and_not_held_in_memory(tmp_pa
     heads = [event for event in Results.open(tmp_path / "out").predicted() if event.kind == "predicted"]
     assert [event["same_as"] for event in heads] == [0, 0, 2]
     assert held < 100_000, f"{held} bytes for timelines of {3000 * 60}"
-
-
-@pytest.mark.parametrize("key", ["repeats", "attempts"])
-def test_none_at_all_is_refused_by_name(key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("rails", "collective", "straggler", "all-to-all", "failover", "server-fabric"):
-        assert main(["predict", name, f"--{key}", "0"]) == 2
-        assert capsys.readouterr().err == f"railyard: --{key}: must be at least 1, not '0'\n"
 
 
 def test_quick_measures_once_in_every_experiment_and_no_other_has_the_options() -> None:

@@ -15,7 +15,7 @@ import pytest
 from controllers.northbound import http_server
 from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, RestAccess, read_token, reserved_address, rest_access
-from experiments.settings import PacketSettings, validated
+from experiments.settings import PacketSettings
 from railyard.errors import ConfigError
 
 
@@ -96,24 +96,6 @@ def test_a_file_that_others_may_open_is_refused(token_file: Path, mode: int) -> 
         reserve(settings(file=token_file))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"", "is empty; write a token into it"),
-        (b" \n\n", "is empty; write a token into it"),
-        (b"two words", "must hold one line of at most 1000 printable ASCII characters without spaces"),
-        (b"one\ntwo\n", "must hold one line"),
-        (b"caf\xc3\xa9", "must hold one line"),
-        (b"x" * 1001, "must hold one line"),
-        (b"x\0y", "must hold one line"),
-    ],
-)
-def test_a_file_without_a_token_is_refused(token_file: Path, text: bytes, reason: str) -> None:
-    token_file.write_bytes(text)
-    with pytest.raises(ConfigError, match=reason):
-        read_token(token_file)
-
-
 def test_what_is_no_file_is_refused(token_file: Path, tmp_path: Path) -> None:
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to(token_file)
@@ -170,28 +152,6 @@ def test_an_address_of_a_family_that_the_kernel_lacks_is_refused(monkeypatch: py
     )
     with pytest.raises(ConfigError, match=sentence):
         reserve(settings("[::1]:80"))
-
-
-def test_a_host_that_is_not_of_this_machine_is_refused_before_anything_is_up() -> None:
-    sentence = (
-        r"^rest: 192\.0\.2\.1:80 is not an address of this machine; give one of its own, such as 127\.0\.0\.1:80$"
-    )
-    with pytest.raises(ConfigError, match=sentence):
-        reserve(settings("192.0.2.1:80"))
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["", "here", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-3", "::1:8080", "nohost.invalid:80", "[1.2.3.4]:5"],
-)
-def test_text_that_is_no_address_is_refused_with_the_settings(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"^rest: must be IP:PORT such as 127\.0\.0\.1:8080 or \[::1\]:8080, not '"):
-        validated(PacketSettings, {"rest": address})
-
-
-def test_a_token_without_an_interface_is_refused(token_file: Path) -> None:
-    with pytest.raises(ConfigError, match="rest_token_file: is used by the REST interface only; give its address too"):
-        reserve(settings(rest=None, file=token_file))
 
 
 def test_the_variable_of_former_versions_is_said_to_be_without_effect(

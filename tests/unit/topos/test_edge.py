@@ -3,13 +3,11 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import networkx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.live.sampler import host_interfaces
 from measure.results.manifest import build_manifest, plans_of
-from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import from_plain
 from topos.client_rates import client_rates
@@ -108,39 +106,3 @@ def test_manifest_gives_the_plan_back() -> None:
     network = plan(EdgeTopo(clients=4, regions=2))
     manifest = build_manifest(experiment={}, seed=0, scale=Scale(1), plans=[network], groups={})
     assert plans_of(manifest) == {"edge-electrical": network}
-
-
-@pytest.mark.parametrize(
-    ("key", "options"),
-    [
-        ("clients", {"clients": 0}),
-        ("clients", {"clients": 129}),
-        ("regions", {"clients": 3, "regions": 4}),
-        ("regions", {"regions": "some"}),
-        ("regions", {"regions": 4, "trunk": "ocs", "root_ports": 3}),
-        ("root_ports", {"root_ports": 4}),
-        ("root_ports", {"trunk": "ocs", "root_ports": 0}),
-        ("trunk", {"trunk": "optical"}),
-        ("client_mbps", {"client_mbps": 0}),
-        ("client_mbps", {"client_mbps": [1.0, 2.0]}),
-        ("client_mbps", {"clients": 2, "regions": 1, "client_mbps": [1.0, 0.0]}),
-        ("trunk_mbps", {"trunk_mbps": 0}),
-        ("leaf_mbps", {"leaf_mbps": -1}),
-        ("control_mbps", {"control_mbps": "fast"}),
-        ("access_delay_ms", {"access_delay_ms": -1}),
-        ("trunk_delay_ms", {"trunk_delay_ms": "5ms"}),
-        ("jitter_ms", {"access_delay_ms": 5, "jitter_ms": 6}),
-        ("access_loss", {"access_loss": 101}),
-        ("trunk_loss", {"trunk_loss": "nan"}),
-        ("mtu", {"mtu": 64}),
-    ],
-)
-def test_impossible_network_names_the_option(key: str, options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        EdgeTopo(**options)
-    assert caught.value.key == key and str(caught.value).startswith(f"{key}: ")
-
-
-def test_option_that_mn_has_cut_up_at_its_comma_is_explained() -> None:
-    with pytest.raises(ConfigError, match="name=value"):
-        EdgeTopo(7)

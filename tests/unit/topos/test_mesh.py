@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError
 from topos.mesh import Mesh, evenly_spaced, leaving_end
 
 sizes = st.sampled_from([(1, 1), (1, 4), (3, 2), (3, 3), (5, 3), (5, 5), (7, 3)])
@@ -101,26 +100,6 @@ def test_bar_keeps_the_side_and_cross_changes_it() -> None:
 def test_evenly_spaced_ports_are_those_of_the_reference() -> None:
     assert evenly_spaced(Mesh.of(3, 3), 8) == (0, 3, 7, 10, 14, 17, 21, 24)
     assert evenly_spaced(Mesh.of(3, 3), 28) == tuple(range(28))
-
-
-@pytest.mark.parametrize(
-    "width, height, key", [(4, 3, "width"), (0, 3, "width"), (3, 0, "height"), (3, 1, "height"), (33, 3, "width")]
-)
-def test_a_size_that_is_no_mesh_is_refused(width: int, height: int, key: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        Mesh(width, height)
-    assert error.value.key == key
-
-
-def test_what_does_not_fit_the_mesh_is_refused() -> None:
-    mesh = Mesh.of(3, 3)
-    with pytest.raises(ConfigError, match="34 states for 35 gates"):
-        mesh.trace([False] * 34, 0)
-    for port in (-1, 28):
-        with pytest.raises(ConfigError, match=f"port {port} is not on a mesh of 3 x 3; its ports are 0 to 27"):
-            mesh.trace([False] * 35, port)
-    with pytest.raises(ConfigError, match="it has 28"):
-        evenly_spaced(mesh, 29)
 
 
 def _vertex(mesh: Mesh, end: int) -> int:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 import pytest
 
 from controllers.mesh.ports import choose_ports
-from railyard.errors import ConfigError
 from railyard.validation import from_plain
 from topos.describe import plan
 from topos.mesh import Mesh
@@ -53,39 +52,3 @@ def test_ports_can_be_chosen() -> None:
 def test_json_round_trip(ports: int) -> None:
     fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", gate_latency_us=1.5))
     assert from_plain(FabricPlan, json.dumps(asdict(fabric)).encode(), "a plan") == fabric
-
-
-@pytest.mark.parametrize(
-    ("key", "options", "reason"),
-    [
-        ("mesh", {"mesh": "3"}, "must be a mesh as in 7x3"),
-        ("mesh", {"mesh": "3x3x3"}, "must be a mesh as in 7x3"),
-        ("mesh", {"mesh": "4x3"}, "must be odd, not 4"),
-        ("mesh", {"mesh": "99x3"}, "from 1 to 31"),
-        ("mesh", {"servers": 15, "mesh": "3x3"}, "a mesh of 3x3 has 28 ports, too few for the 30 of a rail"),
-        ("mesh", {"mesh": "3x3@0/1/2"}, "must name 8 mesh ports, one for each port of a rail, not 3"),
-        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/28"}, "port 28 is not on a mesh of 3x3, which has 28: 0 to 27"),
-        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/x"}, "port x is not on a mesh"),
-        ("mesh", {"mesh": "3x3@0/1/2/3/4/5/6/6"}, "port 6 is named twice"),
-        (
-            "mesh",
-            {"servers": 14, "gpus": 1, "mesh": "3x3@choose", "choose_ports": choose_ports},
-            "use fewer ports or a larger mesh",
-        ),
-        (
-            "mesh",
-            {"servers": 4, "gpus": 1, "mesh": "3x3@choose"},
-            "--width 3 --height 3 --ports 8 --choose prints them",
-        ),
-        ("mesh", {"fabric": "electrical", "mesh": "3x3"}, "needs fabric=ocs; leave it out with fabric=electrical"),
-        ("mesh", {"fabric": "one-shot", "mesh": "3x3"}, "leave it out with fabric=one-shot"),
-        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": "slow"}, "must be from 0 to 1e+06 microseconds"),
-        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": -1}, "must be from 0"),
-        ("gate_latency_us", {"mesh": "3x3", "gate_latency_us": "nan"}, "must be from 0"),
-        ("gate_latency_us", {"gate_latency_us": 1.0}, "name one, as in mesh=5x5"),
-    ],
-)
-def test_what_cannot_be_names_the_option(key: str, options: dict[str, object], reason: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        RailTopo(**options)
-    assert caught.value.key == key and reason in str(caught.value)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError
 from railyard.validation import from_plain
 from topos.describe import plan
 from topos.plan import FabricPlan, SwitchLink
@@ -101,58 +100,6 @@ def test_no_address_twice_and_json_round_trip(shape: tuple[int, int, int], fabri
     used += [end for link in written.links for end in ((link.a, link.a_port), (link.b, link.b_port))]
     assert len(set(used)) == len(used)
     assert written == from_plain(FabricPlan, asdict(written), "a plan")
-
-
-ELECTRICAL = {"fabric": "electrical-torus"}
-
-
-@pytest.mark.parametrize(
-    ("key", "options"),
-    [
-        ("torus", {"torus": "4y4"}),
-        ("torus", {"torus": "0x4"}),
-        ("torus", {"torus": "2x2x2x2"}),
-        ("torus", {"torus": "1x1", "server": "1x1"}),
-        ("torus", {"torus": "64x64x2"}),
-        ("torus", {"torus": "16x16x16", "spare_servers": 400}),
-        ("server", {"torus": "4x3"}),
-        ("server", {"server": "big"}),
-        ("fabric", {"fabric": "optical"}),
-        ("spare_servers", {"spare_servers": 0}),
-        ("spare_servers", {"spare_servers": 1, "fabric": "migrate"}),
-        ("reserve", {"reserve": "2x2@2,2"}),
-        ("reserve", {"reserve": "", **ELECTRICAL}),
-        ("reserve", {"reserve": "2x2@3,0", **ELECTRICAL}),
-        ("reserve", {"reserve": "2x2@2,2/1x1@3,3", **ELECTRICAL}),
-        ("tenants", {"tenants": "4x1@0,4"}),
-        ("tenants", {"tenants": "4x1@0,0/2x2@1,0"}),
-        ("tenants", {"tenants": "2x2@1,1+1x1@2,2"}),
-        ("tenants", {"tenants": "2x2@1,1", "reserve": "2x2@2,2", **ELECTRICAL}),
-        ("tenants", {"tenants": "2x2@2,2", **ELECTRICAL}),
-        ("tenants", {"tenants": "4x1@0"}),
-        ("tenants", {"torus": "27x2", "server": "1", "tenants": "/".join(f"1x1@{x},0" for x in range(27))}),
-        ("port_mbps", {"port_mbps": "fast"}),
-        ("front_end_mbps", {"front_end_mbps": 0}),
-        ("mtu", {"mtu": 64}),
-    ],
-)
-def test_impossible_rack_names_the_option(key: str, options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        RackTopo(**options)
-    assert caught.value.key == key and str(caught.value).startswith(f"{key}: ")
-
-
-def test_overlap_names_both_slices_and_the_chip() -> None:
-    with pytest.raises(ConfigError, match="slices 4x1@0,0 and 2x2@1,0 both hold chip 1;"):
-        RackTopo(tenants="4x1@0,0/2x2@1,0")
-
-
-def test_option_that_mn_has_cut_up_at_its_comma_is_explained() -> None:
-    """``mn --topo rack,tenants=4x1@0,0`` calls us with the rest of the option alone."""
-    with pytest.raises(ConfigError, match="2x2@0:2"):
-        RackTopo(0, tenants="4x1@0")
-    with pytest.raises(ConfigError, match="2x2@0:2"):
-        MorphluxTopo(0, tenants="2x1@0")
 
 
 @pytest.mark.parametrize("fabric", ["photonic", "electrical-torus"])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.circuits.ocs import OpticalSwitch
-from railyard.errors import CircuitError
 
 
 @st.composite
@@ -16,18 +13,6 @@ def matchings(draw: st.DrawFn, ports: int = 16) -> Matching:
     order = draw(st.permutations(range(1, ports + 1)))
     count = draw(st.integers(0, ports // 2))
     return Matching((order[2 * i], order[2 * i + 1]) for i in range(count))
-
-
-def test_a_port_twice_and_a_port_to_itself_are_refused() -> None:
-    with pytest.raises(CircuitError, match="port 2 is in circuit 1-2"):
-        Matching([(1, 2), (2, 3)])
-    with pytest.raises(CircuitError, match="itself"):
-        Circuit(4, 4)
-
-
-def test_a_port_the_switch_has_not_is_named() -> None:
-    with pytest.raises(CircuitError, match="port 9 is not on rail0; its ports are 1 to 8"):
-        OpticalSwitch("rail0", range(1, 9)).change_to(Matching([(1, 9)]))
 
 
 def test_direction_does_not_matter() -> None:

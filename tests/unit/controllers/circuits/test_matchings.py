@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations, permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.matchings import cyclic_shifts, one_factorization
-from railyard.errors import ConfigError
 
 sizes = st.integers(2, 65)
 
@@ -51,10 +49,3 @@ def test_shifts_bring_each_to_each_once(n: int) -> None:
     assert len(shifts) == n - 1
     assert sorted((i, p[i]) for p in shifts for i in range(n)) == list(permutations(range(n), 2))
     assert all(sorted(p) == list(range(n)) for p in shifts)
-
-
-@pytest.mark.parametrize("make", [one_factorization, cyclic_shifts])
-@pytest.mark.parametrize("n", [1, 0, -4])
-def test_one_position_has_nobody_to_meet(make: object, n: int) -> None:
-    with pytest.raises(ConfigError, match=f"at least 2 positions, not {n}"):
-        make(n)  # type: ignore[operator]

@@ -91,11 +91,6 @@ def test_update_modes() -> None:
         switch.resolve(wanted, "safe")
 
 
-def test_a_port_out_of_range_is_named() -> None:
-    with pytest.raises(CircuitError, match="port 9 is not on rail0; its ports are 1 to 8"):
-        switch_with().resolve(Matching([(1, 9)]), "update")
-
-
 def test_a_failed_port_loses_its_circuit_and_gets_it_back() -> None:
     switch = switch_with((1, 2), (3, 4))
     switch.fail(2)

@@ -10,7 +10,6 @@ from edge.jobs import BEST, open_job
 
 from controllers.edge.catalog import EDGE_POLICIES, load_edge_policy
 from controllers.edge.policy import EdgePolicy, OpenJob
-from railyard.errors import ConfigError
 from workloads.edge.attributes import Attributes
 from workloads.edge.job import BASIC, HIGHEST, MIDDLE
 
@@ -109,8 +108,3 @@ def test_the_worked_example_puts_the_job_that_is_furthest_behind_first() -> None
     assert numbers(policy, [early, late]) == [0, 1]
     served = OpenJob(0, early.job, 0.0, 1, 2, 0, served=2)
     assert numbers(policy, [served, late]) == [1, 0]
-
-
-def test_a_policy_that_does_not_exist_is_named_with_one_that_does() -> None:
-    with pytest.raises(ConfigError, match=r"'irz' is not an edge policy.*did you mean \"irs\""):
-        load_edge_policy("irz")

@@ -112,12 +112,6 @@ def test_no_time_is_no_answer_and_nothing_to_lay_is_one() -> None:
 
 def test_ports_that_cannot_be_joined_are_refused() -> None:
     mesh = Mesh.of(3, 3)
-    with pytest.raises(ConfigError, match="port 28 is not on a mesh of 3 x 3"):
-        route(mesh, [(0, 28)])
-    with pytest.raises(CircuitError, match="a port can hold one circuit"):
-        route(mesh, [(0, 3), (3, 7)])
-    with pytest.raises(CircuitError, match="joins port 3 to itself"):
-        route(mesh, [(3, 3)])
     with pytest.raises(CircuitError, match="are no path from port 0 to port 3"):
         route(mesh, [(0, 3)], fixed={(0, 3): (0, 1, 2)})
 

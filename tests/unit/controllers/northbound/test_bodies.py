@@ -63,19 +63,10 @@ def test_whatever_is_sent_is_a_request_or_a_sentence(kind: str, body: bytes) -> 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "the body must be JSON"),
-        (b"\xff", "the body must be JSON"),
-        (b'{"a": 1}' * 2, "the body must be JSON"),
         (b"[" * BODY_BYTES, "the body must be JSON, nested at most 200 deep"),
         (b'{"rank": ' * 1000 + b"1" + b"}" * 1000, "the body must be JSON, nested at most 200 deep"),
-        (b"[]", "the body must be a JSON object"),
-        (b'{"rank": 1, "rank": 2}', "rank: is given twice; give it once"),
-        (b'{"rank": {"a": 1, "a": 2}}', "a: is given twice; give it once"),
-        (b'{"rank": 1, "op": "jobs"}', "op is not a key of a body"),
         (b'{"rank": %s}' % (b"9" * 100), "rank: must be at most 9.0072e+15, not 9"),
         (b'{"rank": %s}' % (b"9" * 100_000), "the body must be JSON"),
-        (b'{"rank": 1e99999}', "1e99999 is too large for a number"),
-        (b'{"rank": NaN}', "NaN is not a number of JSON"),
         (b'{"rank": 1, "%s": 2}' % (b"k" * 500_000), "k...: there is no such key"),
         (b'{"rank": 1, "cause": "%s"}' % (b"c" * 5000), "cause: must have at most 4096 characters"),
     ],
@@ -113,15 +104,8 @@ def test_a_body_of_the_greatest_length_is_read_and_a_longer_one_refused_before_i
 @pytest.mark.parametrize(
     ("stream", "length", "encoding", "reason"),
     [
-        (b"abc", "x", None, "Content-Length: must be a number of bytes"),
-        (b"abc", "-1", None, "Content-Length: must be a number of bytes"),
         (b"abc", "9" * 5000, None, "Content-Length: must be a number of bytes"),
-        (b"abc", "4", None, "the body ends after 3 of 4 bytes"),
-        (b"abc", None, "gzip, chunked", "Transfer-Encoding: must be chunked, or be left out"),
-        (b"", None, "chunked", "a chunk of the body must begin with a line"),
-        (b"-1\r\nab", None, "chunked", "a chunk of the body must begin with a line"),
         (b"0" * 5000, None, "chunked", "a chunk of the body must begin with a line"),
-        (b"2\r\nabc\r\n", None, "chunked", "a chunk of the body is longer than its size"),
     ],
 )
 def test_a_body_that_is_not_as_its_headers_say_is_refused(

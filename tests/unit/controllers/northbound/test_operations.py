@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fabric_plans import pip_plan, pipeline_groups, rail_plan
+from refusals import refusals
 
 from controllers.engine.actions import Action, Darken, Note, SlotEnds
 from controllers.engine.engine import Engine
@@ -18,7 +19,7 @@ from controllers.engine.request_queue import MAX_REWIRINGS
 from controllers.northbound.messages import Alive, Restart, read_request
 from controllers.northbound.operations import Operations
 from controllers.openflow.datapaths import Datapaths
-from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError
+from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.protocol import encode, to_json
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -132,72 +133,27 @@ def granted(job: Desk, *callers: Caller) -> None:
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("message", "kind", "sentence"),
-    [
-        ({}, ConfigError, "op: must be one of register, checkin, request, release, moved, alive, watch, restart, "
-                          "failed, finish, circuits, jobs, rewire, gates, fault, not None"),
-        ({"op": ["jobs"]}, ConfigError, "not ['jobs']"),
-        ({"op": "register"}, ConfigError, "job: is missing; operation register needs it"),
-        ({"op": "register", "policy": "opus", "job": "j"}, ConfigError, "job: must be a mapping of keys, not 'j'"),
-        ({"op": "register", "policy": "opus", "job": {"name": "j", "groups": [], "mode": "m"}}, ControlError,
-         "job j is already registered"),
-        ({"op": "register", "policy": "opus", "job": {"name": "k", "groups": [], "mode": "m", "mood": 1}}, ConfigError,
-         'job.mood: there is no such key; did you mean "mode"?'),
-        ({"op": "checkin", "group": RING}, ConfigError, "rank: is missing; operation checkin needs it"),
-        ({"op": "checkin", "rank": True, "group": RING}, ConfigError,
-         "rank: must be a whole number, not True"),
-        ({"op": "checkin", "rank": 0}, ConfigError, "group: is missing; operation checkin needs it"),
-        ({"op": "checkin", "rank": 0, "group": "x"}, ControlError, "no job has registered a group x"),
-        ({"op": "checkin", "rank": 3, "group": RING}, ControlError, "rank 3 is not a member of group dp-s0-r0"),
-        ({"op": "request", "rank": 0, "group": RING}, ConfigError, "index: is missing; operation request needs it"),
-        ({"op": "request", "rank": 0, "group": RING, "index": 1}, ControlError, "its next request must be 0"),
-        ({"op": "release", "rank": 0, "group": RING}, ConfigError, "index: is missing; operation release needs it"),
-        ({"op": "release", "rank": 0, "group": RING, "index": 0}, ControlError, "for which it holds no ack"),
-        ({"op": "moved", "rank": 0, "group": RING, "index": 0}, ConfigError,
-         "slot: is missing; operation moved needs it"),
-        ({"op": "moved", "rank": 0, "group": RING, "index": 0, "slot": 0, "idle": 1}, ConfigError,
-         "idle: must be true or false, not 1"),
-        ({"op": "alive", "rank": 0}, ConfigError, "job: is missing; operation alive needs it"),
-        ({"op": "alive", "job": "x", "rank": 0}, ControlError, "job x"),
-        ({"op": "watch"}, ConfigError, "job: is missing; operation watch needs it"),
-        ({"op": "watch", "job": "j", "seen": -1}, ConfigError,
-         "seen: must be at least 0, not -1"),
-        ({"op": "watch", "job": "x"}, ControlError, "job x"),
-        ({"op": "restart", "job": ""}, ConfigError, "job: must have at least 1 character, not ''"),
-        ({"op": "restart", "job": "x"}, ControlError, "job x"),
-        ({"op": "failed"}, ConfigError, "rank: is missing; operation failed needs it"),
-        ({"op": "failed", "rank": 0, "cause": 3}, ConfigError, "cause: must be text, not 3"),
-        ({"op": "failed", "rank": 4}, ControlError, "there is no rank 4; the fabric's ranks are 0 to 3"),
-        ({"op": "finish"}, ConfigError, "job: is missing; operation finish needs it"),
-        ({"op": "finish", "job": "x"}, ControlError, "job x"),
-        ({"op": "rewire", "circuits": []}, ConfigError, "switch: is missing; operation rewire needs it"),
-        ({"op": "rewire", "switch": "rail9", "circuits": []}, ControlError, "rail9 is not an optical switch"),
-        ({"op": "rewire", "switch": "rail0"}, ConfigError, "circuits: is missing; operation rewire needs it"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 9]]}, CircuitError, "port 9 is not on rail0"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [], "update": "all"}, ConfigError,
-         "update: must be one of update, safe"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [], "delay_s": "1"}, ConfigError,
-         "delay_s: must be a number, not '1'"),
-        ({"op": "gates", "switch": "rail0", "gates": []}, CircuitError, "rail0 is not made of a mesh"),
-        ({"op": "gates", "gates": []}, ConfigError, "switch: is missing; operation gates needs it"),
-        ({"op": "fault", "switch": "rail0", "port": 1}, ConfigError, "state: is missing; operation fault needs it"),
-        ({"op": "fault", "switch": "rail0", "port": "1", "state": "failed"}, ConfigError,
-         "port: must be a whole number, not '1'"),
-        ({"op": "fault", "switch": "rail0", "port": 9, "state": "failed"}, CircuitError, "port 9 is not on rail0"),
-        ({"op": "fault", "switch": "rail9", "port": 1, "state": "failed"}, ControlError, "rail9 is not an optical"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(
-    job: Desk, message: dict[str, Any], kind: type[RailyardError], sentence: str
-) -> None:
+def read_and_change_nothing(**message: Any) -> None:
+    job = Desk()
+    job.register()
+    job.tune()
     jobs, switches = job.ask("jobs"), job.ask("circuits")
-    with pytest.raises(kind) as caught:
+    try:
         job.do(job.operations.execute(read_request(to_json({"id": "bad", **message})), job.people, job.now))
-    assert sentence in str(caught.value) and "\n" not in str(caught.value)
-    assert job.ask("jobs") == jobs and job.ask("circuits") == switches and not job.dark
-    replies = job.operations.pending_replies
-    assert "bad" not in job.people.answers and not (replies.waiting or replies.registrations)
+    finally:
+        assert job.ask("jobs") == jobs and job.ask("circuits") == switches and not job.dark
+        replies = job.operations.pending_replies
+        assert "bad" not in job.people.answers and not (replies.waiting or replies.registrations)
+
+
+test_refusals = refusals(
+    Path(__file__).with_name("operations.yaml"),
+    {
+        "message that is wrong": read_and_change_nothing,
+        "request that cannot be met": (read_and_change_nothing, ControlError),
+        "circuits that cannot be": (read_and_change_nothing, CircuitError),
+    },
+)
 
 
 # ---- register and finish ---------------------------------------------------------------------------------------------

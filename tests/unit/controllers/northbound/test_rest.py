@@ -20,7 +20,7 @@ from fake_clock import RunningClock
 from controllers.northbound import http_server, rest
 from controllers.northbound.messages import LONGEST_REWIRING_S
 from controllers.openflow.recovery import PATIENCE_S
-from railyard.errors import ConfigError, MachineError
+from railyard.errors import MachineError
 
 Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
@@ -177,11 +177,6 @@ def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
         assert stranger("GET", "/switches", Authorization=wrong)[0] == 401, wrong
     status, answer = stranger("GET", f"/switches?token={TOKEN}")
     assert (status, answer) == (401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
-
-
-def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"must be IP:PORT .*, not 'here'"):
-        http_server.listen("here")
 
 
 def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:

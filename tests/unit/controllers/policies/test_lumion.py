@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fabric_plans import rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
-from rack_plans import electrical_plan, photonic_plan
+from rack_plans import photonic_plan
 
 from controllers.circuits.circuits import Matching
 from controllers.policies.lumion import FixedPortsPolicy, LumionPolicy
 from controllers.policies.wiring import matched_paths
-from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from topos.torus import Torus
@@ -79,19 +77,6 @@ def test_groups_off_the_rack_are_left_alone() -> None:
     policy = LumionPolicy(photonic_plan(RACK))
     front_end = Group("fe", "world", (0, 1, 2), "front-end")
     assert policy.start([front_end]) == {} and policy.paths(front_end, {}) == ()
-
-
-@pytest.mark.parametrize(
-    ("plan", "reason"),
-    [
-        (electrical_plan(RACK), "group a is on n0, which is electrical; this policy needs a rack of kind ocs"),
-        (rail_plan(1), "group a has rank 1; the fabric's ranks are 0 to 0"),
-        (rail_plan(3, ports=1), "group a gets no port of chip 0, which has 1; .* needs 2"),
-    ],
-)
-def test_what_cannot_be_wired_is_named(plan: FabricPlan, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        LumionPolicy(plan).start([Group("a", "dp", (0, 1, 2))])
 
 
 @st.composite

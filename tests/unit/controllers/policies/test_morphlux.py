@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rack_plans import electrical_plan, photonic_plan
+from rack_plans import photonic_plan
 from rack_player import RackPlayer, rack, rented
 
 from controllers.circuits.circuits import Matching
@@ -385,11 +385,3 @@ def test_a_splice_to_the_spare_server_takes_its_own_fibres() -> None:
     assert {ends[p] for p in new.ports} == {64, 4, 6} and len(new) == 6
     Matching([*after["rack0"], *wiring["B"]["rack0"]])
     assert max(fibres_used(policies["A"].routes.values()).values()) <= 4
-
-
-def test_it_needs_an_optical_rack() -> None:
-    with pytest.raises(ConfigError, match="needs a rack of kind ocs"):
-        MorphluxPolicy(electrical_plan(CUBE)).start([Group("a", "dp", (0, 1))])
-    plan = replace(photonic_plan(CUBE), rack=None)
-    with pytest.raises(ConfigError, match="needs a rack of accelerators on a torus; fabric photonic has none"):
-        MorphluxPolicy(plan).start([Group("a", "dp", (0, 1))])

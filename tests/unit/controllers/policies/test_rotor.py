@@ -99,12 +99,6 @@ def test_pairs_need_one_port_and_shifts_two() -> None:
             started(kind, 4, Cycle(simplex=True), everybody(4), ports=1)
 
 
-def test_a_rotation_stays_on_one_rail() -> None:
-    policy = RotorPolicy(rail_plan(2, gpus=2))
-    with pytest.raises(ConfigError, match="group ep has members on rails 0, 1"):
-        policy.start([Group("ep", "ep", (0, 1))])
-
-
 # ---- a demand --------------------------------------------------------------------------------------------------------
 
 
@@ -173,26 +167,6 @@ def test_without_a_demand_it_is_a_rotor(cycle: Cycle | None) -> None:
     group = everybody(5)
     rotor, demand = (started(kind, 5, cycle, group) for kind in (RotorPolicy, DemandPolicy))
     assert demand.rotation(group) == rotor.rotation(group)
-
-
-@pytest.mark.parametrize(
-    ("cycle", "reason"),
-    [
-        (Cycle(demand=((0.0, 1.0), (1.0, 0.0))), "demand: is between 2 positions, but group ep has 4 members; use "
-                                                 "a matrix of 4 x 4"),
-        (Cycle(demand=((0.0, -1.0, 0.0, 0.0),) * 4), r"demand: entry \(0, 1\) must be a finite number"),
-        (Cycle(demand=((0.0, 1.0),) * 4), "demand: must be a matrix of 4 x 4"),
-        (Cycle(demand=tuple(tuple(float(i != j) for j in range(4)) for i in range(4)), most_slots=2),
-         "most_slots: 2 slots cannot serve.*3 slots work"),
-        (Cycle(demand=tuple(tuple(float(i != j) for j in range(4)) for i in range(4)), most_slots=2, simplex=True),
-         "most_slots: 2 slots cannot serve.*at least 3 slots work"),
-    ],
-)  # fmt: skip
-def test_a_cycle_that_does_not_fit_is_refused_at_the_start(cycle: Cycle, reason: str) -> None:
-    policy = DemandPolicy(rail_plan(4))
-    policy.prepare(cycle)
-    with pytest.raises(ConfigError, match=reason):
-        policy.start([everybody(4)])
 
 
 # ---- beside rings and chains -----------------------------------------------------------------------------------------

@@ -9,13 +9,11 @@ import pytest
 from fabric_plans import rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
-from rack_plans import electrical_plan
 
 from controllers.policies.split import ports_needed, split_ports
 from controllers.policies.wiring import matched_paths, ring_neighbours, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
-from topos.torus import Torus
 from workloads.program import Group
 
 
@@ -93,26 +91,6 @@ def test_a_ring_has_its_two_ports_before_pairs_have_more_than_one() -> None:
 def test_groups_without_scale_out_traffic_take_no_port() -> None:
     groups = [Group("alone", "dp", (0,)), Group("tp", "tp", (0, 1), "scale-up"), Group("dp", "dp", (0, 1))]
     assert split_ports(rail_plan(2), groups) == {"dp": ((0, 1), (0, 1))}
-
-
-@pytest.mark.parametrize(
-    ("groups", "reason"),
-    [
-        (
-            [Group("a", "dp", (0, 1, 2)), Group("b", "dp", (2, 3, 4)), Group("c", "dp", (2, 0))],
-            r"fabric\.ports: group c gets no port of chip 2, which has 4; .* needs 5",
-        ),
-        ([Group("a", "dp", (0, 9))], "group a has rank 9; the fabric's ranks are 0 to 4"),
-    ],
-)
-def test_what_cannot_be_split_is_named(groups: list[Group], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        split_ports(rail_plan(5, ports=4), groups)
-
-
-def test_a_ring_needs_two_ports() -> None:
-    with pytest.raises(ConfigError, match=r"group r gets no port of chip 0, which has 1; .* needs 2"):
-        split_ports(electrical_plan(Torus((4, 1, 1), (1, 1, 1))), [Group("r", "dp", (0, 1, 2))])
 
 
 @given(st.data())

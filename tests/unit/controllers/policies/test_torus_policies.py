@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-from rack_plans import electrical_plan, photonic_plan
+from rack_plans import electrical_plan
 
 from controllers.policies.policy import ClusterState
 from controllers.policies.torus import MigratePolicy, TorusPolicy
-from railyard.errors import ConfigError
 from topos.torus import Torus
 from workloads.program import Group
 
@@ -82,13 +80,3 @@ def test_a_whole_slice_migrates_or_nobody_does() -> None:
 def test_a_third_rack_takes_what_the_second_cannot() -> None:
     policy = MigratePolicy(electrical_plan(SQUARE, racks=3))
     assert policy.replace([ROW], 0, (16, *range(32, 48))) == {r: r + 32 for r in ROW.members}
-
-
-@pytest.mark.parametrize("policy", [TorusPolicy, MigratePolicy])
-def test_they_need_an_electrical_rack(policy: type[TorusPolicy]) -> None:
-    with pytest.raises(
-        ConfigError, match="group a is on rack0, which is ocs; this policy needs a rack of kind electri"
-    ):
-        policy(photonic_plan(SQUARE)).start([ROW])
-    with pytest.raises(ConfigError, match="group b has rank 99"):
-        policy(electrical_plan(SQUARE)).start([Group("b", "dp", (0, 99))])

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.all_to_all.demand import SKEW, read_demand, whole_numbers
-from railyard.errors import ConfigError
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -58,35 +57,6 @@ def test_what_is_next_to_nothing_is_an_element_and_nothing_is_nothing(tmp_path: 
 @pytest.mark.parametrize("unit", ["e-320", "e300"])
 def test_any_unit_will_do(tmp_path: Path, unit: str) -> None:
     assert read_demand(write(tmp_path, f"0,1{unit}\n1{unit},0\n"), 2, 1000, 1) == ((0.0, 1000.0), (1000.0, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("0,1\n1,0\n", "demand: must be a matrix of 3 x 3, a row for each of the 3 senders, not 2 rows of 2"),
-        ("0,1,2\n1,0\n1,1,0\n", "demand: must be a matrix of 3 x 3, .* not 3 rows of 2, 3"),
-        ("", "demand: must be a matrix of 3 x 3, .* not empty"),
-        ("0,-1,2\n1,0,1\n1,1,0\n", r"demand: entry \(0, 1\) must be a finite number of 0 or more, not -1"),
-        ("0,1,2\n1,0,nan\n1,1,0\n", r"demand: entry \(1, 2\) must be a finite number of 0 or more, not nan"),
-        ("0,1,2\n1,0,1\ninf,1,0\n", r"demand: entry \(2, 0\) must be a finite number of 0 or more, not inf"),
-        ("0,1,2\n1,5,1\n1,1,0\n", r"demand: entry \(1, 1\) must be 0, not 5: a position does not send to itself"),
-        ("0,0,0\n0,0,0\n0,0,0\n", "demand: must have at least one entry above 0"),
-        ("0,1e308,1e308\n1e308,0,0\n0,0,0\n", "demand: has entries too large to be added up"),
-        ("0,a,2\n1,0,1\n1,1,0\n", r"demand.csv: must hold numbers only \(could not convert string to float: 'a'\)"),
-        ("0,1,2,\n1,0,1\n1,1,0\n", r"demand.csv: must hold numbers only \(could not convert string to float: ''\)"),
-        (b"\xff\xfe0,1\n", "demand.csv:1: is not UTF-8 text; a CSV file is"),
-    ],
-)
-def test_what_is_no_demand_is_a_sentence(tmp_path: Path, text: str | bytes, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason) as caught:
-        read_demand(write(tmp_path, text), 3, 1000, 1)
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_no_file_is_a_sentence(tmp_path: Path) -> None:
-    for name, why in (("nowhere.csv", "does not exist"), (str(tmp_path), "is no file")):
-        with pytest.raises(ConfigError, match=f"demand: must be uniform, skewed or a CSV file; .*{why}"):
-            read_demand(name, 3, 1000, 1)
 
 
 @given(

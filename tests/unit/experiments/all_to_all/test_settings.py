@@ -134,47 +134,6 @@ def test_slots_without_a_length_are_for_all_studies_but_that_of_their_length() -
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"studies": []}, "studies"),
-        ({"studies": ["weather"]}, "studies"),
-        ({"policies": ["magic"]}, "policies"),
-        ({"ranks": [1]}, "ranks: must be 2 to 128 ranks"),
-        ({"ranks": [129]}, "ranks: must be 2 to 128 ranks"),
-        ({"sizes": ["0"]}, "sizes: .*at least 1 byte"),
-        ({"sizes": ["much"]}, "sizes"),
-        ({"delays_ms": [-1]}, "delays_ms: must be at least 0, not -1"),
-        ({"delays_ms": ["nan"]}, "delays_ms: must be a finite number, not 'nan'"),
-        ({"slots_ms": [1e9]}, r"slots_ms: must be at most 600000, not 1000000000"),
-        ({"slots_ms": [0]}, r"study slot needs slots of fixed length; 0 stands for slots without one"),
-        ({"slots_ms": [2]}, "a slot of 2 ms leaves no time beside a guard time of 2 ms; make it longer"),
-        ({"guard_ms": 60}, "slots_ms: a slot of 50 ms is too short: it must exceed its guard time"),
-        ({"slots_ms": [2.3]}, "slots_ms: a slot of 2.3 ms is too short: it must exceed its guard time and the 0.2 ms"),
-        ({"port_gbps": 0.0001}, "slots_ms: a slot of 50 ms is too short"),
-        ({"scale": {"time": 0.004}}, "slots_ms: a slot of 50 ms is too short: .* the 50 ms"),
-        ({"guard_ms": -1}, "guard_ms"),
-        ({"most_slots": -1}, "most_slots"),
-        ({"most_slots": 1}, "most_slots: 1 slots? cannot serve"),
-        ({"demand": "nowhere.csv"}, "demand: must be uniform, skewed or a CSV file"),
-        ({"mesh": "5by5"}, "mesh"),
-        ({"port_gbps": 0}, "port_gbps"),
-        ({"mtu": 900}, "mtu"),
-        ({"iterations": 0}, "iterations"),
-        ({"scale": {"rate": "auto"}}, "scale.rate: must be a number here"),
-        ({"colour": "red"}, "colour"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        made = experiment(**{"studies": ["slot", "skew"], **values})
-        scale = made.scale.scale()
-        for trial in made.trials():
-            trial.fabric.options(scale)
-            trial.fabric.plan(scale)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_demand_of_another_shape_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "demand.csv"
     file.write_text("0,3\n1,0\n")

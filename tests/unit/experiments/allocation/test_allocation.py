@@ -8,7 +8,6 @@ import pytest
 from experiments.allocation.settings import AllocationSettings, read_mix
 from experiments.allocation.studies import RECOVERIES, Splicer, drawn, filled, fixed_share, freed, study_rows
 from experiments.settings import validated
-from railyard.errors import ConfigError
 from topos.torus import Extents, Torus
 
 
@@ -122,29 +121,6 @@ def test_no_fibres_no_splice() -> None:
             for number in range(links):
                 splicer._routes[-1, a * 100 + b, number] = (a, b)
     assert splicer.splice(0) is False
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"racks": -1}, "racks: must be at least 1, not -1"),
-        ({"freed": [1.5]}, "freed: each share of the chips must be between 0 and 1, not 1.5"),
-        ({"torus": "4x4x3", "server": "2x2x2"}, "servers of 2x2x2 do not divide a rack of 4x4x3"),
-        ({"torus": "four"}, "torus: write extents as 4x4x4"),
-        ({"mix": "many"}, "mix: must be one of servers"),
-        ({"mix": "4:0"}, "mix: must be one of servers"),
-        ({"mix": "65:1"}, "slices of 65 chips, and a rack has 64"),
-        ({"failures": [61]}, "failures per rack must be from 1 to 60, not 61"),
-        ({"fibres": 3}, "fibres: 3 fibres between adjacent servers cannot carry the 4 links"),
-        ({"torus": "16x16x2"}, "a rack may have at most 256 chips, and this torus has 512"),
-        ({"studies": ["luck"]}, "studies"),
-    ],
-)
-def test_bad_input_is_one_sentence(values: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        validated(AllocationSettings, values)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_mixes_by_name_and_by_hand() -> None:

@@ -41,11 +41,6 @@ def test_parts_take_turns_between_the_datapaths(monkeypatch: pytest.MonkeyPatch)
     assert [(row.name, row.datapath) for row in Runner.rows] == order
 
 
-def test_a_datapath_is_named_once() -> None:
-    with pytest.raises(ConfigError, match="datapath: has ovs twice; give it once"):
-        validated(BenchSettings, {"datapath": ["ovs", "ovs"]})
-
-
 def test_limits_are_those_of_the_datapath() -> None:
     assert Bed("bpf").at_most("x", 1.03, "ratio", 1.02, 1.05).ok is False
     assert Bed("ovs").at_most("x", 1.03, "ratio", 1.02, 1.05).ok is True

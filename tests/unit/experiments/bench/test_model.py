@@ -8,11 +8,9 @@ import pytest
 
 from experiments.bench import ModelRow
 from experiments.bench.bed import Bed
-from experiments.bench.experiment import BenchSettings
 from experiments.bench.model import benchmark
 from experiments.bench.model.parts import LIMIT, LIMIT_64, PARTS, compared
-from experiments.settings import validated
-from railyard.errors import ConfigError, MachineError
+from railyard.errors import MachineError
 
 
 def row(measured: float | None, **more: Any) -> dict[str, Any]:
@@ -54,8 +52,3 @@ def test_rows_over_the_limit_come_first_and_a_part_that_fails_is_named(monkeypat
     found = benchmark.model_parts(Bed("bpf", parts=("smoke", "collectives-8")))
     assert [one.ok for one in found] == [False, False, True, True]
     assert {one.why_not for one in found if not isinstance(one, ModelRow)} == {"no fabric"}
-
-
-def test_a_part_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not a part"):
-        validated(BenchSettings, {"parts": ["smok"]})

@@ -55,31 +55,6 @@ def test_a_scaled_case_predicts_real_times() -> None:
     assert scaled["predicted_time_s"] == pytest.approx(real["predicted_time_s"], rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
-        ({"algorithms": ["ring"], "collective": "gather"}, "does not support gather"),
-        ({"ranks": 0}, "ranks"),
-        ({"sizes": ["0"]}, "at least 1 byte"),
-        ({"algorithms": ["stragglar"], "ranks": 8, "straggler": 8}, "straggler"),
-        ({"algorithms": ["ring"], "straggler": 1}, "straggler"),
-        ({"algorithms": ["nowhere.xml"]}, "nowhere.xml"),
-        ({"algorithms": ["direct"], "fabric": {"kind": "ocs"}, "ranks": 8}, "more than its 2 ports can hold"),
-        ({"scale": {"rate": "auto"}}, "must be a number here"),
-        ({"fabric": {"gpus_per_server": 3}}, "multiple"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        made = experiment(**values)
-        scale = made.scale.scale()
-        for trial in made.trials():
-            trial.fabric.options(scale)
-            trial.program(scale, 2, 1)
-    assert "\n" not in str(caught.value)
-
-
 def test_more_ranks_than_the_fabric_has_are_refused() -> None:
     trial = Trial(schedule("all_reduce", 8), 1 << 20, TrialFabric(ranks=4))
     with pytest.raises(ConfigError, match="made for 8 ranks and the fabric has 4"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from controllers.policies.catalog import load_policy
 from experiments.command.run import experiment_of, file_values, parser_of
 from experiments.failover.experiment import Failover
 from experiments.failover.settings import FABRICS, LIGHT_NEIGHBOUR, FabricName, FailoverSettings
@@ -132,64 +131,6 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"server": "3x2"}, "server: must have extents that divide those of the torus"),
-        ({"torus": "4by4"}, "torus: must be 2 or 3 extents"),
-        ({"slice": "2x2@3,3"}, "slice or neighbour_slice: slice 2x2@3,3 reaches outside the torus of 4x4"),
-        ({"slice": "a server"}, "slice or neighbour_slice: write a slice as"),
-        ({"slice": "2x1@0,0/2x1@0,1"}, "slice: is the slice of one job"),
-        ({"neighbour_slice": "2x2@0,0"}, "slice or neighbour_slice: slices 2x2@0,0 and 2x2@0,0 both hold chip 0"),
-        ({"neighbour_beside_adjacent": "2x2@2,0"}, "slice or neighbour_beside_adjacent or adjacent_reserve: .* both"),
-        ({"reserve": "1x1@0,0"}, "slice or neighbour_slice or reserve: slices 1x1@0,0 and 2x2@0,0 both hold chip 0"),
-        ({"reserve": "1x1@9,9"}, "reserve: slice 1x1@9,9 reaches outside"),
-        ({"port_gbps": 1e-6}, "port_gbps x scale.rate: must be a rate from"),
-        ({"fabrics": "photonic,opt"}, "fabrics: must be one of photonic, fixed, e1, e2, migrate, not 'opt'"),
-        ({"fabrics": []}, "fabrics: must name at least one"),
-        ({"policy": "best"}, "policy: 'best' is not a policy"),
-        ({"policy": "torus"}, "needs a rack of kind electrical"),
-        ({"stages": {"warp": 1}}, "stages.warp: is no stage of a restart; those are checkpoint, library, data, load"),
-        ({"stages": {"data": -1}}, "stages.data: must be at least 0"),
-        ({"stages": "quick"}, "stages: must be real, lumion, morphlux or seconds by stage"),
-        ({"stages": "lumion", "reconfiguration_delay_ms": 5}, "stages: lumion sets the reconfiguration delay"),
-        ({"reconfiguration_delay_ms": -1}, "reconfiguration_delay_ms: must be at least 0"),
-        ({"migration_delay_ms": float("nan")}, "migration_delay_ms"),
-        ({"job": {"checkpoint_every": 0}}, "job.checkpoint_every: must be at least 1, not 0"),
-        ({"job": {"gradient_bytes": float("inf")}}, "job.gradient_bytes: must be a finite number"),
-        ({"neighbour": {"compute_s": 0}}, "neighbour.compute_s: must be above 0"),
-        ({"controller": "remote"}, "controller: must be ryu or os-ken"),
-        ({"spare_servers": 0}, "spare_servers: must be at least 1"),
-        ({"detection": {"heartbeat_ms": 0}}, "detection.heartbeat_ms: must be above 0"),
-        ({"detection": {"beats": 3}}, "detection.beats: there is no such key; the keys here are detect, heart"),
-        ({"detection": {"detect": ["smell"]}}, "detection.detect: must be one of exit, port, not 'smell'"),
-        ({"pcap": True}, "pcap: must be off"),
-        ({"controller_dies_after_ms": float("inf")}, "controller_dies_after_ms"),
-        ({"scale": {"rate": "auto"}}, "scale.rate: must be a number here"),
-        ({"kill": ""}, "kill: names no chip; give RANK@STEP such as 1@4.5"),
-        ({"kill": "1"}, "kill: must be RANK@STEP"),
-        ({"kill": "99@1"}, "kill: 99@1 names rank 99; this fabric has ranks 0 to 19"),
-        (
-            {"kill": "12@1"},
-            "kill: 12@1 names rank 12, which is neither a member of a job nor a spare; use one of 0, 1, 2",
-        ),
-        ({"kill": "1@10"}, "kill: 1@10 is after the last step of the job, which has 10 steps"),
-        ({"kill": "1@4.5,1@+2"}, "rank 1, which is already dead"),
-        ({"kill": "1@4.5", "random_kills": 2}, "exclude each other; give one"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        made = experiment(**values)
-        Failover(made).check()
-        for name in made.fabrics:
-            setting = made.setting(name)
-            job = made.specs(setting)[0].program()
-            load_policy(setting.policy, setting.plan).start(tuple(job.groups.values()))
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_status == 2
-
-
 def test_a_file_with_a_wrong_key_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("fabrics: [photonic]\nspeed: 3\n")
@@ -226,8 +167,6 @@ def test_options_set_their_keys(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("random_kills: 5\ndetection: {detect: [exit]}\n")
     assert of_line(str(file), "--kill", "2@4.5").random_kills == 0
-    with pytest.raises(ConfigError, match="exclude each other"):
-        of_line("--kill", "1@2", "--random-kills", "3")
     port = of_line(str(file), "--detect", "port").detection.detection(SCALE)
     assert port.port and not port.exit
 

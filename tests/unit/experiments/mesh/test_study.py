@@ -18,7 +18,7 @@ from experiments.mesh.study import (
 )
 from experiments.settings import validated
 from measure.results.plain import plain
-from railyard.errors import CircuitError, ConfigError
+from railyard.errors import ConfigError
 from topos.mesh import Mesh, evenly_spaced
 
 NO_WAY = {"width": 1, "height": 1, "matching": "0-6"}
@@ -63,38 +63,6 @@ def test_ports_are_spaced_evenly_named_or_those_of_the_matching() -> None:
 def test_positions_of_the_factorization_are_the_ports_in_their_order() -> None:
     mine = study(width=3, height=3, ports="9,1,4,2")
     assert matchings(mine, used_ports(mine)) == (((2, 9), (1, 4)), ((1, 2), (4, 9)), ((2, 4), (1, 9)))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"ports": "7"}, "ports: 7 ports have no perfect matching"),
-        ({"ports": "0,5,9"}, "ports: 3 ports have no perfect matching"),
-        ({"ports": "0,5,9,44"}, "ports: port 44 is not on a mesh of 7 x 3"),
-        ({"ports": "0,5,9,5"}, "ports: port 5 is listed twice"),
-        ({"ports": "0"}, "ports: 0 ports asked"),
-        ({"ports": "46"}, "ports: 46 ports asked"),
-        ({"ports": "many"}, "ports: must be a number of ports"),
-        ({"width": 4}, "width: must be odd"),
-        ({"height": 0}, "height: must be from 1"),
-        ({"matching": "0-44"}, "matching: port 44 is not on a mesh of 7 x 3"),
-        ({"matching": "0-3,3-4"}, "port 3 is in circuit 0-3 and in circuit 3-4"),
-        ({"matching": "3-3"}, "port 3 to itself"),
-        ({"matching": "0-3", "ports": "8"}, "matching: port 3 is not in use; the ports in use are 0, 5, 11"),
-        ({"matching": "0-3", "choose": True}, "choose: searches for ports"),
-        ({"ports": "0,5", "choose": True}, "choose: searches for ports"),
-        ({"only": 7}, "only: there is no matching 7; use 0 to 6"),
-        ({"matching": "0-3", "only": 1}, "only: there is no matching 1; use 0 to 0"),
-        ({"time_s": 0}, "time_s: must be above 0, not 0"),
-        ({"gate_loss_db": float("nan")}, "gate_loss_db: must be a finite number"),
-        ({"depth": 3}, "depth: there is no such key"),
-    ],
-)
-def test_mistakes_name_what_would_be_right(values: dict[str, Any], words: str) -> None:
-    with pytest.raises((ConfigError, CircuitError)) as caught:
-        study(**values)
-    assert words in str(caught.value)
-    assert caught.value.exit_status == 2
 
 
 # -- what is answered ------------------------------------------------------------------------------

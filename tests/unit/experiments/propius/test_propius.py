@@ -49,29 +49,6 @@ def run_row(study: str = "jct", *, faithful: bool | None = True, **values: Any) 
     return as_read(replace(row, **values))
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"demand": 60, "loads": [48]}, "job-1.demand: a round needs 60 clients, but there are 48"),
-        ({"regions": 49}, "regions"),
-        ({"policies": ["ist"]}, 'did you mean "irs"'),
-        ({"model_mb": 0}, "model_mb"),
-        ({"trunk_mbps": 0}, "trunk_mbps"),
-        ({"virtual_clients": [50]}, "from 100 to 20000"),
-        ({"loads": [129]}, "loads"),
-        ({"scale": {"rate": 0.5}}, "must be 1"),
-        ({"controller": "remote"}, "controller: must be os-ken or ryu"),
-        ({"pcap": True}, "pcap: is not there"),
-        ({"slow_trunk_mbps": 0.001}, "trunk_mbps"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_anything_starts(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        Propius(settings(**values)).check()
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_policy_that_binds_a_client_twice_is_refused_in_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
@@ -91,11 +68,6 @@ def test_studies_without_jobs_need_no_clients_for_them() -> None:
 def test_demands_of_the_authors_jobs_are_in_proportion_to_the_clients() -> None:
     assert [job.demand for job in settings(clients=48).five_jobs()] == [2, 3, 3, 6, 12]
     assert [job.demand for job in settings(clients=12).five_jobs()] == [1, 1, 1, 2, 3]
-
-
-def test_what_is_named_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="loads: has 48 twice; give it once"):
-        settings(loads=[48, 96, 48])
 
 
 def test_the_defaults_can_run() -> None:

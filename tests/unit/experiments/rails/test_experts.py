@@ -9,13 +9,11 @@ import pytest
 import yaml
 from reports import forecast
 
-from experiments.rails.experiment import Rails
 from experiments.rails.job import load_job, program_on, resolve_scale
 from experiments.rails.layout import check_floors, rail_traffic, rail_transfers, smallest_transfer
 from experiments.rails.modes import Mode
 from experiments.rails.settings import make_settings
 from measure.live.calibration import default_calibration
-from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_share
 from workloads.catalog import load_workload
 from workloads.program import Collective, Compute
@@ -126,11 +124,3 @@ def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
     none, slow = seconds("on-demand", 0, file), seconds("on-demand", 50, file)
     assert (none[1], slow[1]) == (2, 2)
     assert slow[0] - none[0] == pytest.approx(2 * 0.05, rel=0.02)
-
-
-@pytest.mark.parametrize("workload", ["moe-ep-tp", "smoke"])
-def test_modes_that_take_turns_for_nobody_are_refused_before_anything_is_set_up(workload: str) -> None:
-    experiment = make_settings({"workload": workload, "modes": ["electrical", "rotor"]})
-    sentence = f"modes: mode rotor cannot run {workload}: {workload} has no all-to-alls of experts on the rails"
-    with pytest.raises(ConfigError, match=sentence):
-        Rails(experiment).check_run()

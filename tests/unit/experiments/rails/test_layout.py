@@ -59,22 +59,6 @@ def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
     assert ports * scale.emulated_mbps(12.5) <= default_calibration().of().carries_mbps * 1.001
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"scale": {"rate": "1/4000"}}, "scale: the smallest transfer"),
-        ({"delays_ms": [0.01]}, "scale.time: the delay of 0.01 ms"),
-        ({"link_recovery_ms": 0.5}, "scale.time: link_recovery_ms"),
-        ({"fabric": {"rate_gbps": 800}}, "scale: "),
-    ],
-)
-def test_below_a_floor_it_says_what_would_work(values: dict[str, object], named: str) -> None:
-    experiment = make_settings(values)
-    with pytest.raises(ConfigError) as caught:
-        check_floors(experiment, LLAMA, resolve_scale(experiment, LLAMA, None), Floors())
-    assert named in str(caught.value)
-
-
 def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
     """Opus, arXiv 2602.12521: 6 phase changes per step and stage, each exposed on demand."""
     experiment = make_settings({})

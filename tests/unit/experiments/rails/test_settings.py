@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from experiments.command.run import file_values
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import RailSettings, make_settings
-from experiments.settings import validated
 from railyard.errors import ConfigError
 
 
@@ -26,49 +25,8 @@ def test_points_give_baselines_one_point_and_circuit_modes_the_sweep() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"stepz": 1}, "stepz"),
-        ({"steps": 0}, "steps"),
-        ({"modes": ["warp"]}, "modes"),
-        ({"modes": []}, "modes"),
-        ({"delays_ms": [-1]}, "delays_ms"),
-        ({"delays_ms": [float("nan")]}, "delays_ms"),
-        ({"scale": {"rate": "1/0"}}, "scale.rate"),
-        ({"scale": {"rate": 2}}, "scale.rate"),
-        ({"scale": {"rat": 1}}, "scale.rat"),
-        ({"fabric": {"ports_per_gpu": 3}}, "fabric.ports_per_gpu"),
-        ({"policy": "a:B", "modes": ["electrical"]}, "policy"),
-        ({"controller": "remote"}, "controller"),
-    ],
-)
-def test_a_wrong_key_is_named(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        validated(RailSettings, values, "my.yaml")
-    assert named in str(caught.value)
-    assert str(caught.value).startswith("my.yaml")
-    assert caught.value.exit_status == 2
-
-
 def test_a_fraction_is_a_scale() -> None:
     assert make_settings({"scale": {"rate": "1/250"}}).scale.rate == pytest.approx(0.004)
-
-
-def test_a_file_names_its_line_when_it_is_not_yaml(tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text("steps: 2\nmodes: [electrical\n")
-    with pytest.raises(ConfigError, match=r"bad\.yaml:\d+"):
-        file_values(Rails, file)
-
-
-def test_a_file_that_is_not_there_and_one_that_is_a_list(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        file_values(Rails, tmp_path / "none.yaml")
-    file = tmp_path / "list.yaml"
-    file.write_text("- a\n")
-    with pytest.raises(ConfigError, match="mapping"):
-        file_values(Rails, file)
 
 
 def test_a_workload_file_is_found_beside_the_experiment(tmp_path: Path) -> None:

@@ -141,14 +141,6 @@ def test_rounds_that_nobody_published_are_asked_for() -> None:
     assert law.slow_link_share == 0.0 and law.critical_reconfiguration_s == 0.0
 
 
-@pytest.mark.parametrize(
-    "values", [(2, 1, 0.0, 1.0), (4, 0, 0.0, 1.0), (4, 1, -1.0, 1.0), (4, 1, 0.0, 0.0), (4, 1, math.nan, 1.0)]
-)
-def test_what_cannot_be_is_refused(values: tuple[int, int, float, float]) -> None:
-    with pytest.raises(ConfigError):
-        StragglerLaw(*values)
-
-
 def test_unknown_algorithm_and_odd_halving_are_refused() -> None:
     with pytest.raises(ConfigError, match="the law knows ring"):
         in_wires(4).after_arrival_s("tree", 0.0)

@@ -9,7 +9,6 @@ from experiments.straggler.findings import break_even_s
 from experiments.straggler.law import LAW_ALGORITHMS
 from experiments.straggler.settings import StragglerSettings
 from experiments.trials.trial import Trial
-from railyard.errors import ConfigError
 from railyard.scale import Scale
 
 
@@ -72,26 +71,6 @@ def test_the_speedups_count_after_the_first_phase_of_every_algorithm() -> None:
     trials = list(experiment(studies=["ranks"]).trials())
     assert {trial.schedule.algorithm for trial in trials} == set(LAW_ALGORITHMS)
     assert {trial.straggler_delay_s for trial in trials} == {1.25 * experiment().law(8, 8 << 19).direct_first_phase_s}
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"ranks": [2]}, "must be from 3 to 256"),
-        ({"ranks": [8], "straggler": 8}, "straggler: is rank 8, and with 8 ranks they are 0 to 7"),
-        ({"sizes": ["0"]}, "must be a size of at least 1 byte"),
-        ({"delays_ms": [-1]}, "delays_ms: must be at least 0, not -1"),
-        ({"algorithms": ["star"]}, "unknown algorithm 'star'"),
-        ({"inject": "fixed:1"}, "inject: names the cause that study injection measures; each needs the other"),
-        ({"inject": "storm:1", "studies": ["injection"]}, "unknown injection 'storm:1'"),
-        ({"studies": ["weather"]}, "studies"),
-        ({"speed": 1}, "speed: there is no such key"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(values: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        list(experiment(**values).trials())
-    assert "\n" not in str(caught.value)
 
 
 def test_break_even_lies_where_the_measured_curves_cross() -> None:

@@ -13,7 +13,6 @@ from checkout import ROOT
 
 from experiments.sweep.point import SweepPoint, content_hash, in_order
 from experiments.sweep.spec import SweepSpec, nested, read_spec
-from railyard.errors import ConfigError
 
 WORKLOAD = """name: mine
 model: {layers: 4, hidden: 1024, sequence: 1024, heads: 8}
@@ -132,51 +131,6 @@ def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp
     assert len(groups) == 16 and all(len(group) == 3 for group in groups)
     assert all(len({json.dumps(point.swept["delays_ms"]) for point in group}) == 1 for group in groups)
     assert len({tuple(point.values["modes"][0] for point in group) for group in groups}) > 1
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (BASE + "grid: {fabric.mtuu: [1]}", 'fabric.mtuu: there is no such key; did you mean "mtu"?'),
-        (BASE + "grid: {delay_ms: [[1.0]]}", 'delay_ms: there is no such key; did you mean "delays_ms"?'),
-        (BASE + "grid: {steps: [1, 0]}", "steps: must be at least 1, not 0"),
-        (BASE + "grid: {steps: []}", "grid.steps: must name at least one"),
-        (BASE + "grid: {steps: 3}", "grid.steps: must be a list such as [a, b], not 3"),
-        (BASE + "gridd: {steps: [3]}", 'gridd: there is no such key; did you mean "grid"?'),
-        ("experiment: rails\ngrid: {workload: [smoke, nosuch]}", "workload: 'nosuch' is neither in the catalog ("),
-        (BASE + "grid: {steps: [3]}\ntogether: [mode]", "together: 'mode' is not swept; name swept keys"),
-        (BASE + "grid: {steps: [3]}\nlist: [{steps: 1}]", "grid.steps: is given twice; give it once"),
-        (BASE + "list: []", "list: must name at least one key of each point"),
-        (BASE + "list: [{steps: 1}]\nrandom: {count: 1, over: {seed: [1]}}", "random: cannot stand beside list; give"),
-        (BASE + "random: {count: 0, over: {seed: [1]}}", "random.count: must be at least 1, not 0"),
-        (BASE + "random: {count: 1, over: {seed: {low: 1}}}", "random.over.seed.high: is missing; an experiment needs"),
-        (BASE + "random: {count: 1, over: {seed: {low: 2, high: 1}}}", "random.over.seed: low must be at most high"),
-        (BASE + "random: {count: 1, over: {seed: {low: 0, high: 1, log: true}}}", "random.over.seed: low must be at"),
-        (BASE + "random: {count: 1, over: {seed: 7}}", "random.over.seed: must be a list of choices, or low and high"),
-        (BASE + "repeats: 0", "repeats: must be at least 1, not 0"),
-        (BASE + "grid: {repeats: [2]}", "repeats: is a key of the sweep itself; give it beside base"),
-        (
-            BASE + "grid: {modes: [[electrical]]}",
-            "grid.modes: is in base too, from which no point takes it; give it once",
-        ),
-        (BASE + "random: {count: 1, over: {workload: [smoke]}}", "random.over.workload: is in base too, from which no"),
-        (
-            "experiment: rails\nbase: {scale: {time: 2}}\ngrid: {scale.time: [1, 3]}",
-            "grid.scale.time: is in base too, from which no point takes it; give it once",
-        ),
-        (BASE + "grid: {fabric.mtu: [4200], fabric: [{mtu: 9000}]}", "fabric: is given twice; give it once"),
-        (BASE + f"grid: {{seed: {list(range(1001))}}}\nrepeats: 100", "the sweep has 100,100 points; make at most"),
-        (BASE + "sweep: ../x", "sweep: must be a name of up to 64 letters, digits, '_', '.' and '-' that begins"),
-        ("experiment: nosuch", "experiment: 'nosuch' is not an experiment; use one of rails"),
-        ("experiment: mesh\npredict: true", "predict: mesh has no model that predicts it; leave predict out"),
-        ("base: {}", "experiment: is missing; an experiment needs it"),
-        ("[]", "must be a mapping of keys such as experiment, base, grid"),
-    ],
-)
-def test_a_wrong_file_is_one_sentence_that_names_it(text: str, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        spec_of(tmp_path, text)
-    assert str(refused.value).startswith(f"{tmp_path / 'sweep.yaml'}: {sentence}")
 
 
 def test_files_are_found_beside_the_sweep_from_wherever_it_is_resumed(

@@ -104,28 +104,6 @@ def test_each_act_is_one_call(act: dict[str, Any], call: tuple[str, str, dict[st
     assert call_of(act) == call
 
 
-@pytest.mark.parametrize(
-    ("act", "sentence"),
-    [
-        ({}, "act: must be one of rewire, fail, restore, fail-chip, not null"),
-        ({"act": "gates"}, 'act: must be one of rewire, fail, restore, fail-chip, not "gates"'),
-        ({"act": ["rewire"]}, "act: must be one of"),
-        ({"act": "x" * 1000}, "act: must be one of"),
-        ({"act": "fail", "switch": "rail0"}, "port: is missing; act fail needs port and switch"),
-        (FAIL | {"rank": 5}, "rank: is not a key of act fail; leave it out"),
-        (FAIL | {"state": "restored"}, "state: is not a key of act fail"),
-        ({"act": "fail-chip", "rank": 5, "cause": "x"}, "cause: is not a key of act fail-chip"),
-        (FAIL | {"switch": 5}, "switch: must be the name of a switch, not 5"),
-        (FAIL | {"switch": ""}, "switch: must be the name of a switch"),
-        (REWIRE | {"switch": "x" * 101}, "switch: must be the name of a switch"),
-    ],
-)
-def test_what_is_no_act_is_one_sentence(act: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        call_of(act)
-    assert str(refused.value).startswith(sentence) and len(str(refused.value)) < 200
-
-
 def test_an_act_reaches_the_run_with_its_token(rest: Rest, live: Callable[..., Path]) -> None:
     control = Control(live(rest.server.address))
     control.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError, VerifyError
+from railyard.errors import VerifyError
 from workloads.agent.transport import payload
 from workloads.collectives.all_to_all import line_all_to_all, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
@@ -191,23 +190,3 @@ def test_the_proof_names_weights_that_cannot_be() -> None:
         verify(replace(schedule("all_gather", 4), weights=(1, 1, 1, 1)))
     with pytest.raises(VerifyError, match="whose chunks keep their slots"):
         verify(replace(made, weights=(1, 1, 1, 1), scratch=1))
-
-
-@pytest.mark.parametrize(
-    ("matrix", "reason"),
-    [
-        ([[0, 1]], "weights: must be a matrix of 2 x 2, a row for each sender, not rows of 2"),
-        ([], "not rows of nothing"),
-        ([[0, 1], [-1, 0]], r"weights: entry \(1, 0\) must be a whole number of 0 or more, not -1"),
-        ([[0, 0.5], [1, 0]], r"entry \(0, 1\) must be a whole number of 0 or more, not 0.5"),
-        ([[0, 0], [0, 0]], "weights: must have an entry above 0"),
-    ],
-)
-def test_weights_that_are_no_matrix_are_named(matrix: Weights, reason: str) -> None:
-    made: list[Callable[[], Schedule]]
-    made = [lambda: straight_all_to_all(2, 1, matrix), lambda: valiant_all_to_all(2, matrix)]
-    for make in made:
-        with pytest.raises(ConfigError, match=reason):
-            make()
-    with pytest.raises(ConfigError, match="pieces: must be at least 1, not 0"):
-        straight_all_to_all(2, 0)

@@ -85,20 +85,3 @@ def test_jobs_that_could_never_end_are_refused_in_a_sentence(jobs: list[EdgeJob]
     clients = [client(0), client(1, HIGHEST, 100.0), client(2, BASIC, 100.0), client(3, BASIC, 100.0)]
     with pytest.raises(ConfigError, match=sentence):
         check_run(jobs, clients)
-
-
-def test_clients_without_a_rate_or_a_speed_are_refused() -> None:
-    for still, key in ((client(1, rate_mbps=0.0), "rate_mbps"), (client(1, speed_ms=0.0), "speed_ms")):
-        with pytest.raises(ConfigError, match=rf"clients.1.{key}: must be above 0, not 0"):
-            check_run([edge_job(demand=1)], [client(0), still])
-    with pytest.raises(ConfigError, match="clients: must be at least 1"):
-        check_run([edge_job()], [])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("demand", 0), ("rounds", 0), ("over_selection", 0.9), ("arrival_s", -1.0), ("scheduling_s", 0.0)],
-)
-def test_a_job_with_an_impossible_value_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"^a\..*{name}.*: must be"):
-        edge_job(**{name: value})  # type: ignore[arg-type]

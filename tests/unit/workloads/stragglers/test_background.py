@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError
 from topos.describe import plan
-from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
 from workloads.stragglers.background import Background, Drip, Sent
 
@@ -50,27 +48,3 @@ def test_traffic_leaves_by_the_ranks_port_for_the_next_server_on_its_rail() -> N
     assert settings["source"]["interface"] == "g4-r1"
     assert settings["target"]["ip"] == fabric.rail_of(0).port(0, 1).ip
     assert settings["bytes_per_s"] == pytest.approx(0.4 * 25e6 / 8 * 8948 / 9014), "the share is of the slow port"
-
-
-@pytest.mark.parametrize(
-    ("fabric", "options", "says"),
-    [
-        ("ocs", {"rank": 0, "share": 0.5}, "needs the electrical fabric, not ocs"),
-        ("electrical", {"rank": 0, "share": 0.0}, "share above 0"),
-        ("electrical", {"rank": 0, "share": 1.1}, "share above 0"),
-        ("electrical", {"rank": 6, "share": 0.5}, "two ranks from 0 to 5, not 6 and 2"),
-        ("electrical", {"rank": 1, "share": 0.5, "peer": 1}, "two ranks"),
-        ("electrical", {"rank": 1, "share": 0.5, "peer": 2}, "do not share port 0 of a rail"),
-        ("electrical", {"rank": 1, "share": 0.5, "lane": 2}, "do not share port 2 of a rail"),
-    ],
-)
-def test_what_cannot_be_is_refused(fabric: str, options: dict[str, int], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        Background.on(plan(RailTopo(servers=3, gpus=2, fabric=fabric)), FDS, **options)
-
-
-@pytest.mark.parametrize("options", [{"rate_mbps": 0.0}, {"rate_mbps": float("nan")}, {"rate_mbps": 1, "most_s": 1e9}])
-def test_a_rate_and_an_end_are_needed(options: dict[str, float]) -> None:
-    end = HostEnd(0, "eth0", "10.0.0.1")
-    with pytest.raises(ConfigError):
-        Background(end, end, mtu=9000, **options)

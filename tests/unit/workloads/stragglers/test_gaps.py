@@ -46,35 +46,6 @@ def test_json_says_its_unit_and_begins_again_at_its_end(tmp_path: Path, key: str
     assert drawn(Replay.read(file, factor=10), 1) == pytest.approx([30 * factor])
 
 
-@pytest.mark.parametrize(
-    ("text", "unit", "says"),
-    [
-        ("", None, "at least one gap"),
-        ("# nothing\n", "ms", "at least one gap"),
-        ("1\n2\n", None, "needs one, for example replay:gaps,unit=ms"),
-        ("1\ntwo\n", "ms", "gaps:2: a gap is a number of ms, 0 or more, not 'two'"),
-        ("1\n-2\n", "ms", "gaps:2: a gap"),
-        ("1\nnan\n", "ms", "gaps:2: a gap"),
-        ("1\n", "h", "unit: must be one of s, ms, us, not h"),
-        ("[1, 2]", "s", "gaps:1: a gap is a number of s"),
-        ('{\n"gaps_ms": [1,\n}', None, "gaps:3: is not JSON"),
-        ('{"gaps": [1]}', None, "must have one list"),
-        ('{"gaps_ms": 3}', None, "must have one list"),
-        ('{"gaps_ms": [1], "gaps_s": [1]}', None, "must have one list"),
-        ('{"gaps_ms": []}', None, "at least one gap"),
-        ('{"gaps_ms": [1, "x"]}', None, "gaps_ms[1]: a gap is a number of ms"),
-        ('{"gaps_ms": [true]}', None, "gaps_ms[0]: a gap"),
-        ('{"gaps_ms": [1]}', "s", "contradicts"),
-    ],
-)
-def test_bad_files_are_one_sentence_with_a_place(tmp_path: Path, text: str, unit: str | None, says: str) -> None:
-    file = tmp_path / "gaps"
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        Replay.read(file, unit)
-    assert says in str(caught.value) and "\n" not in str(caught.value)
-
-
 @given(data=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: ("{" + text).encode()))
 def test_any_bytes_are_gaps_or_a_config_error(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "fuzzed"
@@ -84,13 +55,6 @@ def test_any_bytes_are_gaps_or_a_config_error(tmp_path_factory: pytest.TempPathF
     except ConfigError:
         return
     assert replay.gaps_s and min(replay.gaps_s) >= 0
-
-
-def test_a_folder_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Is a directory"):
-        Replay.read(tmp_path)
-    with pytest.raises(ConfigError, match="null byte"):
-        Replay.read(Path("a\0b"))
 
 
 def test_our_example_was_drawn_by_our_own_generator() -> None:

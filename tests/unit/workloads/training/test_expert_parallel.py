@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from training_steps import changed_recipe, phase_changes
 
 from railyard.errors import ConfigError
-from workloads.catalog import load_workload, make_workload
+from workloads.catalog import load_workload
 from workloads.check import check
 from workloads.collectives.catalog import schedule
 from workloads.phases import phases
@@ -18,7 +18,7 @@ from workloads.program import Collective, Compute, Operation, Program
 from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
 from workloads.training.experts import popularity
 from workloads.training.ranks import Parallelism, groups
-from workloads.training.recipe import Recipe, make_recipe
+from workloads.training.recipe import Recipe
 from workloads.training.step import training_step
 
 SMALL: dict[str, Any] = {
@@ -367,45 +367,3 @@ def test_straight_through_both_ports_loads_them_alike(n: int) -> None:
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------
-
-YAML: dict[str, Any] = {
-    "name": "small",
-    "model": {"layers": 2, "hidden": 64, "sequence": 32, "heads": 4, "experts": 8, "top_k": 2},
-    "parallelism": {"ep": 4},
-    "batch": {"local_batch": 1, "microbatch": 1},
-    "compute": {"forward_ms": 1},
-    "fabric": {"servers": 4, "gpus_per_server": 1},
-}
-
-
-@pytest.mark.parametrize(
-    ("section", "values", "key", "sentence"),
-    [
-        ("model", {"top_k": 9}, "model.top_k", "9 of 8 experts; top_k must be 1 to model.experts"),
-        ("model", {"experts": 6}, "parallelism.ep", r"model\.experts 6 must be a multiple of EP 4"),
-        ("model", {"experts": 0}, "model.top_k", "needs a model with experts"),
-        ("model", {"top_k": 0}, "model.top_k", "at least 1"),
-        ("model", {"expert_skew": -1}, "model.expert_skew", "at least 0"),
-        (
-            "parallelism",
-            {"ep": 8},
-            "parallelism.tp, parallelism.pp, parallelism.dp, parallelism.ep",
-            r"x EP 8 = 8 GPUs.*= 4; the two must be equal",
-        ),
-        ("parallelism", {"ep": 0}, "parallelism.ep", "at least 1"),
-    ],
-)
-def test_a_file_that_does_not_fit_names_its_key(section: str, values: dict[str, Any], key: str, sentence: str) -> None:
-    data = {**YAML, section: {**YAML[section], **values}}
-    with pytest.raises(ConfigError, match=sentence) as error:
-        make_workload(make_recipe(data))
-    assert error.value.key == key
-
-
-def test_ep_without_experts_and_ep_that_leaves_its_rail() -> None:
-    with pytest.raises(ConfigError, match=r"EP 4 needs a model with experts; give model\.experts, or EP 1") as error:
-        changed_recipe({**SMALL, "model": {"layers": 2, "hidden": 64, "sequence": 32, "heads": 4}}, ep=4)
-    assert error.value.key == "parallelism.ep"
-    with pytest.raises(ConfigError, match="does not have the same rails in each of its servers of 4 GPUs") as error:
-        groups(Parallelism(tp=1, pp=1, dp=2, ep=6), servers=3, gpus_per_server=4)
-    assert error.value.key == "parallelism.ep"

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError
-from workloads.catalog import CATALOG
 from workloads.training.experts import popularity
-from workloads.training.recipe import make_recipe
 from workloads.training.shape import ModelShape, stage_units
 
 DEEPSEEK = ModelShape(
@@ -92,24 +89,3 @@ def test_zipf_by_hand_and_by_seed() -> None:
     assert popularity(4, 1) == (0.25,) * 4
     # 12/25 is more than a third; the other two thirds go on by Zipf.
     assert sorted(popularity(4, 3, 1.0))[-1] == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [
-        ({"top_k": 5}, "model.top_k"),
-        ({"top_k": 0}, "model.top_k"),
-        ({"expert_ffn_hidden": -1}, "model.expert_ffn_hidden"),
-        ({"shared_experts": -1}, "model.shared_experts"),
-        ({"dense_layers": -1}, "model.dense_layers"),
-        ({"moe_every": 0}, "model.moe_every"),
-        ({"expert_skew": float("nan")}, "model.expert_skew"),
-        ({"expert_skew": -0.5}, "model.expert_skew"),
-        ({"experts": 0, "dense_layers": 1}, "model.dense_layers"),
-    ],
-)
-def test_what_is_no_choice_of_experts_is_refused(values: dict[str, Any], key: str) -> None:
-    model = {"layers": 2, "hidden": 8, "sequence": 8, "heads": 1, "experts": 4, **values}
-    with pytest.raises(ConfigError) as error:
-        make_recipe({**CATALOG["moe-smoke"], "name": "experts", "model": model})
-    assert error.value.key == key

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.errors import ConfigError
 from workloads.training.levels import Levels, levels_of, spread
 
 BOTH = Levels("in", "rail", gpus=4)
@@ -70,14 +69,3 @@ def test_two_levels_bring_every_token_to_its_rank(gpus: int, servers: int) -> No
     assert (along == np.repeat(to, n, axis=0)).all()
     for j in range(n):  # what waits on one GPU for the rail: as many chunks as a rank sends in all
         assert (inside == j).sum() == n
-
-
-def test_servers_must_have_members_on_the_same_rails() -> None:
-    with pytest.raises(
-        ConfigError, match=r"group ep\.x \(ranks 0, 1, 2\) does not have the same rails.*per_server = 2"
-    ) as error:
-        spread("ep.x", "ep", (0, 1, 2), 0, 2)
-    assert error.value.key == "parallelism.ep"
-    with pytest.raises(ConfigError) as error:
-        spread("edp.x", "edp", (0, 3), 0, 2)
-    assert error.value.key == "parallelism.dp"

@@ -202,21 +202,6 @@ def test_overlap_gathers_one_unit_ahead() -> None:
     assert by_name["rs.u5"].id not in by_name["B1.u4"].deps
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"microbatch": 3}, "local_batch 4 must be a multiple of microbatch 3"),
-        ({"tflops": 1}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
-        ({"forward_ms": None}, "give either the forward time of a layer .forward_ms. or the FLOP/s"),
-        ({"tp": 8}, r"model\.heads 4 must be a multiple of TP 8"),
-        ({"tp_on_packets": True, "tp_across_servers": True}, "cannot use packets"),
-    ],
-)
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        small(**changes)
-
-
 def test_layers_must_divide_by_stages() -> None:
     with pytest.raises(ConfigError, match=r"model\.layers 8 must be a multiple of PP 3"):
         training_step(small(tp=1, pp=3, dp=1, gpus_per_server=1))

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.sweep.workers.dask_cluster import Workers, workers_of_options
 from experiments.sweep.workers.dask_settings import need_dask
-from railyard.errors import ConfigError, MachineError
+from railyard.errors import MachineError
 
 
 def options(**given: Any) -> SimpleNamespace:
@@ -33,35 +33,6 @@ def test_all_workers_are_seen() -> None:
 
 def test_without_an_option_there_are_no_workers() -> None:
     assert workers_of_options(options()) is None
-
-
-def test_a_calibration_without_workers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--calibrate: is of workers; without them, run: railyard calibrate"):
-        workers_of_options(options(calibrate=True))
-
-
-def test_two_kinds_of_workers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--workers: is not used with --cluster; give one of them"):
-        workers_of_options(options(workers=2, cluster="a,b"))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"cluster": "a,"}, "--cluster: '' is no machine"),
-        ({"cluster": "-oProxyCommand=x"}, "--cluster: '-oProxyCommand=x' is no machine"),
-        ({"cluster": "a;b"}, "--cluster: 'a;b' is no machine"),
-        ({"cluster": "a b"}, "--cluster: 'a b' is no machine"),
-        ({"cluster": "a,b,a"}, "--cluster: a stands there twice"),
-        ({"workers": 300}, "--workers: must be at most 256, not 300"),
-        ({"scheduler": "head:8786"}, "--scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, not 'head:8786'"),
-        ({"scheduler": "inproc://x:1"}, "--scheduler: must be tcp://HOST:PORT or tls://HOST:PORT"),
-    ],
-)
-def test_what_names_no_workers_is_refused_before_anything_starts(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        workers_of_options(options(**given))
-    assert str(refused.value).startswith(sentence)
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

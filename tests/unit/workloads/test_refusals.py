@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edge.jobs import client, edge_job
+from msccl_texts import SWAP
+from refusals import of_file, refusals
+from training_steps import changed_recipe
+
+from railyard.size import parse_size
+from topos.describe import plan
+from topos.kernel.namespaces import HostEnd
+from topos.rails import RailTopo
+from workloads.catalog import CATALOG, load_workload, make_workload
+from workloads.check import check
+from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
+from workloads.collectives.catalog import schedule
+from workloads.collectives.circuits import circuit_uses
+from workloads.collectives.ring import ring
+from workloads.edge.check import check_run
+from workloads.formats.detect import read_workload_file
+from workloads.formats.layer_text import parse_layers
+from workloads.formats.layers import make_plan, read_layers, unit_of
+from workloads.formats.msccl_reader import parse_msccl, read_msccl
+from workloads.stragglers.background import Background
+from workloads.stragglers.detector import Detector
+from workloads.stragglers.gaps import Replay
+from workloads.stragglers.injection import parse_injection
+from workloads.training.levels import spread
+from workloads.training.pipeline import one_f_one_b
+from workloads.training.ranks import Parallelism, groups
+from workloads.training.recipe import make_recipe
+from workloads.training.training_job import training_job
+
+SMALL: dict[str, Any] = {
+    "model": {"layers": 8, "hidden": 64, "sequence": 32, "heads": 4, "vocabulary": 100},
+    "parallelism": {"tp": 2, "pp": 2, "dp": 2},
+    "batch": {"local_batch": 4, "microbatch": 1},
+    "compute": {"forward_ms": 10},
+    "fabric": {"gpus_per_server": 2},
+}
+EXPERTS: dict[str, Any] = {
+    "name": "small",
+    "model": {"layers": 2, "hidden": 64, "sequence": 32, "heads": 4, "experts": 8, "top_k": 2},
+    "parallelism": {"ep": 4},
+    "batch": {"local_batch": 1, "microbatch": 1},
+    "compute": {"forward_ms": 1},
+    "fabric": {"servers": 4, "gpus_per_server": 1},
+}
+END = HostEnd(0, "eth0", "10.0.0.1")
+TEXTS = {
+    "MICRO": "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n",
+    "HYBRID": "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n",
+    "SWAP": SWAP,
+}
+
+
+def written(name: str, text: str | None) -> str:
+    if text is not None:
+        Path(name).write_bytes(TEXTS.get(text, text).encode("latin-1"))
+    return name
+
+
+def recipe(section: str, value: Any) -> None:
+    """A small recipe with one key changed, or left out."""
+    compute, fabric = {"tflops": 100}, {"servers": 4, "gpus_per_server": 1}
+    data = SMALL | {"name": "small", "parallelism": {"pp": 2, "dp": 2}, "compute": compute, "fabric": fabric}
+    name, _, key = section.partition(".")
+    data[name] = {**data.get(name, {}), key: value} if key else value
+    make_workload(make_recipe({name: value for name, value in data.items() if value is not None}, "my.yaml"))
+
+
+def layers(
+    header: str = "DATA",
+    layers: tuple[str, ...] = ("a -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 40 4",),
+    ranks: int | None = 4,
+    unit: str | None = "s",
+    mp: int | None = None,
+) -> None:
+    file = parse_layers("\n".join([header, str(len(layers)), *layers]) + "\n", "x.txt")
+    check(make_plan(file, unit_of(file, unit), ranks, mp).program())
+
+
+def background(fabric: str = "electrical", **options: Any) -> Background:
+    return Background.on(plan(RailTopo(servers=3, gpus=2, fabric=fabric)), dict.fromkeys(range(6), 0), **options)
+
+
+test_refusals = refusals(
+    Path(__file__).with_name("refusals.yaml"),
+    {
+        "replayed gaps": lambda text, unit=None: Replay.read(Path(written("gaps", text)), unit),
+        "file of gaps": lambda name: Replay.read(Path(name)),
+        "injection": parse_injection,
+        "straggler of ranks": lambda n, rank: parse_injection("fixed:1").delays(n, 1, rank, 0),
+        "background traffic": background,
+        "rate of background traffic": lambda **options: Background(END, END, mtu=9000, **options),
+        "detector": Detector,
+        "arrivals at a detector of 4": lambda *arrivals: Detector(4).observe(arrivals),
+        "recipe": of_file("my.yaml", recipe),
+        "sizes of a recipe": recipe,
+        "recipe with experts": lambda **model: make_recipe(
+            {**CATALOG["moe-smoke"], "name": "experts", "model": {**EXPERTS["model"], "experts": 4, **model}}
+        ),
+        "workload with experts": lambda **sections: make_workload(
+            make_recipe({**EXPERTS, **{name: {**EXPERTS[name], **values} for name, values in sections.items()}})
+        ),
+        "training step": lambda **changes: changed_recipe(SMALL, **changes),
+        "groups of a training step": lambda servers, gpus_per_server, **sizes: groups(
+            Parallelism(**sizes), servers=servers, gpus_per_server=gpus_per_server
+        ),
+        "spread group": spread,
+        "pipeline": one_f_one_b,
+        "training job": training_job,
+        "workload": lambda name, text=None, **options: load_workload(written(name, text), **options),
+        "workload file": lambda name, text=None, **options: read_workload_file(Path(written(name, text)), **options),
+        "layer file": lambda text: parse_layers(text, "x.txt"),
+        "program of layers": layers,
+        "layers of a file": lambda name: read_layers(Path(name), ranks=2),
+        "MSCCL algorithm": lambda old, new: parse_msccl(SWAP.replace(old, new), "own.xml"),
+        "MSCCL file": read_msccl,
+        "size": parse_size,
+        "schedule": schedule,
+        "circuits of a schedule": lambda *of: circuit_uses(schedule(*of)),
+        "ring": ring,
+        "straight all-to-all": straight_all_to_all,
+        "Valiant all-to-all": valiant_all_to_all,
+        "Propius job": edge_job,
+        "Propius client": lambda **values: check_run([edge_job(demand=1)], [client(0), client(1, **values)]),
+    },
+)
