@@ -155,7 +155,7 @@ def test_the_controller_dies_in_mid_recovery(tmp_path: Path) -> None:
 @timed
 @pytest.mark.parametrize(("signal", "most_s"), [("exit", 0.3), ("port", 0.3)])
 def test_an_ended_agent_or_a_dark_port_is_noticed_at_once(tmp_path: Path, signal: str, most_s: float) -> None:
-    (row,), _ = run(tmp_path, detection={signal: True, "heartbeat_ms": 2000})
+    (row,), _ = run(tmp_path, detection={"detect": [signal], "heartbeat_ms": 2000})
     check_went_on(row)
     assert row["detect_s"] < most_s
 
