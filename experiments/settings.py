@@ -199,7 +199,7 @@ class RepeatedSettings(PacketSettings):
     )
     give_up: bool = Field(
         default=False,
-        description="one measurement of all other points, once the same load disturbed every attempt at the first one",
+        description="no point measured again for a disturbance, once one load disturbed every attempt at the first one",
     )
 
 
