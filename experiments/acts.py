@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from measure.view.sentences import says
+from measure.sentences import says
 from railyard.timeline import Event
 
 ACTS = "acts"

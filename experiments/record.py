@@ -63,7 +63,7 @@ class Recordable(Protocol):
 class Record:
     """The results folder ``out`` of a run of ``experiment``, a path without links, which ``open`` makes.
 
-    ``origin`` are the keys of the manifest about the command line and its inputs (``experiments.command.origin``).
+    ``origin`` are the keys of the manifest about the command line and its inputs (``commands.origin``).
     """
 
     def __init__(

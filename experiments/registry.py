@@ -32,13 +32,14 @@ class Entry:
 
 ENTRIES = (
     Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay"),
-    Entry("collective", "experiments.collective.experiment:Collectives", "NCCL-style",
+    Entry("collective", "experiments.collectives.collective.experiment:Collectives", "NCCL-style",
           "15 algorithms, measured as nccl-tests does"),
-    Entry("straggler", "experiments.straggler.experiment:Stragglers", "StragglAR", "all-reduce time with a late rank"),
-    Entry("all-to-all", "experiments.all_to_all.experiment:AllToAll", "PIP, rotors",
+    Entry("straggler", "experiments.collectives.straggler.experiment:Stragglers", "StragglAR",
+          "all-reduce time with a late rank"),
+    Entry("all-to-all", "experiments.collectives.all_to_all.experiment:AllToAll", "PIP, rotors",
           "all-to-all over rotating circuits"),
-    Entry("failover", "experiments.failover.experiment:Failover", "LUMION", "recovery from a dead accelerator"),
-    Entry("server-fabric", "experiments.server_fabric.experiment:ServerFabric", "MORPHLUX",
+    Entry("failover", "experiments.racks.failover.experiment:Failover", "LUMION", "recovery from a dead accelerator"),
+    Entry("server-fabric", "experiments.racks.server_fabric.experiment:ServerFabric", "MORPHLUX",
           "steered ports: iperf3, epochs, recovery"),
     Entry("propius", "experiments.propius.experiment:Propius", "Propius", "jobs that share edge clients, by policy"),
     Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
@@ -47,8 +48,8 @@ ENTRIES = (
           "cost and power of rails, by kind of switch", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
           root=False),
-    Entry("calibrate", "experiments.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
-    Entry("bench", "experiments.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
+    Entry("calibrate", "commands.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
+    Entry("bench", "commands.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
 )  # fmt: skip
 
 

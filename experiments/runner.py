@@ -74,7 +74,7 @@ class Runner:
     """Runs one experiment into the results folder ``out``, as a context manager; leaving it ends all that is up.
 
     ``progress`` shows what is being done. ``extra`` are further keys of the manifest, as is ``origin``
-    (``experiments.command.origin``), which it has from the start.
+    (``commands.origin``), which it has from the start.
     """
 
     def __init__(

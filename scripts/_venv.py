@@ -98,7 +98,7 @@ def railyard(*words: str) -> None:
     folder = Path(__file__).resolve().parent
     others = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]  # scripts/ holds an inspect.py
     sys.path[:] = [str(folder.parent), *others]
-    from experiments.command.main import main
+    from commands.main import main
 
     raise SystemExit(main([*words, *sys.argv[1:]]))
 

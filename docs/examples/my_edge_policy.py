@@ -8,8 +8,8 @@ has been given: it divides the clients bound so far by those that all its rounds
 A policy is one class with one method, ``order``. It gets the open jobs whose bounds the client meets and returns them,
 best first; it may leave some out. A client manager calls it when jobs or plan have changed, or with ``per_client =
 True`` at each check-in. It uses no clock and no socket. A policy that must know all clients overrides ``plan`` too, as
-``controllers/edge/irs.py`` does. Before a run starts it is rehearsed: one that orders a job twice, or a job that it was
-not given, is refused in one sentence.
+``experiments/propius/control/irs.py`` does. Before a run starts it is rehearsed: one that orders a job
+twice, or a job that it was not given, is refused in one sentence.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controllers.edge.policy import EdgePolicy, OpenJob
-from workloads.edge.attributes import Attributes
+from experiments.propius.control.policy import EdgePolicy, OpenJob
+from experiments.propius.data.attributes import Attributes
 
 
 class FurthestBehind(EdgePolicy):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiments.propius.live.data_plane import DataHosts
+from experiments.propius.live.one_round import RoundSettings, one_round
+from experiments.propius.metrics.verdict import EdgeLinks, Expected, judge_edge
+from experiments.propius.model.transfers import root_bytes
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
-from measure.live.edge.data_plane import DataHosts
-from measure.live.edge.one_round import RoundSettings, one_round
-from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.model.edge.transfers import root_bytes
 from topos.client_rates import client_rates
 
 IDLE_S = 10.0

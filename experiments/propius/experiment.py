@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from controllers.edge.catalog import load_edge_policy
-from controllers.edge.guard import rehearse
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric
 from experiments.propius import virtual
+from experiments.propius.control.catalog import load_edge_policy
+from experiments.propius.control.guard import rehearse
+from experiments.propius.data.check import check_run
+from experiments.propius.data.job import EdgeJob
+from experiments.propius.data.population import stratified
 from experiments.propius.network import edge_fabric
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import POLICY_STUDIES, PropiusSettings, Study
 from experiments.settings import MOST_POINTS
 from railyard.errors import ConfigError
-from workloads.edge.check import check_run
-from workloads.edge.job import EdgeJob
-from workloads.edge.population import stratified
 
 if TYPE_CHECKING:
     from experiments.runner import Runner

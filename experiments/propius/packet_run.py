@@ -8,25 +8,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from controllers.edge.processes import EdgeProcesses
-from controllers.edge.run import EdgeRun
 from experiments.job_point import Fabric
 from experiments.point_run import Counted, counted, note_circuits
+from experiments.propius.control.processes import EdgeProcesses
+from experiments.propius.control.run import EdgeRun
+from experiments.propius.data.client_actor import Vanishing
+from experiments.propius.data.job import EdgeJob
+from experiments.propius.data.population import ClientProfile
+from experiments.propius.data.update import check_sum
+from experiments.propius.live.root_link import RootBytes, read_root
+from experiments.propius.metrics.meter import EdgeMetrics, edge_metrics
+from experiments.propius.metrics.verdict import EdgeLinks, Expected, judge_edge
 from experiments.propius.settings import Mode, PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
-from measure.live.edge.root_link import RootBytes, read_root
 from measure.metrics.checks import Check, Verdict
-from measure.metrics.edge.meter import EdgeMetrics, edge_metrics
-from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
 from railyard.errors import VerifyError
 from railyard.reading import files_below
 from railyard.timeline import Event, events_in, with_gaps
 from topos.edge_plan import ROOT
-from workloads.edge.client_actor import Vanishing
-from workloads.edge.job import EdgeJob
-from workloads.edge.population import ClientProfile
-from workloads.edge.update import check_sum
 
 _DRAIN_REAL_S = 15.0
 """After the last round leaves may still flush what came late: idle time and a transfer."""

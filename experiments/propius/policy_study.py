@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from experiments.propius import virtual
+from experiments.propius.data.population import stratified
+from experiments.propius.metrics.verdict import Expected
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import PacketPoint, play, verdict_of
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
-from measure.metrics.edge.verdict import Expected
-from workloads.edge.population import stratified
 
 RESPONSE_SHARE = 0.25
 """How far the mean response time of a run may be from the model: which clients a round gets is a matter of moments."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
+from experiments.propius.model.authors import ONLINE_SHARE
 from experiments.propius.row import real_mb
 from experiments.propius.seeds import merged, ratios
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
-from measure.model.edge.authors import ONLINE_SHARE
 from measure.published import published
 from measure.results.row import Row
 from railyard.digits import significant

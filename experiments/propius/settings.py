@@ -10,9 +10,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from experiments.propius.data.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
+from experiments.propius.model.authors import ONLINE_SHARE
 from experiments.settings import Delay, Option, PacketSettings, ScaleSection
-from measure.model.edge.authors import ONLINE_SHARE
-from workloads.edge.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 
 Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "trouble", "trunk"]
 STUDIES: tuple[Study, ...] = get_args(Study)

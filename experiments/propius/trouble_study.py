@@ -8,23 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
-from controllers.edge.processes import EdgeProcesses
 from experiments.propius import virtual
+from experiments.propius.control.processes import EdgeProcesses
+from experiments.propius.data.client_actor import Vanishing
+from experiments.propius.data.population import stratified
 from experiments.propius.data_study import IDLE_S
+from experiments.propius.live.data_plane import DataHosts
+from experiments.propius.live.leaf_kills import KillSettings, kill_leaves
+from experiments.propius.metrics.verdict import EdgeLinks, judge_edge
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import PacketPoint, emulated_size, play, recorded, verdict_of
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings, TroubleCase
 from experiments.runner import Runner
 from experiments.session import Session
-from measure.live.edge.data_plane import DataHosts
-from measure.live.edge.leaf_kills import KillSettings, kill_leaves
 from measure.metrics.checks import Check
-from measure.metrics.edge.verdict import EdgeLinks, judge_edge
 from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
-from workloads.edge.client_actor import Vanishing
-from workloads.edge.population import stratified
 from workloads.stragglers.background import Background
 
 POLICY = "irs"

@@ -7,21 +7,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from controllers.edge.run import TRUNK_PORT, TrunkTurns, trunk_settings
-from controllers.edge.trunk_actor import MODULE
 from experiments.job_point import Fabric
+from experiments.propius.control.run import TRUNK_PORT, TrunkTurns, trunk_settings
+from experiments.propius.control.trunk_actor import MODULE
 from experiments.propius.data_study import IDLE_S
+from experiments.propius.live.data_plane import DataHosts
+from experiments.propius.live.one_round import RoundSettings, one_round
+from experiments.propius.metrics.verdict import EdgeLinks, Expected, judge_edge
+from experiments.propius.model.transfers import transfer_s
+from experiments.propius.model.trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 from experiments.propius.network import edge_fabric
 from experiments.propius.packet_run import emulated_size, recorded
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import PropiusSettings
 from experiments.runner import Runner
 from experiments.session import Session
-from measure.live.edge.data_plane import DataHosts
-from measure.live.edge.one_round import RoundSettings, one_round
-from measure.metrics.edge.verdict import EdgeLinks, Expected, judge_edge
-from measure.model.edge.transfers import transfer_s
-from measure.model.edge_trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 from railyard.child import Child
 from railyard.timeline import Event
 from topos.edge_plan import CONTROL
@@ -42,7 +42,7 @@ are served early: short transfers took up to a tenth less than the formula, whic
 
 @dataclass(frozen=True)
 class TrunkModel:
-    """The times of one round by the formulas of ``measure.model.edge_trunk``, in real seconds.
+    """The times of one round by the formulas of ``experiments.propius.model.trunk``, in real seconds.
 
     ``transfer_s`` is one model over the trunk with the request to the root; ``turn_s`` adds the messages to and from
     the arbiter. Before a reconfiguration a circuit stays up for ``guard_s``, for the last packets. ``work_s`` is what

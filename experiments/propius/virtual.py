@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiments.propius.data.job import TEN_JOBS, EdgeJob, scaled_jobs
+from experiments.propius.data.population import stratified
+from experiments.propius.metrics.meter import EdgeMetrics
+from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run
+from experiments.propius.model.plane import Network
+from experiments.propius.model.run import VirtualOutcome, VirtualRun
+from experiments.propius.model.simulation import simulate
 from experiments.propius.row import PropiusRow
 from experiments.propius.settings import Mode, PropiusSettings
-from measure.metrics.edge.meter import EdgeMetrics
-from measure.model.edge.authors import AUTHORS, MANAGERS, authors_run
-from measure.model.edge.plane import Network
-from measure.model.edge.run import VirtualOutcome, VirtualRun
-from measure.model.edge.simulation import simulate
 from measure.published import published
-from workloads.edge.job import TEN_JOBS, EdgeJob, scaled_jobs
-from workloads.edge.population import stratified
 
 JCT = published("propius-jct-6000")
 KIND = f"{JCT.label}; {JCT.note}"
 ROUNDS = TEN_JOBS[0].rounds
 _AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs"}
 """The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
-does (``measure.model.edge.authors``, ``controllers.edge.irs``); their figures stand beside both kinds."""
+does (``experiments.propius.model.authors``, ``experiments.propius.control.irs``);
+their figures stand beside both kinds."""
 
 
 def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, mode: Mode = "fixed") -> VirtualOutcome:

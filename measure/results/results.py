@@ -42,7 +42,7 @@ EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTU
     "point.jsonl",
 )
 SWEEP, POINTS = "sweep.json", "points"
-"""What the folder of a sweep (``experiments.sweep``) holds: its record, and the results of its points."""
+"""What the folder of a sweep (``commands.sweep``) holds: its record, and the results of its points."""
 
 
 class Results:

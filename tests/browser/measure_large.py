@@ -31,7 +31,7 @@ sys.path += [str(ROOT), str(ROOT / "tests/support")]
 from watch.browser import Browser, missing  # noqa: E402
 from watch.watching import watching  # noqa: E402
 
-from experiments.watch.run_view import RunView  # noqa: E402
+from commands.page.run_view import RunView  # noqa: E402
 
 _PANS = 50
 _PANNED_S = 5.0

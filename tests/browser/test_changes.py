@@ -12,7 +12,7 @@ from watch.browser import Browser
 from watch.folders import running_files, synthetic, write_manifest
 from watch.watching import Served, watching
 
-from experiments.watch.report.file import write_report
+from commands.page.report.file import write_report
 
 pytestmark = pytest.mark.browser
 

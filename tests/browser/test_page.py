@@ -311,7 +311,7 @@ def test_the_report_of_a_file_shows_the_same_boxes(
     browser: Browser, page: Served, finished: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
-    command = [sys.executable, "-m", "experiments.command.main", "report", str(finished), "--out", str(out)]
+    command = [sys.executable, "-m", "commands.main", "report", str(finished), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode in (0, 8), done.stderr
     moment = f"#run=0&point={ON_DEMAND}&from=0&to={2 * STEP}&t={DARK + 0.5 * GATHER}"

@@ -11,8 +11,8 @@ from watch.folders import DOT
 from watch.rail_results import rail_results
 from watch.watching import Served
 
-from experiments.watch.comparison import Side, comparison
-from experiments.watch.report.file import write_report
+from commands.page.comparison import Side, comparison
+from commands.page.report.file import write_report
 from measure.results.results import FIGURES
 
 pytestmark = pytest.mark.browser

@@ -19,7 +19,7 @@ from tests.campaign.machine_state import DISK
 from tests.campaign.processes import MARK
 from topos.kernel.run_registry import REGISTRY
 
-COMMAND = "experiments.command.main"
+COMMAND = "commands.main"
 CALLER = 12345
 """User and group by which the run of fault ``caller of sudo`` seems to be called."""
 _PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"})

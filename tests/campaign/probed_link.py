@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
+from experiments.collectives.trial import Trial, TrialFabric
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
 from experiments.report import FAITHFUL, Column, Report, Table, to_nothing
 from experiments.settings import PacketSettings, UnscaledSection
-from experiments.trials.trial import Trial, TrialFabric
 from measure.live.packets import Tap
 from measure.live.probe import ProbeTrain
 from measure.metrics.checks import Check, Verdict

@@ -30,14 +30,14 @@ from cluster.underlay import Underlay  # noqa: E402
 
 from railyard.remote.ssh import CONFIG_VARIABLE  # noqa: E402
 
-RUN = [sys.executable, "-m", "experiments.command.main", "run", "rails", "--workload", "smoke", "--rate", "1/250"]
+RUN = [sys.executable, "-m", "commands.main", "run", "rails", "--workload", "smoke", "--rate", "1/250"]
 JOB = [*RUN, "--time", "1", "--modes", "on-demand", "--delays", "0,100,200", "--repeats", "3"]
 LONG = [*RUN, "--modes", "on-demand", "--delays", "20", "--steps", "400", "--repeats", "1", "--attempts", "1"]
 BARRIER = """
 import sys
 from pathlib import Path
 from statistics import median
-from experiments.bench.control import _barriers
+from commands.bench.control import _barriers
 print(median(_barriers(Path(sys.argv[1]), "ring")))
 """
 HEAD = """

@@ -32,10 +32,10 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from commands.bench import control  # noqa: E402
+from commands.bench.bed import Bed  # noqa: E402
 from controllers.engine.jobs import Job  # noqa: E402
 from controllers.northbound.client import ChannelClient  # noqa: E402
-from experiments.bench import control  # noqa: E402
-from experiments.bench.bed import Bed  # noqa: E402
 from experiments.cluster import topology  # noqa: E402
 from experiments.cluster.launcher import ClusterLauncher  # noqa: E402
 from experiments.cluster.machines import Cluster, Machine  # noqa: E402
@@ -56,7 +56,7 @@ from workloads.agent.launcher import AgentTeam  # noqa: E402
 from workloads.program import Group  # noqa: E402
 
 JOB = ["run", "rails", "--workload", "llama3-8b-16", "--modes", "on-demand", "--delays", "50", "--steps", "1"]
-RUN = [sys.executable, "-m", "experiments.command.main", *JOB, "--repeats", "1", "--attempts", "1", "--out"]
+RUN = [sys.executable, "-m", "commands.main", *JOB, "--repeats", "1", "--attempts", "1", "--out"]
 HEARTBEATS = """
 import sys
 from railyard.remote.connection import Connection

@@ -15,9 +15,10 @@ import numpy as np
 import yaml
 from hypothesis import strategies as st
 
-from controllers.edge import messages as edge
 from controllers.northbound import bodies
 from experiments.experiment import Experiment
+from experiments.propius.control import messages as edge
+from experiments.propius.data import wire
 from experiments.settings import validated
 from measure.live import packets
 from measure.live.calibration import default_calibration
@@ -33,7 +34,6 @@ from workloads.agent.checkpoint import Checkpoint, Store
 from workloads.agent.config import AgentConfig, configs_to_json
 from workloads.catalog import CATALOG
 from workloads.collectives.catalog import schedule
-from workloads.edge import wire
 from workloads.formats.layer_text import KINDS, PARALLELISMS
 from workloads.formats.msccl_writer import write_msccl
 from workloads.program import Collective, Compute, Group, Program

@@ -17,13 +17,16 @@ from typing import Any, ClassVar
 from core_world import World
 from fabric_plans import pip_plan
 
+from commands import show as show_command
+from commands.run import experiment_of, file_values, kind_of, parser_of
 from controllers.mesh.switch import PipSwitch
 from controllers.northbound import bodies, http_server, rest
 from controllers.northbound.messages import read_request
-from experiments import show as show_command
-from experiments.all_to_all.demand import read_demand
-from experiments.command.run import experiment_of, file_values, kind_of, parser_of
+from experiments.collectives.all_to_all.demand import read_demand
 from experiments.experiment import Experiment
+from experiments.propius.data import wire
+from experiments.propius.data.data_requests import GetRequest, PushRequest, SumRequest
+from experiments.propius.data.journal import Journal
 from experiments.redraw import read_folder
 from experiments.registry import find
 from experiments.report import show as show_report
@@ -48,9 +51,6 @@ from workloads.agent.checkpoint import Store
 from workloads.agent.config import configs_from_json
 from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.catalog import load_workload
-from workloads.edge import wire
-from workloads.edge.data_requests import GetRequest, PushRequest, SumRequest
-from workloads.edge.journal import Journal
 from workloads.formats.msccl_reader import parse_msccl
 from workloads.formats.msccl_writer import write_msccl
 from workloads.inspection import inspect_file

@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from experiments.options import field_options
+from experiments.propius.data import wire
 from experiments.registry import ENTRIES, find
 from railyard.errors import AgentError, CircuitError, ConfigError, MachineError, VerifyError
 from tests.fuzz import grammars, readers
@@ -18,7 +19,6 @@ from tests.fuzz.strategies import TEXTS, as_yaml, changed, changed_trees, json_b
 from topos.racks import MorphluxTopo, RackTopo
 from topos.rails import RailTopo
 from workloads.agent.transport.message import Header
-from workloads.edge import wire
 from workloads.formats.layer_text import KINDS, PARALLELISMS
 from workloads.formats.msccl_algo import SENDS
 from workloads.rank.flows import Flow

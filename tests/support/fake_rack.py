@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
-from experiments.failover.settings import FailoverSettings
+from experiments.racks.failover.settings import FailoverSettings
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSpec
 from experiments.racks.supervisor import JobSupervisor

@@ -16,7 +16,7 @@ from typing import Any
 
 from checkout import ROOT
 
-from experiments.command.main import main
+from commands.main import main
 from railyard.timeline import Event
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 

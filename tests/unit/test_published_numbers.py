@@ -27,7 +27,7 @@ from experiments.registry import ENTRIES, find
 from measure.published import KINDS, all_published
 from measure.results.row import described
 
-ABOVE = ("measure", "experiments", "scripts")
+ABOVE = ("measure", "experiments", "commands", "scripts")
 BELOW = ("railyard", "topos", "workloads", "controllers")
 TABLE = ROOT / "measure" / "published.py"
 """The module that makes the words."""

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from controllers.edge.processes import EdgeProcesses
-from controllers.edge.run import EdgeRun, TrunkTurns
+from experiments.propius.control.processes import EdgeProcesses
+from experiments.propius.control.run import EdgeRun, TrunkTurns
+from experiments.propius.data.attributes import Attributes
+from experiments.propius.data.client_actor import Vanishing
+from experiments.propius.data.job import EdgeJob
+from experiments.propius.data.population import ClientProfile
+from experiments.propius.data.update import check_sum
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from railyard.errors import AgentError, ConfigError
 from railyard.timeline import Event
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
-from workloads.edge.attributes import Attributes
-from workloads.edge.client_actor import Vanishing
-from workloads.edge.job import EdgeJob
-from workloads.edge.population import ClientProfile
-from workloads.edge.update import check_sum
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from script_runs import finish, rows, start
 
-from experiments.command.main import main
+from commands.main import main
 from measure.results.results import Results
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl_writer import write_msccl

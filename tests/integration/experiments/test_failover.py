@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from agents import hanging_launcher
 
-from experiments.failover.experiment import Failover
-from experiments.failover.settings import FailoverSettings
 from experiments.progress import RunProgress
+from experiments.racks.failover.experiment import Failover
+from experiments.racks.failover.settings import FailoverSettings
 from experiments.racks.run_context import RunContext
 from experiments.racks.setting import JobSection
 from experiments.runner import Runner

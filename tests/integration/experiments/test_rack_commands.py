@@ -20,7 +20,7 @@ MAY_BE_UNFAITHFUL = (0, 8)
 """A test machine may be busy; the numbers of these runs are not looked at."""
 
 
-RAILYARD = [sys.executable, "-m", "experiments.command.main"]
+RAILYARD = [sys.executable, "-m", "commands.main"]
 
 
 def railyard(*arguments: str) -> subprocess.CompletedProcess[str]:

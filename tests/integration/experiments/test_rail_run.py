@@ -28,7 +28,7 @@ from script_runs import (
 )
 from tries import Try
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.redraw import read_folder
 from measure.results.folder import check_folder
 from measure.results.results import Results

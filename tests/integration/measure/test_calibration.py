@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from tries import Try
 
-from experiments.calibrate import control, transfers
-from experiments.calibrate.machine import calibrate_machine, ring
+from commands.calibrate import control, transfers
+from commands.calibrate.machine import calibrate_machine, ring
 from measure.live.calibration import DATAPATHS, Datapath
 from measure.live.machine_benchmark import ring_goodputs
 from measure.live.scale_choice import ScaleNeeds, pick_scale
@@ -41,7 +41,7 @@ def test_costs_are_measured_over_every_datapath(name: Datapath) -> None:
 @pytest.mark.root
 @pytest.mark.timed
 def test_a_quick_calibration_finds_a_rate_that_picks_a_scale(machine: Try, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.calibrate.machine._CEILING_MBPS", 3200.0)  # the search is one of unit tests
+    monkeypatch.setattr("commands.calibrate.machine._CEILING_MBPS", 3200.0)  # the search is one of unit tests
     said: list[str] = []
     try:
         found = calibrate_machine(quick=True, say=said.append, datapaths=("bpf",))

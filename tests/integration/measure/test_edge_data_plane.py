@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from measure.live.edge.data_plane import DataHosts
-from measure.live.edge.leaf_kills import KillSettings, kill_leaves
-from measure.live.edge.one_round import RoundSettings, one_round
+from experiments.propius.data.data_requests import Mode
+from experiments.propius.live.data_plane import DataHosts
+from experiments.propius.live.leaf_kills import KillSettings, kill_leaves
+from experiments.propius.live.one_round import RoundSettings, one_round
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
-from workloads.edge.data_requests import Mode
 
 pytestmark = pytest.mark.root
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from controllers.edge import trunk_actor
+from experiments.propius.control import trunk_actor
+from experiments.propius.data.endpoint import Pool, Reply, serve
+from experiments.propius.data.trunk_gate import LONGEST_WAIT_S, TrunkGate
+from experiments.propius.data.wire import Frame
+from experiments.propius.model.trunk import shared_round_s, turns_round_s
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import delivery, read_port_counters
-from measure.model.edge_trunk import shared_round_s, turns_round_s
 from railyard.child import Child
 from railyard.scale import goodput_share
 from railyard.timeline import read_events
 from topos.edge import EdgeTopo
 from topos.edge_plan import CONTROL, ROOT, EdgePlan
-from workloads.edge.endpoint import Pool, Reply, serve
-from workloads.edge.trunk_gate import LONGEST_WAIT_S, TrunkGate
-from workloads.edge.wire import Frame
 
 pytestmark = pytest.mark.root
 REGIONS, MBPS, MTU = 3, 50.0, 1500

@@ -6,12 +6,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from experiments.propius.data.data_requests import Mode, Stage, UpdateId
+from experiments.propius.data.leaf import LeafServer
+from experiments.propius.data.root import RootServer
+from experiments.propius.data.server_actions import Answer, Fetch, Flush, Note, Record, Refuse, ServerAction
+from experiments.propius.data.update import as_bytes, draw
 from railyard.timeline import Event
-from workloads.edge.data_requests import Mode, Stage, UpdateId
-from workloads.edge.leaf import LeafServer
-from workloads.edge.root import RootServer
-from workloads.edge.server_actions import Answer, Fetch, Flush, Note, Record, Refuse, ServerAction
-from workloads.edge.update import as_bytes, draw
 
 SEED, SIZE = 7, 32
 IDLE_S = 10.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controllers.edge.policy import OpenJob
-from workloads.edge.attributes import Attributes
-from workloads.edge.job import BASIC, EdgeJob
-from workloads.edge.population import ClientProfile
+from experiments.propius.control.policy import OpenJob
+from experiments.propius.data.attributes import Attributes
+from experiments.propius.data.job import BASIC, EdgeJob
+from experiments.propius.data.population import ClientProfile
 
 BEST = Attributes(20, 20, 9999, 20)
 

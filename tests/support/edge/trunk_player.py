@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from math import inf
 
-from controllers.edge.trunk import Actions, CircuitEnded, Granted, Rewire, TrunkArbiter
+from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, Rewire, TrunkArbiter
 
 BYTES_PER_S = 1e6
 MBPS = 8.0

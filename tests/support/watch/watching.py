@@ -17,7 +17,7 @@ from script_runs import hear_signals
 
 END_S = 60.0
 """A server runs only when nothing else has work, so a busy machine lets it wait."""
-RAILYARD = (sys.executable, "-m", "experiments.command.main")
+RAILYARD = (sys.executable, "-m", "commands.main")
 
 
 @dataclass(frozen=True)

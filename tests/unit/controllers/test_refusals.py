@@ -15,9 +15,6 @@ from controllers.circuits.decomposition import check_demand
 from controllers.circuits.matchings import cyclic_shifts, one_factorization
 from controllers.circuits.ocs import OpticalSwitch
 from controllers.circuits.rotation import Cycle
-from controllers.edge.catalog import load_edge_policy
-from controllers.edge.messages import ControlRequest, ManagerRequest
-from controllers.edge.trunk import TrunkArbiter
 from controllers.mesh.negotiation import route
 from controllers.northbound import bodies, http_server
 from controllers.northbound.messages import read_request
@@ -26,11 +23,14 @@ from controllers.policies.catalog import load_policy
 from controllers.policies.rotor import DemandPolicy
 from controllers.policies.split import split_ports
 from controllers.policies.static import split_bandwidth
+from experiments.propius.control.catalog import load_edge_policy
+from experiments.propius.control.messages import ControlRequest, ManagerRequest
+from experiments.propius.control.trunk import TrunkArbiter
+from experiments.propius.data.wire import EdgeRefused, Frame, read
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import to_json
 from topos.mesh import Mesh
 from topos.torus import Torus
-from workloads.edge.wire import EdgeRefused, Frame, read
 from workloads.program import Group
 
 EDGE_JOB = {"op": "register", "name": "a", "demand": 2, "bounds": [3, 2, 400, 4, 0], "private_bound": 100, "rounds": 3}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from checkout import ROOT
 
-from experiments.command.main import main
+from commands.main import main
 from railyard.errors import from_os_error
 
 WORKLOAD: dict[str, Any] = {
@@ -117,7 +117,7 @@ def test_what_a_trace_does_not_say_is_asked_for_by_option(tmp_path: Path, capsys
 def test_characters_that_the_encoding_lacks_are_replaced(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "experiments.command.main", *arguments], cwd=ROOT, env=environment, capture_output=True
+        [sys.executable, "-m", "commands.main", *arguments], cwd=ROOT, env=environment, capture_output=True
     )
     assert b"Traceback" not in done.stderr and b"?" in done.stdout + done.stderr, done.stderr
     assert done.returncode == (0 if arguments[0] == "claims" else 2)

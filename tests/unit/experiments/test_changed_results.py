@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from watch.rail_results import rail_results
 
-from experiments.command.main import main
+from commands.main import main
 
 COMMANDS = [["plot"], ["report"], ["explain"]]
 Rows = list[dict[str, Any]]

@@ -10,7 +10,7 @@ import pytest
 from checkout import ROOT
 from reports import printed
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.redraw import redraw
 from experiments.registry import find
 from measure.results.manifest import build_manifest

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from experiments.command.run import experiment_of, file_values, parser_of
+from commands.run import experiment_of, file_values, parser_of
 from experiments.options import field_options, merged, settings_values
 from experiments.parser import Parser
 from experiments.registry import ENTRIES, find

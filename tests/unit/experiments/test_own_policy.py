@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from commands.run import as_typed, experiment_of, parser_of
 from controllers.policies.catalog import POLICIES
-from experiments.command.run import as_typed, experiment_of, parser_of
 from experiments.registry import find
 from railyard.errors import ConfigError, MachineError
 

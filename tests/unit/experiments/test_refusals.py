@@ -10,10 +10,15 @@ from typing import Any
 
 from refusals import of_file, refusals
 
-from experiments.all_to_all.demand import read_demand
-from experiments.collective.nccl_table import table_row
-from experiments.command.main import main
-from experiments.command.run import as_typed, experiment_of, file_values, parser_of
+from commands.main import main
+from commands.page.control import call_of
+from commands.run import as_typed, experiment_of, file_values, parser_of
+from commands.sweep.spec import read_spec
+from commands.sweep.workers.dask_cluster import workers_of_options
+from commands.sweep.workers.machine_check import MachineReport, check_machines
+from experiments.collectives.all_to_all.demand import read_demand
+from experiments.collectives.collective.nccl_table import table_row
+from experiments.collectives.straggler.law import StragglerLaw
 from experiments.racks.kill import check_kills, parse_kills
 from experiments.rails.experiment import Rails
 from experiments.rails.job import resolve_scale
@@ -22,11 +27,6 @@ from experiments.rails.settings import make_settings
 from experiments.registry import find
 from experiments.rest_access import read_token, reserved_address
 from experiments.settings import PacketSettings, validated
-from experiments.straggler.law import StragglerLaw
-from experiments.sweep.spec import read_spec
-from experiments.sweep.workers.dask_cluster import workers_of_options
-from experiments.sweep.workers.machine_check import MachineReport, check_machines
-from experiments.watch.control import call_of
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Floors
 from workloads.catalog import load_workload

@@ -15,7 +15,7 @@ import pytest
 from fabric_plans import rail_plan
 from rich.console import Console
 
-from experiments.command.run import _report
+from commands.run import _report
 from experiments.progress import RunProgress
 from experiments.redraw import read_folder
 from experiments.registry import ENTRIES, find

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.command.main import COMMANDS, main
+from commands.main import COMMANDS, main
 from experiments.progress import RunProgress, wrapped
 from experiments.registry import ENTRIES
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from experiments.straggler.law import StragglerLaw
+from experiments.collectives.straggler.law import StragglerLaw
+from experiments.propius.data.population import PRIVATE_SIZE, SPEED_MS_AT
 from measure.published import KINDS, all_calibrations, all_published, markdown, published, read_table
 from workloads.catalog import CATALOG
-from workloads.edge.population import PRIVATE_SIZE, SPEED_MS_AT
 
 NUMBERS = {each.key: each for each in all_published()}
 

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from controllers.openflow import app
 from railyard import __version__
 
-ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments")
+ROOMS = ("railyard", "topos", "controllers", "workloads", "measure", "experiments", "commands")
 MODULES = {"pyyaml": "yaml", "os-ken": "os_ken", "protobuf": "google"}
 FROM_THE_DISTRIBUTION = {"mininet"}
 """Requirements that a set-up takes from the distribution, in the version that it has."""
@@ -89,7 +89,7 @@ def test_the_framework_that_is_an_extra_is_no_requirement() -> None:
 
 def test_one_command_is_installed() -> None:
     (line,) = setup_cfg()["options.entry_points"]["console_scripts"].strip().splitlines()
-    assert line == "railyard = experiments.command.main:main"
+    assert line == "railyard = commands.main:main"
 
 
 def imported(file: Path) -> set[str]:

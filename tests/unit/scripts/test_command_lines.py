@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from checkout import ROOT, SCRIPTS
 
-from experiments.command.main import COMMANDS
-from experiments.command.run import experiment_of, kind_of, parser_of
-from experiments.show import parser as show_parser
+from commands.main import COMMANDS
+from commands.run import experiment_of, kind_of, parser_of
+from commands.show import parser as show_parser
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 START = r"(?:sudo )?(railyard (?:run|predict) |scripts/(?:run\.sh|\w+\.py)(?![\w:]))"

@@ -15,7 +15,7 @@ from railyard.tools import safe_path
 
 _MODULES = (
     *("sitecustomize", "usercustomize", "json", "inspect", "numpy", "mininet", "yaml"),
-    *("railyard", "topos", "controllers", "workloads", "measure", "experiments", "_venv"),
+    *("railyard", "topos", "controllers", "workloads", "measure", "experiments", "commands", "_venv"),
 )
 _PROGRAMS = (
     "mnexec",
@@ -29,7 +29,7 @@ _PROGRAMS = (
     "dirname",
     "python3",
 )
-COMMAND = "import sys; from experiments.command.main import main; sys.exit(main(['list']))"
+COMMAND = "import sys; from commands.main import main; sys.exit(main(['list']))"
 
 
 def hostile_folder(folder: Path) -> Path:

@@ -8,6 +8,7 @@ from msccl_texts import SWAP
 from refusals import of_file, refusals
 from training_steps import changed_recipe
 
+from experiments.propius.data.check import check_run
 from railyard.size import parse_size
 from topos.describe import plan
 from topos.kernel.namespaces import HostEnd
@@ -18,7 +19,6 @@ from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to
 from workloads.collectives.catalog import schedule
 from workloads.collectives.circuits import circuit_uses
 from workloads.collectives.ring import ring
-from workloads.edge.check import check_run
 from workloads.formats.detect import read_workload_file
 from workloads.formats.layer_text import parse_layers
 from workloads.formats.layers import make_plan, read_layers, unit_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from reports import printed
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.fabric_cost.experiment import FabricCost, fabric_rows
 from experiments.fabric_cost.figures import ratios
 from experiments.fabric_cost.law import Cluster, Parts, parts

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments.command.main import main
-from experiments.server_fabric.row import ServerFabricRow, gain
+from commands.main import main
+from experiments.racks.server_fabric.row import ServerFabricRow, gain
 from measure.results.results import Results
 from measure.results.summary import Summary
 from railyard.scale import Scale

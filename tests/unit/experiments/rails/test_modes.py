@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
 from measure.results.results import Results

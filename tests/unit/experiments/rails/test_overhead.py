@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reports import printed
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.rails.experiment import Rails
 from experiments.rails.figures import overhead
 from experiments.rails.overhead import published_overhead

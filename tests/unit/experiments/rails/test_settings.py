@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.command.run import file_values
+from commands.run import file_values
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import RailSettings, make_settings
 from railyard.errors import ConfigError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.collective.figures import time_against_size
+from experiments.collectives.collective.figures import time_against_size
 from measure.figures import panels
 from measure.figures.curves import curves, series_of
 from measure.figures.looks import Look

@@ -19,7 +19,7 @@ TABLES = {name: table for name, table in vars(looks).items() if name.isupper() a
 DRAWING = [
     path
     for path in sorted(ROOT.rglob("*.py"))
-    if path.relative_to(ROOT).parts[0] in ("measure", "experiments", "docs")
+    if path.relative_to(ROOT).parts[0] in ("measure", "experiments", "commands", "docs")
     and "measure.figures" in path.read_text(encoding="utf-8")
     and path.name != "looks.py"
 ]

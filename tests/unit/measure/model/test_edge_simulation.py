@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.edge.catalog import EDGE_POLICIES
-from measure.model.edge.authors import authors_run, faster_by_rank
-from measure.model.edge.plane import Network
-from measure.model.edge.run import VirtualOutcome, VirtualRun
-from measure.model.edge.simulation import simulate
-from workloads.edge.job import FIVE_JOBS, TEN_JOBS, EdgeJob, scaled_jobs
-from workloads.edge.population import drawn, stratified
+from experiments.propius.control.catalog import EDGE_POLICIES
+from experiments.propius.data.job import FIVE_JOBS, TEN_JOBS, EdgeJob, scaled_jobs
+from experiments.propius.data.population import drawn, stratified
+from experiments.propius.model.authors import authors_run, faster_by_rank
+from experiments.propius.model.plane import Network
+from experiments.propius.model.run import VirtualOutcome, VirtualRun
+from experiments.propius.model.simulation import simulate
 
 TREE = Network("tree", trunk_mbps=100, access_round_trip_s=0.02, trunk_round_trip_s=0.04)
 STAR = replace(TREE, topology="star")

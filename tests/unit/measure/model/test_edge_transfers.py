@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from measure.model.edge.clock import Clock
-from measure.model.edge.link import SharedLink
-from measure.model.edge.transfers import root_bytes, transfer_s
+from experiments.propius.model.clock import Clock
+from experiments.propius.model.link import SharedLink
+from experiments.propius.model.transfers import root_bytes, transfer_s
 from railyard.scale import goodput_share
 
 MODEL = 9.25e6

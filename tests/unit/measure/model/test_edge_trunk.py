@@ -8,8 +8,8 @@ from edge.trunk_player import MBPS, TrunkPlayer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.edge.trunk import TrunkArbiter
-from measure.model.edge_trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
+from experiments.propius.control.trunk import TrunkArbiter
+from experiments.propius.model.trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 
 REGIONS = st.integers(1, 6)
 SECONDS = st.integers(0, 400).map(lambda hundredths: hundredths / 64)

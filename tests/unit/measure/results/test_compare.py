@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from experiments.allocation.row import AllocationRow
+from experiments.collectives.row import TrialRow
 from experiments.mesh.row import MeshRow
 from experiments.racks.row import FailoverRow, State
 from experiments.rails.row import RailRow
-from experiments.trials.row import TrialRow
 from measure.metrics.independent import difference, relative
 from measure.results.compare import compared, main_numbers, match, other_numbers
 from measure.results.plain import plain

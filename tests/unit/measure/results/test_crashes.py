@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.command.main import main
+from commands.main import main
 from experiments.record import Record
 from experiments.redraw import read_folder
 from experiments.rest_access import TOKEN_FILE, make_token

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.command.main import main
-from experiments.command.run import experiment_of, parser_of
+from commands.main import main
+from commands.run import experiment_of, parser_of
 from experiments.redraw import redraw
 from experiments.registry import find
 from experiments.report import Drawn, Report
@@ -84,7 +84,7 @@ def test_the_tables_of_a_folder_on_a_full_disk_are_shown_before_the_figures_fail
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "trace.json"))
 
-    monkeypatch.setattr("experiments.command.plot.redraw", full)
+    monkeypatch.setattr("commands.plot.redraw", full)
     assert main(["plot", str(stopped(tmp_path / "a", ended="stopped: by a signal"))]) == 3
     said = capsys.readouterr()
     assert "PARTIAL 0 of 4 points" in said.out and "trace.json cannot be written: No space left" in said.err

@@ -1,0 +1,129 @@
+"""What benchmarks have in common: the datapath that is measured, the stock tool beside it, rows of experiments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from mininet.topo import Topo
+
+from commands.bench import Measurement
+from commands.bench.stock import stock
+from controllers.openflow import app
+from experiments.controller_process import ControllerFiles, ControllerProcess
+from experiments.experiment import Experiment
+from experiments.runner import Runner
+from experiments.settings import RepeatedSettings
+from measure.results.row import Row
+from railyard.errors import MachineError
+from railyard.ownership import temporary_folder
+from topos.kernel.emulation import Emulation
+from topos.rails import RailTopo
+
+Datapath = Literal["auto", "bpf", "ovs"]
+
+
+class Baseline:
+    """What stock Mininet reached in this run; each shape is measured once, also if it failed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, Any] | MachineError] = {}
+
+    def __call__(self, shape: dict[str, Any], **work: Any) -> dict[str, Any]:
+        """The result of ``commands.bench.stock.stock``; ``MachineError`` if stock Mininet fails."""
+        key = json.dumps([shape, work], sort_keys=True)
+        if key not in self._found:
+            try:
+                self._found[key] = stock(shape, **work)
+            except MachineError as error:
+                self._found[key] = error
+        found = self._found[key]
+        if isinstance(found, MachineError):
+            raise found
+        return found
+
+
+class Bed:
+    """A datapath and the results of the stock tool: all that a benchmark has to know.
+
+    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``,
+    ``parts`` and ``repeats`` those of ``model``.
+    """
+
+    def __init__(
+        self,
+        wanted: Datapath = "auto",
+        baseline: Baseline | None = None,
+        runs: int = 20,
+        parts: Sequence[str] | None = None,
+        repeats: int = 1,
+    ) -> None:
+        self.wanted = wanted
+        self.runs = runs
+        self.parts = parts
+        self.repeats = repeats
+        self.stock = baseline or Baseline()
+
+    @property
+    def option(self) -> Datapath:
+        """The value of the option ``datapath`` of an ``Emulation`` and of the settings of an experiment."""
+        return self.wanted
+
+    def make(self, topo: Topo, **options: Any) -> Emulation:
+        """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
+        return Emulation(topo, datapath=self.option, **{"openflow": None} | options)
+
+    @contextmanager
+    def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
+        """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
+        topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
+        with Emulation(topo, datapath=self.option, packet_ins=False) as net, temporary_folder() as data:
+            files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
+            exact = net.datapath != "ovs"
+            with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
+                controller.wait_ready()
+                yield net, controller
+
+    @cached_property
+    def used(self) -> str:
+        """The datapath that is in use: ``auto`` is resolved by a net of two hosts."""
+        if self.wanted != "auto":
+            return self.wanted
+        with self.make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=10)) as net:
+            return str(net.datapath)
+
+    def limit(self, bpf: float | None, others: float | None = None) -> float | None:
+        """The limit of a value on this datapath; None where there is none."""
+        return bpf if self.used == "bpf" else others
+
+    def at_most(
+        self, name: str, value: float, unit: str, bpf: float | None, others: float | None = None
+    ) -> Measurement:
+        """A measurement with the largest value that is good, by datapath."""
+        limit = self.limit(bpf, others)
+        return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value <= limit)
+
+    def at_least(
+        self, name: str, value: float, unit: str, bpf: float | None, others: float | None = None
+    ) -> Measurement:
+        """A measurement with the smallest value that is good, by datapath."""
+        limit = self.limit(bpf, others)
+        return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value >= limit)
+
+
+def rows_of(experiment: Experiment[Any], repeats: int = 1) -> list[Row]:
+    """Run ``experiment`` without leaving a results folder, and return its rows; needs root.
+
+    Nothing is measured again if it is not faithful: a bench counts what is not.
+    """
+    if isinstance(experiment.settings, RepeatedSettings):
+        experiment.settings = experiment.settings.model_copy(update={"repeats": repeats, "attempts": 1})
+    with temporary_folder() as folder:
+        with Runner(experiment, folder / "results") as runner:
+            experiment.check()
+            experiment.run(runner)
+        return runner.rows

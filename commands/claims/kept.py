@@ -1,0 +1,155 @@
+"""The numbers that were measured last: one small file a run, with the rows, and where they come from.
+
+A file is ``NAME.json`` in folder ``measured`` of the documents. It holds the columns of ``summary.csv``, the value of
+every repeat, and the fields that the catalog names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commands.claims.claim import MeasuredRun
+from experiments.registry import find
+from measure.results.manifest import commits_since
+from measure.results.plain import plain
+from measure.results.results import Results
+from measure.results.row import ResultRow, Row, columns, defaults_of, kind_of
+from railyard.checkout import ROOT
+from railyard.errors import ConfigError
+from railyard.ownership import make_folder, naming, open_new, reached
+
+MARK, FORMAT = "railyard_measured", 1
+_DIGITS = 6
+"""Digits of a number that are kept."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of a run, the settings of its experiment, and ``origin``: when, by which version, on which machine."""
+
+    origin: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    rows: Sequence[Row]
+
+
+def kept_from(run: MeasuredRun, results: Results, manifest: Mapping[str, Any], rows: Sequence[Row]) -> Kept:
+    """What is kept of a results folder, from its ``manifest`` and its ``rows``."""
+    kinds = find(results.experiment).rows
+    kept = [_without_large(row, kind_of(row, kinds) or kinds[0], run.keep) for row in rows]
+    return Kept(_origin(run, manifest), manifest["experiment"], kept)
+
+
+def _origin(run: MeasuredRun, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    versions, machine = manifest["versions"], manifest["machine"]
+    calibration = manifest.get("calibration") or {}
+    return {
+        "command": run.command,
+        "began": manifest["written"],
+        "ended": manifest["ended_at"],
+        "version": versions["railyard"],
+        "commit": (manifest.get("git") or {}).get("commit"),
+        "changed": (manifest.get("git") or {}).get("changed"),
+        "cpu": machine["cpu"],
+        "cores": versions["machine"].rpartition(", ")[2],
+        "kernel": versions["kernel"].partition("-")[0],
+        "datapath": manifest.get("datapath") or None,
+        "load_before": machine["load_before"],
+        "steal": machine["steal"],
+        "calibrated": calibration.get("measured_at"),
+        "scale": manifest["scale"],
+    }
+
+
+def _without_large(row: Row, kind: type[ResultRow], keep: Sequence[str]) -> dict[str, Any]:
+    names = [name for name in (*columns(kind), "samples", *keep) if name != "experiment"]
+    found = {name: _short(row[name]) for name in names if row.get(name) is not None and row[name] != {}}
+    return {"kind": kind.__name__, **found}
+
+
+def _short(value: Any) -> Any:
+    """Plain data with numbers of few digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def older_by(run: MeasuredRun, kept: Kept) -> int | None:
+    """How many commits changed the code that makes the numbers since they were measured; None where git cannot say."""
+    commit = kept.origin.get("commit")
+    return commits_since(ROOT, str(commit), run.code) if commit else None
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def as_text(name: str, kept: Kept) -> str:
+    """The text of the file of run ``name``: JSON with a line for each row."""
+    head = {MARK: FORMAT, "name": name, "origin": kept.origin, "settings": kept.settings}
+    rows = ",\n".join(f"  {json.dumps(plain(row), ensure_ascii=False)}" for row in kept.rows)
+    return f'{json.dumps(plain(head), indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+
+
+def from_text(text: str | bytes, name: str) -> Kept:
+    """What a file keeps; rows have all fields of their type again. ``ValueError`` with a phrase if it is no such file.
+
+    Fields that the row's type has in this version and had not in that of the file have their default.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("is cut short or no JSON") from None
+    if not isinstance(found, dict) or MARK not in found:
+        raise ValueError("holds no measured rows")
+    if found[MARK] != FORMAT:
+        raise ValueError(f"has format {found[MARK]!r}, and this version reads {FORMAT}")
+    try:
+        if found["name"] != name:
+            raise ValueError(f"is of {found['name']!r}")
+        settings, origin = dict(found["settings"]), dict(found["origin"])
+        kinds = {kind.__name__: kind for kind in find(settings["experiment"]).rows}
+        rows = [
+            {**defaults_of(kinds[row["kind"]]), **row, "experiment": settings["experiment"]} for row in found["rows"]
+        ]
+        missing = [key for key in ("command", "began", "version", "cpu", "cores") if key not in origin]
+    except (LookupError, TypeError, ConfigError) as error:
+        raise ValueError(f"holds what this version does not know ({type(error).__name__}: {error})") from None
+    if missing:
+        raise ValueError(f"does not say its {missing[0]}")
+    return Kept(origin, settings, rows)
+
+
+def read_kept(folder: Path, names: Sequence[str]) -> tuple[dict[str, Kept], list[str]]:
+    """The kept numbers of the runs ``names``, by name, and a sentence for each file that cannot be read."""
+    found, said = {}, []
+    for name in names:
+        path = folder / f"{name}.json"
+        try:
+            found[name] = from_text(path.read_bytes(), name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            said.append(f"{path} cannot be read ({error.strerror}); its claims are shown as not measured")
+        except ValueError as error:
+            said.append(f"{path} {error}; its claims are shown as not measured, measure them again")
+    return found, said
+
+
+def write_file(path: Path, content: bytes) -> bool:
+    """Write a file of the documents: it has its old content or the new one; returns whether that is another."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    make_folder(path.parent)
+    place = path.parent.resolve()
+    draft = f".{path.name}.{os.getpid()}"
+    with naming(path), reached(place) as folder:
+        with open(open_new(draft, folder), "wb") as out:
+            out.write(content)
+        os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    return True

@@ -1,0 +1,286 @@
+"""The server of the page: on loopback alone, with a random token as the first part of every path.
+
+====== ============================================ ==================================================
+verb   path after the token                         answer
+====== ============================================ ==================================================
+GET    (nothing), FILE                              the page and its files
+GET    overview.json?run=N                          the run as a whole
+GET    timeline.json?run=N&point=N&from=&to=&px=    bars and marks of a window of a point
+GET    strips.json?run=N&point=N&from=&to=&px=      rates of links, times of steps
+GET    state.json?run=N&point=N&t=                  what stood at a moment
+GET    comparison.json                              two runs beside each other
+GET    figures/NAME.png?run=N                       a figure of the results folder
+GET    stream                                       Server-Sent Events ``tick`` and ``over``
+POST   control                                      an act on the live run (``commands.page.control``)
+====== ============================================ ==================================================
+
+Moments are seconds of the real system since the start of the point. Errors are ``{"error": "one sentence"}``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import bottle
+
+from commands.page import answers
+from commands.page.control import MOST_BYTES, Control, Refused
+from commands.page.stream import Audience
+from commands.page.watched import Follower, View, Watched
+from controllers.northbound.http_server import REFUSED, Application, HttpServer
+from railyard.errors import MachineError, RailyardError, from_os_error
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names in the Host header that are served: over an SSH tunnel the port is another one."""
+STRICT = (
+    ("Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)  # fmt: skip
+"""Headers of every answer."""
+PAGE_FILES = answers.page_files()
+"""The files of the page, read now: a process that becomes another user may not be able to read them afterwards."""
+MOST_CALLS = 64
+"""Calls that are served at once, streams apart; more wait."""
+CALL_S = 20.0
+"""How long a call waits until it is served."""
+LAST_S = 0.7
+"""How long open pages have, at the end of a server, to fetch what is new, and then to take their last message."""
+
+
+class Gate:
+    """The WSGI application ``app`` behind the checks of every call; it gets paths without the token."""
+
+    def __init__(self, app: Application, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one call, with the headers ``STRICT``."""
+
+        def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Any:
+            return start_response(status, [*headers, *STRICT], error)
+
+        def refused(status: str, sentence: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+            start(status, [("Content-Type", "application/json"), *headers])
+            return [answers.as_json({"error": sentence})]
+
+        if re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower()) not in HOSTS:
+            return refused("403 Forbidden", "the Host header must name the loopback address that this server has")
+        token, slash, rest = environ.get("PATH_INFO", "").removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode("latin-1", "replace"), self._token):
+            return refused("404 Not Found", "there is nothing here; take the whole address that railyard watch printed")
+        if not slash:
+            return refused("308 Permanent Redirect", "the address ends with /", ("Location", f"/{token}/"))
+        if REFUSED in environ:
+            error = environ[REFUSED]
+            return refused(error.status_line, str(error.body))
+        environ["SCRIPT_NAME"], environ["PATH_INFO"] = f"/{token}", f"/{rest}"
+        return self._app(environ, start)
+
+
+class Site:
+    """What the server of ``runs`` answers.
+
+    ``compare`` gives two runs beside each other, and ``control`` acts on a live run; without them (None) there is
+    neither.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Watched],
+        audience: Audience,
+        compare: Callable[[], dict[str, Any]] | None = None,
+        control: Control | None = None,
+    ) -> None:
+        self._runs, self._audience = runs, audience
+        self._compare, self._control = compare, control
+        self._comparing = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_CALLS)
+
+    def app(self) -> bottle.Bottle:
+        """The application, without the checks of ``Gate``."""
+        app = bottle.Bottle()
+        for path, payload in {
+            "overview": self._overview,
+            "timeline": self._timeline,
+            "strips": self._strips,
+            "state": self._state,
+            "comparison": self._comparison,
+        }.items():
+            app.route(f"/{path}.json", "GET", self._limited(partial(self._json, payload)))
+        app.route("/figures/<name>", "GET", self._limited(self._figure))
+        app.route("/stream", "GET", self._stream)
+        app.route("/control", "POST", self._limited(self._act))
+        app.route("/", "GET", self._limited(partial(self._file, "index.html")))
+        app.route("/<name:path>", "GET", self._limited(self._file))
+        app.default_error_handler = _error_as_json
+        return app
+
+    def _limited(self, handler: Callable[..., bytes]) -> Callable[..., bytes]:
+        """``handler`` as soon as a call is free, with its errors as those of HTTP."""
+
+        def call(**arguments: str) -> bytes:
+            if not self._free.acquire(timeout=CALL_S):
+                raise _error(503, f"{MOST_CALLS} calls are being served; try again later")
+            try:
+                return handler(**arguments)
+            except (RailyardError, OSError) as error:
+                found = from_os_error(error) if isinstance(error, OSError) else error
+                raise _error(503 if isinstance(found, MachineError) else 400, str(found)) from None
+            finally:
+                self._free.release()
+
+        return call
+
+    # ---- data ----------------------------------------------------------------------------------------------------
+
+    def _json(self, payload: Callable[[Mapping[str, str]], dict[str, Any]]) -> bytes:
+        return _body(answers.as_json(payload(bottle.request.query)), "application/json")
+
+    def _run(self, query: Mapping[str, str]) -> Watched:
+        return self._runs[answers.whole(query, "run", 0, 0, len(self._runs) - 1)]
+
+    def _overview(self, query: Mapping[str, str]) -> dict[str, Any]:
+        run = self._run(query)
+        more = {"control": self._control is not None and run.live, "runs": len(self._runs)}
+        return run.ask(lambda view: view.overview()) | more
+
+    def _timeline(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._of_window(query, lambda view, *window: view.timeline(*window))
+
+    def _strips(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._of_window(query, lambda view, *window: view.strips(*window))
+
+    def _of_window(self, query: Mapping[str, str], find: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        window = answers.window(query)
+
+        return self._of_point(query, lambda view, point: find(view, point, window.start, window.end, window.px))
+
+    def _state(self, query: Mapping[str, str]) -> dict[str, Any]:
+        t = answers.moment(query, "t")
+        return self._of_point(query, lambda view, point: view.state(point, view.now(point) if t is None else t))
+
+    def _of_point(self, query: Mapping[str, str], find: Callable[[View, int], dict[str, Any]]) -> dict[str, Any]:
+        point = answers.whole(query, "point", 0, 0, answers.MOST_POINT)
+        try:
+            return self._run(query).ask(lambda view: find(view, point))
+        except LookupError:
+            raise _error(404, f"the run has no point {point}") from None
+
+    def _comparison(self, query: Mapping[str, str]) -> dict[str, Any]:
+        if self._compare is None:
+            raise _error(404, "one run is shown; railyard watch A B puts two beside each other")
+        with self._comparing:
+            return self._compare()
+
+    # ---- files, stream and acts ----------------------------------------------------------------------------------
+
+    def _file(self, name: str) -> bytes:
+        content = PAGE_FILES.get(name)
+        if content is None:
+            raise _error(404, "the page has no such file")
+        return _body(content, answers.TYPES[f".{name.rpartition('.')[2]}"])
+
+    def _figure(self, name: str) -> bytes:
+        content = answers.figure(self._run(bottle.request.query).folder, name)
+        if content is None:
+            raise _error(404, "the results folder has no such figure")
+        return _body(content, answers.TYPES[".png"], pack=False)
+
+    def _stream(self) -> Iterator[bytes]:
+        try:
+            page = self._audience.join()
+        except MachineError as error:
+            raise _error(503, str(error)) from None
+        try:
+            for run in self._runs:
+                page.give(run.tick())
+            bottle.response.content_type = "text/event-stream"
+            yield from page.messages()
+        finally:
+            self._audience.leave(page)
+
+    def _act(self) -> bytes:
+        request = bottle.request
+        if self._control is None:
+            raise _error(403, "acting is off; railyard watch FOLDER --control shows a live run with it")
+        if (
+            request.get_header("Origin", f"http://{request.get_header('Host')}")
+            != f"http://{request.get_header('Host')}"
+        ):
+            raise _error(403, "only the page itself may act")
+        if request.content_type.split(";")[0].strip().lower() != "application/json":
+            raise _error(415, "the body must be sent with Content-Type: application/json")
+        body: bytes = request.environ["wsgi.input"].read(MOST_BYTES + 1)
+        try:
+            self._control.act(body)
+        except Refused as refused:
+            raise _error(refused.status, str(refused)) from None
+        return _body(answers.as_json({"ok": True}), "application/json")
+
+
+def _body(content: bytes, kind: str, *, pack: bool = True) -> bytes:
+    """The body of an answer, whose headers are set."""
+    response = bottle.response
+    response.content_type = kind
+    found = answers.packed(content, bottle.request.get_header("Accept-Encoding", "")) if pack else None
+    if pack:
+        response.set_header("Vary", "Accept-Encoding")
+    if found is None:
+        return content
+    response.set_header("Content-Encoding", "gzip")
+    return found
+
+
+def _error(status: int, sentence: str) -> bottle.HTTPError:
+    return bottle.HTTPError(status, sentence)
+
+
+def _error_as_json(error: bottle.HTTPError) -> bytes:
+    bottle.response.content_type = "application/json"
+    return answers.as_json({"error": error.body if error.exception is None else "the server failed; see its terminal"})
+
+
+class WatchServer:
+    """The server on a socket that listens already, in threads of its own from ``start`` to ``close``."""
+
+    def __init__(self, listening: socket.socket, token: str, runs: Sequence[Watched], **more: Any) -> None:
+        self._runs = runs
+        self.audience = Audience()
+        self._follower = Follower(runs, self.audience)
+        self._http = HttpServer(listening, "railyard watch")
+        self._http.set_app(Gate(Site(runs, self.audience, **more).app(), token))
+        self._thread = threading.Thread(target=self._http.serve, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Serve, and follow the folders."""
+        self._thread.start()
+        self._follower.start()
+
+    def close(self, sentence: str) -> None:
+        """Read the folders once more, tell the pages all that is new and then the ``sentence``, and end."""
+        self._follower.stop()
+        if len(self.audience):
+            self._follower.look()
+            time.sleep(LAST_S)
+        self.audience.end(sentence, LAST_S)
+        with suppress(OSError):
+            self._http.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._http.server_close()
+        for run in self._runs:
+            run.close()

@@ -1,0 +1,412 @@
+"""``railyard run`` and ``railyard predict``: one experiment, from its name or its file and options to its report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commands.json_file import check_json, write_json
+from commands.page import companion
+from experiments.experiment import Experiment
+from experiments.options import field_options, in_words, merged, settings_values
+from experiments.parser import Parser, folder
+from experiments.registry import ENTRIES, entries, find
+from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
+from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
+from workloads.catalog import CATALOG
+
+if TYPE_CHECKING:
+    from experiments.report import Recorded
+    from experiments.runner import Runner
+    from measure.results.row import ResultRow, Row
+
+DEFAULT = "rails"
+"""The experiment of a file without the key ``experiment``."""
+USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
+
+NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
+key `experiment` which one it is of. `railyard run NAME --help` lists the
+options of an experiment."""
+_HELP_COLUMNS = 78
+_SUFFIXES = (".yaml", ".yml")
+_RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watch", "control")
+"""Options of a run that nothing else uses."""
+_SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
+"""Settings whose options have a section of ``--help`` of their own."""
+_OTHER_FILES = (
+    ({"model", "parallelism"}, "is a workload; use rails --workload {}"),
+    ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
+)
+"""Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
+_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up")
+"""Options that a prediction does not use: with them its numbers would be the same."""
+_FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "rest_token_file")
+"""Options of Railyard's controller, which nothing uses where a controller of one's own sets the circuits."""
+
+
+def main(arguments: Sequence[str], *, predict: bool = False) -> int:
+    """Run the experiment that ``arguments`` name; returns the exit status."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    kind, rest = kind_of(arguments)
+    parser = parser_of(kind)
+    for name in kind.actions:
+        if f"--{name}" in rest:
+            parser.usage = f"railyard run {kind.name} --{name} [FILE.yaml] [options]"
+            parser.description = f"{kind.actions[name].text}."
+    options = parser.read(rest, options_by_experiment)
+    options.predict, options.arguments = options.predict or predict, arguments
+    try:
+        return _execute(kind, options)
+    except ConfigError as error:
+        typed = as_typed(error, kind, options)
+        if typed is None:
+            raise
+        raise typed from error
+
+
+def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
+    """Do what the options ask for; returns the exit status."""
+    experiment = experiment_of(kind, options)
+    if getattr(experiment.settings, "controller", None) == "remote":
+        refuse_unused(options, _FOR_OUR_CONTROLLER, "with --controller remote")
+    else:
+        refuse_unused(options, ("remote",), "without --controller remote")
+    for name, action in kind.actions.items():
+        if getattr(options, f"action {name}"):
+            if options.predict:
+                raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
+            unused = [key for key in (*_RUN_ONLY, "out", "no_figures", "json") if key not in action.uses]
+            refuse_unused(options, unused, f"with --{name}")
+            if action.root:
+                need_root()
+            from experiments.report import console_for_tables
+
+            return action.do(experiment, console_for_tables(wide=options.wide))
+    check_json(options.json)
+    if options.predict:
+        refuse_unused(options, _NOT_PREDICTED, "in a prediction, which starts nothing")
+        if getattr(options, "out", None) is None:
+            refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
+    companion.check_options(experiment, options)
+    experiment.check()
+    if options.predict:
+        return _predict(experiment, options)
+    experiment.check_run()
+    _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
+    if experiment.needs_root():
+        need_root()
+    return _measure(experiment, options)
+
+
+def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str) -> None:
+    """Raise ``ConfigError`` for the first of the options ``names`` that was given: it is not used ``where``."""
+    for name in names:
+        if getattr(options, name, None):
+            option = f"--{name.removesuffix('_s').removesuffix('_ms').replace('_', '-')}"
+            raise ConfigError(f"is not used {where}; leave it out", key=option)
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """``railyard predict``: the model's numbers of an experiment."""
+    return main(arguments, predict=True)
+
+
+# ---- from the command line to the experiment -----------------------------------------------------------------------
+
+
+def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]:
+    """The experiment of a command line, and the arguments for its own parser.
+
+    The first argument may be its name or an experiment file, which then says which experiment it is of.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        names = ", ".join(entry.name for entry in ENTRIES)
+        raise ConfigError(f"name an experiment ({names}) or an experiment file")
+    first = arguments[0]
+    if first.endswith(_SUFFIXES):
+        return find(_named_in(Path(first))), list(arguments)
+    if first not in (entry.name for entry in entries()) and (first in CATALOG or os.path.isfile(first)):
+        raise ConfigError(f"{first} is no experiment; a workload or a trace is given by rails --workload {first}")
+    return find(first), list(arguments[1:])
+
+
+def _named_in(path: Path) -> str:
+    return str(read_yaml(path).get("experiment") or DEFAULT)
+
+
+def parser_of(kind: type[Experiment[Any]]) -> Parser:
+    """The parser of the options of an experiment."""
+    text = textwrap.fill(" ".join((kind.__doc__ or "").split()), _HELP_COLUMNS)
+    shown = "\n".join(_example(kind.name, *line.split("#")) for line in kind.examples)
+    parser = Parser(
+        prog=f"railyard run {kind.name}",
+        usage=f"railyard run {kind.name} [FILE.yaml] [options]",
+        description=f"{text}\n\n{shown}" if shown else text,
+    )
+    about = "experiment file; options override its keys"
+    parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help=about)
+    found = list(field_options(kind.Settings))
+    repeated = issubclass(kind.Settings, RepeatedSettings)
+    keys = next(each for each in kind.Settings.__mro__ if each in _SHARED).model_fields
+    shared = [option for option in found if option.path[0] in keys]
+    title = "repeats, fabric and scale" if repeated else "fabric and scale"
+    groups = {"options of the experiment": [each for each in found if each not in shared], title: shared}
+    for title, options in groups.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            option.add_to(group)
+    add = parser.add_argument_group("run and output").add_argument
+    for name, action in kind.actions.items():
+        add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
+    quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick_values().items())
+    add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
+    has_model = kind.predict is not Experiment.predict
+    about = "the model's numbers only; needs no root" if has_model else argparse.SUPPRESS
+    add("--predict", action="store_true", help=about)
+    if "--out" not in parser.options:
+        default = f" (default results/{kind.name}-DATE-TIME, and none for predictions)" if kind.keeps else ""
+        add("--out", type=folder, metavar="FOLDER", help=f"results folder{default}")
+    add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
+    add("--no-figures", action="store_true", help="no figures, trace.json and report.html; railyard plot makes them")
+    add("--wide", action="store_true", help="all columns of the tables")
+    companion.add_options(add)
+    return parser
+
+
+def _example(name: str, arguments: str, about: str = "") -> str:
+    """Lines of ``--help`` for an example: ``about`` stands above the command line, which goes on after a backslash."""
+    whole = re.sub(r"(--\S+) +(?!-)", "\\1\0", f"railyard run {name} {arguments}".strip())  # an option with its value
+    line = "  " + " \\\n      ".join(textwrap.wrap(whole, _HELP_COLUMNS - 6, break_on_hyphens=False)).replace("\0", " ")
+    return f"  # {about.strip()}\n{line}" if about else line
+
+
+def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
+    """The experiment of the options; they override the file, which overrides ``--quick`` and the defaults."""
+    values: dict[str, Any] = kind.quick_values() if options.quick else {}
+    path = getattr(options, "yaml file")
+    if path is not None:
+        values = merged(values, file_values(kind, path))
+    given, named = settings_values(options, kind.Settings)
+    values = merged(values, given)
+    values = merged(companion.implied_settings(kind, options, values), values)
+    return kind(validated(kind.Settings, kind.adapt(values, given), options=named))
+
+
+def as_typed(error: ConfigError, kind: type[Experiment[Any]], options: argparse.Namespace) -> ConfigError | None:
+    """``error`` with the option that a person typed, if it names the key that the option set, or its section."""
+    file = getattr(options, "yaml file")
+    if error.key is None or (file is not None and str(error.source).startswith(str(file))):
+        return None
+    named = {**settings_values(options, kind.Settings)[1], "out": "--out"}
+    parts = error.key.split(".")
+
+    def meant(key: str) -> bool:
+        found = key.split(".")
+        return found[-len(parts) :] == parts or found[: len(parts)] == parts
+
+    typed = {name for key, name in named.items() if meant(key)}
+    return ConfigError(error.message, key=typed.pop(), source=error.source) if len(typed) == 1 else None
+
+
+def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
+    """Keys and values of an experiment file, checked before options are added: an error then names the file.
+
+    A file that it names (``Experiment.files``) may be in the same folder.
+    """
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError("is no experiment file; a workload or a trace is given by --workload", source=str(path))
+    values = read_yaml(path)
+    named = values.pop("experiment", None)
+    if named is not None and find(str(named)) is not kind:
+        raise ConfigError(f"is {named}, not {kind.name}; run: railyard run {path}", key="experiment", source=str(path))
+    unknown = values.keys() - kind.Settings.model_fields.keys()
+    for keys, says in _OTHER_FILES:
+        if unknown & keys:
+            raise ConfigError(says.format(path), source=str(path))
+    for key in kind.files:
+        value = values.get(key)
+        if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):
+            values[key] = str(path.parent / value)
+    validated(kind.Settings, values, str(path))
+    return values
+
+
+def options_by_experiment() -> dict[str, list[str]]:
+    """The experiments that have an option, by option; for the error about one that an experiment has not."""
+    found: dict[str, list[str]] = {}
+    for entry in ENTRIES:
+        for name in parser_of(find(entry.name)).options:
+            found.setdefault(name, []).append(entry.name)
+    return found
+
+
+def need_root() -> None:
+    """Raise ``MachineError`` with the command to type unless this is root."""
+    if os.geteuid() != 0:
+        raise MachineError(f"network namespaces and Open vSwitch need root; run: sudo {shlex.join(sys.argv)}")
+
+
+# ---- run and report ------------------------------------------------------------------------------------------------
+
+
+def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+    """Print the rows of the model; with ``--out`` they are also kept in a results folder, with its figures."""
+    from measure.results.plain import plain
+
+    out = getattr(options, "out", None)
+    found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
+    rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
+    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, experiment.omitted)
+    if options.json == "-":
+        for note in experiment.omitted:
+            print(f"railyard: {note}", file=sys.stderr)
+    _say_where(out, options)
+    return 0
+
+
+def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.Namespace) -> list[ResultRow]:
+    from experiments.record import Record
+    from measure.results.row import MeasuredRow
+    from railyard.scale import Scale
+
+    record = Record(out, experiment, Scale(1.0), _origin(experiment, options))
+    record.open()
+    try:
+        rows = list(experiment.predict())
+        scale = next(
+            (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
+        )
+        record.describe(predicted=True, planned=len(rows), scale=asdict(scale), omitted=[*experiment.omitted])
+        record.add(rows)
+    except BaseException as error:
+        record.close(error)
+        raise
+    record.close(None)
+    if not options.no_figures:
+        _draw(experiment, out)
+    return rows
+
+
+def _origin(experiment: Experiment[Any], options: argparse.Namespace) -> Mapping[str, Any]:
+    """The command line of the results, and the files that they were made from."""
+    from commands.origin import origin
+
+    path = getattr(options, "yaml file")
+    files = [experiment.identifier, *([] if path is None else [str(path)])]
+    verb = "predict" if options.predict else "run"
+    return origin(verb, options.arguments, experiment.settings.model_dump(), files)
+
+
+def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from experiments.progress import RunProgress
+    from experiments.runner import Runner
+    from measure.results.folder import new_folder
+    from railyard.ownership import temporary_folder
+
+    with ExitStack() as stack:
+        page = stack.enter_context(companion.Companion(options.watch, options.control))
+        out = getattr(options, "out", None)
+        if out is None and experiment.keeps:
+            out = new_folder(Path("results"), experiment.name)
+            stack.callback(_remove_empty, out)
+        folder = out or stack.enter_context(temporary_folder()) / "results"
+        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)), _origin(experiment, options))
+        try:
+            with runner:
+                page.begin(runner.record.results.folder, experiment.settings, runner.progress.say)
+                experiment.run(runner)
+        except BaseException as error:
+            try:
+                _report(experiment, runner, out, options)
+            except Exception as another:  # the error of the run is the one to raise
+                if not (isinstance(error, OSError) and isinstance(another, OSError)):  # else it has the same cause
+                    with suppress(OSError):  # the terminal may be gone
+                        print(f"railyard: there is no report: {another}", file=sys.stderr)
+            if isinstance(error, BrokenPipeError):  # which on standard output would mean a reader that has ended
+                raise MachineError("a process of the run closed its end of a pipe; run it again") from error
+            raise
+        missing = _report(experiment, runner, out, options)
+        return PARTIAL_EXIT_STATUS if missing else experiment.status(runner.rows)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # it has results
+        folder.rmdir()
+
+
+def _report(experiment: Experiment[Any], runner: Runner, out: Path | None, options: argparse.Namespace) -> bool:
+    """Draw the figures and print the tables of the rows so far, if there are any; returns whether rows are missing.
+
+    Without rows, only the results folder is named, if there is one.
+    """
+    from experiments.acts import acted_on
+    from experiments.redraw import read_folder
+
+    if not runner.rows:
+        if out is not None and options.json != "-" and runner.record.exists:
+            shown = shlex.quote(str(out))
+            print(f"No row was measured; what was recorded is in {out} (railyard report {shown} shows it)")
+        if options.json != "-" and (acted := acted_on(runner.record.manifest)):
+            print(acted)
+        return False
+    drawn = out if not options.no_figures else None
+    recorded = read_folder(runner.record.results, type(experiment), runner.record.cuts if drawn is None else None)
+    if drawn is not None:
+        _draw(experiment, drawn, recorded)
+    _show(experiment, runner.rows, runner.record.settings, options, recorded.notes)
+    _say_where(out, options)
+    return recorded.partial is not None
+
+
+def _draw(experiment: Experiment[Any], out: Path, recorded: Recorded | None = None) -> None:
+    """Draw the figures of the results folder ``out``, whose content may be ``recorded``, and write its report."""
+    from commands.page.report.file import write_report
+    from experiments.redraw import redraw
+    from measure.results.results import REPORT
+
+    redraw(out, type(experiment), recorded)
+    try:
+        write_report([out], kind=type(experiment))
+    except (RailyardError, OSError) as error:  # the run has its tables and its status all the same
+        print(f"railyard: there is no {REPORT}: {error}", file=sys.stderr)
+
+
+def _say_where(out: Path | None, options: argparse.Namespace) -> None:
+    """Print where results are, if they are kept and the output is not JSON."""
+    from measure.results.results import REPORT
+
+    if out is None or options.json == "-":
+        return
+    if (out / REPORT).exists():
+        print(f"Report (opens in a browser): {out / REPORT}")
+    print(f"Results in {out}")
+
+
+def _show(
+    experiment: Experiment[Any],
+    rows: Sequence[Row],
+    settings: Mapping[str, Any],
+    options: argparse.Namespace,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print the report, or JSON in its place; write the file of ``--json``."""
+    from experiments.report import show
+
+    if options.json is not None:
+        write_json(options.json, json.dumps(experiment.as_json(rows), indent=2))
+    if options.json != "-":
+        show(experiment.report(), rows, settings, packets=experiment.packets, wide=options.wide, notes=notes)

@@ -1,0 +1,198 @@
+"""Runs points of a sweep one after another, each as a process of its own: the same command as a person would type."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from commands.sweep.claim import host_name
+from commands.sweep.folder import LOG, ROWS, SweepFolder
+from commands.sweep.model import ModelProcess
+from commands.sweep.point import RESULTS, SweepPoint, attempt_folder
+from commands.sweep.scales import SweepScales
+from measure.live.machine_facts import machine_facts
+from measure.results.results import SUMMARY, Results
+from railyard.child import start_python
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, shortened
+from railyard.ownership import open_binary
+from railyard.signals import held_back
+
+_PATIENCE_S = 30.0
+"""Seconds that a run has after SIGTERM to take its fabric down."""
+_TAIL_BYTES = 8192
+_COMPLETE = (0, NOT_FAITHFUL_EXIT_STATUS)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How one attempt of a point ended, after ``seconds``; ``said`` is the last line of its log if it gave no rows."""
+
+    status: int
+    seconds: float
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a point ended: ``status`` 0, 8 if no attempt was faithful, else that of the error that it ``said``."""
+
+    status: int
+    attempts: int
+    seconds: float
+    said: str = ""
+
+    def __str__(self) -> str:
+        """What became of the point, for people."""
+        took = f"{self.seconds:.1f} s" + (f", {self.attempts} attempts" if self.attempts > 1 else "")
+        if self.status in _COMPLETE:
+            return f"{'NOT FAITHFUL' if self.status else 'done'} ({took})"
+        return f"FAILED with status {self.status} ({took}): {self.said}"
+
+
+def run_point(
+    folder: SweepFolder, point: SweepPoint, model: ModelProcess | None = None, scales: SweepScales | None = None
+) -> Outcome:
+    """Run a point that this process has claimed until it has ended, and record it; returns how.
+
+    An attempt that is not faithful (status 8) is followed by another, up to the sweep's ``tries``. Any other error ends
+    the point as failed. If this process is stopped, so is the run, and the point is released as it was. ``scales`` are
+    those of the folder, if they were read already.
+    """
+    began, host, machine = time.monotonic(), host_name(), this_machine_facts()
+    try:
+        point = (scales or SweepScales(folder)).as_run(point)
+        while True:
+            number = folder.begin(point)
+            attempt = run_attempt(point, folder.place(point), number, model)
+            if attempt.status in _COMPLETE:
+                ended = folder.finish(point, number, attempt.status, host, attempt.seconds, machine)
+            else:
+                folder.fail(point, number, attempt.status, host, attempt.seconds, attempt.said, machine)
+                ended = True
+            if ended:
+                return Outcome(attempt.status, number, time.monotonic() - began, attempt.said)
+    except BaseException:
+        folder.release(point)
+        raise
+
+
+def run_attempt(point: SweepPoint, place: Path, number: int, model: ModelProcess | None = None) -> Attempt:
+    """Measure or predict a point once; ``place`` is its folder, with its experiment file and that of the attempt."""
+    at = attempt_folder(place.absolute(), number)
+    began = time.monotonic()
+    if point.predict:
+        with _one(model) as process:
+            found = process.predict(point.experiment, point.values)
+        if found.status == 0:
+            Results(at).write(ROWS, json.dumps(found.rows) + "\n")
+        else:
+            Results(at).write(LOG, found.log)
+        return Attempt(found.status, time.monotonic() - began, found.said)
+    status = run_command(point.command(place.absolute(), number), at / LOG)
+    seconds = time.monotonic() - began
+    if status not in _COMPLETE:
+        return Attempt(status, seconds, last_line(at / LOG))
+    if not (at / RESULTS / SUMMARY).is_file():
+        return Attempt(PARTIAL_EXIT_STATUS, seconds, "the run left no rows")
+    return Attempt(status, seconds)
+
+
+@contextmanager
+def _one(model: ModelProcess | None) -> Iterator[ModelProcess]:
+    if model is not None:
+        yield model
+        return
+    with ModelProcess() as process:
+        yield process
+
+
+def run_command(command: list[str], log: Path) -> int:
+    """Run a command line of ``railyard``, with its output in ``log``; returns its exit status, 128 + N of signal N.
+
+    It ends with this process. If this process is stopped, it is told to end in order, and is killed with its process
+    group if it has not after half a minute.
+    """
+    process, pidfd = None, -1
+    try:
+        with held_back(), open_binary(log, "wb") as out:
+            process = start_python(
+                "commands.sweep.task", *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+            pidfd = os.pidfd_open(process.pid)
+        _ended(pidfd, None)
+        status = process.wait()
+    except BaseException:
+        if process is not None:
+            with held_back():
+                _end(process, pidfd)
+        raise
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+    return status if status >= 0 else 128 - status
+
+
+def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
+    """Tell a process to end, and kill its process group if it has not after ``_PATIENCE_S``."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not _ended(pidfd, _PATIENCE_S):
+            os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
+    process.wait()
+
+
+def _ended(pidfd: int, longest_s: float | None) -> bool:
+    """Wait for the end of a process; whether it has ended within ``longest_s`` seconds."""
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    return bool(waiting.poll(None if longest_s is None else longest_s * 1e3))
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something, shortened."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return "it left no log"
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return re.sub(r"[^\x20-\x7e]", "?", shortened(said.removeprefix("railyard: ")))
+
+
+@cache
+def this_machine_facts() -> Mapping[str, Any]:
+    """Facts by which machines differ: processor, clock, cores, kernel."""
+    facts = machine_facts()
+    return {
+        "cpu": facts["cpu"],
+        "cores": os.cpu_count(),
+        "clock_source": facts["clock_source"],
+        "kernel": platform.release(),
+    }
+
+
+def run_all(
+    folder: SweepFolder,
+    limit: int | None = None,
+    told: Callable[[SweepPoint, Outcome], None] = lambda *_: None,
+    model: ModelProcess | None = None,
+) -> None:
+    """Run the pending points of a sweep, ``limit`` at most, one after another; ``told`` hears of each as it ends."""
+    scales = SweepScales(folder)
+    with _one(model) as process:
+        for point in folder.pending()[:limit]:
+            if folder.claim(point):
+                told(point, run_point(folder, point, process, scales))

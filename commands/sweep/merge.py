@@ -1,0 +1,156 @@
+"""The rows of all points of a sweep as one table, and that table with repeats combined. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+from typing import Any
+
+from commands.sweep.point import SweepPoint, in_words
+from measure.metrics.checks import Check
+from measure.results.combine import combined_rows, sampled
+from measure.results.plain import plain
+from measure.results.row import MeasuredRow, ResultRow, Row, columns, described
+
+POINT, REPEAT, HOST, ATTEMPTS, REPEATS = "sweep.point", "sweep.repeat", "sweep.host", "sweep.attempts", "sweep.repeats"
+"""Columns of the sweep beside those of its swept keys and of the rows."""
+_NO_PLACE = {"experiment", *(each.name for each in dataclasses.fields(MeasuredRow))}
+"""Fields that do not tell rows of a point apart."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The rows of a point that is done, the machine they are from, and the attempts that it took."""
+
+    point: SweepPoint
+    rows: Sequence[Row]
+    host: str
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of the tables of a sweep: those of its swept keys, by key, and of the types of its rows."""
+
+    swept: Mapping[str, str]
+    kinds: Sequence[type[ResultRow]]
+
+    @staticmethod
+    def of(swept: Iterable[str], kinds: Sequence[type[ResultRow]]) -> Columns:
+        """A column is called as its swept key, or ``sweep.KEY`` where rows have a field of that name."""
+        taken = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        return Columns({key: f"sweep.{key}" if key in taken else key for key in swept}, kinds)
+
+    def values(self, point: SweepPoint) -> dict[str, Any]:
+        """The values of the swept keys of a point, each as one number, truth value or text."""
+        return {self.swept[key]: single(value) for key, value in point.swept.items()}
+
+    def of_rows(self, *, combined: bool) -> list[str]:
+        """The columns of the table of all rows, or of the ``combined`` one."""
+        own = (*self.swept.values(), *((REPEATS,) if combined else (POINT, REPEAT)), HOST, ATTEMPTS)
+        return list(dict.fromkeys((*own, *(name for kind in self.kinds for name in columns(kind)))))
+
+
+def single(value: Any) -> Any:
+    """A swept value as one number, truth value or text: what is in a list of one, other lists with commas."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        return single(value[0])
+    return value if isinstance(value, (bool, int, float, str)) or value is None else in_words(value)
+
+
+def all_rows(found: Iterable[Collected], names: Columns) -> Iterator[Row]:
+    """Every row of every point, with the columns of the sweep."""
+    for each in found:
+        own = {POINT: each.point.name, REPEAT: each.point.repeat + 1, HOST: each.host, ATTEMPTS: each.attempts}
+        for row in each.rows:
+            yield {**names.values(each.point), **own, **row}
+
+
+def combined(
+    found: Iterable[Collected], names: Columns, same: Callable[[Any], Hashable] = lambda row: None
+) -> Iterator[Row]:
+    """The rows with the repeats of the same values combined: medians, and the values of all repeats as ``samples``.
+
+    ``found`` has repeats beside each other. Measured rows are combined as within a run (``measure.results.combine``),
+    where ``same`` tells rows of one point apart; of computed and predicted ones the numbers that differ are medians.
+    """
+    for _, group in groupby(found, key=lambda each: in_words(dict(each.point.swept))):
+        repeats = list(group)
+        hosts = ", ".join(sorted({each.host for each in repeats}))
+        own = {REPEATS: len(repeats), HOST: hosts, ATTEMPTS: sum(each.attempts for each in repeats)}
+        for row in _together(repeats, names.kinds, same):
+            yield {**names.values(repeats[0].point), **own, **row}
+
+
+def _together(
+    repeats: Sequence[Collected], kinds: Sequence[type[ResultRow]], same: Callable[[Any], Hashable]
+) -> list[Row]:
+    rows = [row for each in repeats for row in each.rows]
+    measured = [kind for kind in kinds if issubclass(kind, MeasuredRow)]
+    if not rows or not measured or any(row.get("faithful") is None and not row.get("computed") for row in rows):
+        return _computed([each.rows for each in repeats])
+    by_repeat: list[Sequence[MeasuredRow]] = [()] * (max(each.point.repeat for each in repeats) + 1)
+    for each in repeats:
+        by_repeat[each.point.repeat] = [_typed(row, measured) for row in each.rows]
+    return [plain(row.to_json()) for row in combined_rows([{0: rows} for rows in by_repeat], same)]
+
+
+def _typed(row: Row, kinds: Sequence[type[MeasuredRow]]) -> MeasuredRow:
+    """The row as an object of the type that has the most of its fields."""
+    kind = max(kinds, key=lambda each: len({field.name for field in dataclasses.fields(each)} & row.keys()))
+    known = {field.name: row[field.name] for field in dataclasses.fields(kind) if field.name in row}
+    return kind(**{**known, "checks": [Check(**check) for check in row.get("checks", ())]})
+
+
+def _computed(repeats: Sequence[Sequence[Row]]) -> list[Row]:
+    """One row for each place in the rows of repeats: the first one's, with medians of the numbers that differ."""
+    found = list[Row]()
+    for place in range(max(map(len, repeats), default=0)):
+        mine = [rows[place] for rows in repeats if place < len(rows)]
+        whole, samples = dict(mine[0]), dict[str, list[Any]]()
+        for key in whole:
+            values: list[Any] = [row.get(key) for row in mine]
+            if any(value != values[0] for value in values) and all(map(_is_number, values)) and key != "seed":
+                samples[key], whole[key] = values, median(values)
+        found.append({**whole, **({"samples": samples} if samples else {})})
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# ---- what a table shows --------------------------------------------------------------------------------------------
+
+
+def places(rows: Sequence[Row], names: Columns) -> list[str]:
+    """The columns by which the rows of one point are told apart, such as a mode: words and given numbers."""
+    given = dict[str, None]()
+    for kind in names.kinds:
+        numbers = sampled(kind) if issubclass(kind, MeasuredRow) else ()
+        for each in described(kind):
+            text = each.type.startswith("text") or (issubclass(kind, MeasuredRow) and each.name not in numbers)
+            if each.column and text and each.name not in _NO_PLACE and not each.name.startswith("predicted_"):
+                given[each.name] = None
+    found = dict[str, None]()
+    for _, group in groupby(rows, key=lambda row: [row.get(name) for name in names.swept.values()]):
+        mine = list(group)
+        found |= {name: None for name in given if len({repr(row.get(name)) for row in mine}) > 1}
+    return list(found)
+
+
+def numeric(rows: Sequence[Row], column: str) -> bool:
+    """Whether a column has numbers alone, and more than one of them."""
+    values = {row.get(column) for row in rows if column in row}
+    return len(values) > 1 and all(map(_is_number, values))
+
+
+def mains(rows: Sequence[Row], names: Columns) -> list[str]:
+    """The main numbers of the rows, of which some were measured or predicted."""
+    known = dict.fromkeys(name for kind in names.kinds for name in getattr(kind, "main", ()))
+    return [
+        name for name in known if any(row.get(each) is not None for row in rows for each in (name, f"predicted_{name}"))
+    ]

@@ -1,0 +1,243 @@
+"""The workers of a sweep: processes of this machine, of others over ``ssh``, or those of a scheduler that runs already.
+
+A scheduler that Railyard starts is part of this process and speaks TLS with keys that nobody else has. Workers that it
+starts end with it, whatever becomes of it: they see the end of their standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from commands.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, own_keys, quiet, with_keys
+from railyard.checkout import ROOT
+from railyard.child import Child
+from railyard.errors import ConfigError, MachineError, shortened
+from railyard.ownership import invoker, temporary_folder
+from railyard.remote.ssh import CONFIG_VARIABLE
+from railyard.tools import safe_path
+
+MOST_WORKERS = 256
+CONNECT_S = 15.0
+_PATIENCE_S = 45.0
+"""Seconds that a worker has to stop what it runs: a run takes up to half a minute to take its fabric down."""
+_MODULE = "commands.sweep.workers.worker_process"
+_MACHINE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+_SCRIPT = (
+    "umask 077; cd / && TMPDIR=$(mktemp -d /tmp/railyard-XXXXXXXXXX) && export TMPDIR || exit 74; "
+    'trap : HUP INT TERM; {command}; s=$?; rm -rf -- "$TMPDIR"; exit $s'
+)
+"""What the shell of a machine runs: the command with a folder for temporary files, which goes however that ends."""
+_ADDRESS = re.compile(r"(?:tcp|tls)://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,64}\]):[0-9]{1,5}")
+_SSH = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=6", "LogLevel=ERROR")
+
+
+class Workers:
+    """The workers that a client of Dask reaches, by name; made by the context managers of this module."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def addresses(self) -> Mapping[str, str]:
+        """The address of each worker that is connected now, by its name. ``MachineError`` if the scheduler is gone."""
+        try:
+            running = self._client.status == "running"
+            found = self._client.scheduler_info(n_workers=-1)["workers"] if running else None  # -1: of all
+        except Exception:  # of many kinds, by what Dask was doing
+            found = None
+        if found is None:
+            raise MachineError("the scheduler does not answer any more; start the sweep again once it does")
+        for address, worker in found.items():
+            if not worker["resources"].get(RESOURCE):
+                raise MachineError(
+                    f"the worker {shortened(str(worker['name']))} at {address} has no resource {RESOURCE}, so two "
+                    f"points could run there at once; start it with: dask worker ADDRESS --nthreads 1 --no-nanny "
+                    f"--resources {RESOURCE}=1"
+                )
+        return {str(worker["name"]): address for address, worker in found.items()}
+
+    def submit(self, address: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Let the worker at ``address`` and no other call ``act`` once it has nothing else to do; returns a future."""
+        return self._client.submit(
+            act, *arguments, workers=[address], resources={RESOURCE: 1}, pure=False, retries=0, **named
+        )
+
+    def call_all(self, addresses: Sequence[str], act: Callable[..., Any]) -> None:
+        """Call ``act`` on each worker now, also on one that runs a point, and wait for that."""
+        self._client.run(act, workers=[*addresses])
+
+
+Elsewhere = Callable[[], AbstractContextManager[Workers]]
+"""What makes the workers of a sweep when they are needed."""
+
+
+def workers_of_options(options: Any) -> Elsewhere | None:
+    """The workers that the options of the command line name; None: this process runs all points, one after another.
+
+    ``ConfigError`` for two kinds of workers, and for what names none; ``MachineError`` without Dask.
+    """
+    given = [name for name in ("workers", "cluster", "scheduler") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise ConfigError(f"is not used with --{given[1]}; give one of them", key=f"--{given[0]}")
+    if options.calibrate and not given:
+        raise ConfigError("is of workers; without them, run: railyard calibrate", key="--calibrate")
+    if not given:
+        return None
+    need_dask()
+    if options.workers is not None:
+        if options.workers > MOST_WORKERS:
+            raise ConfigError(f"must be at most {MOST_WORKERS}, not {options.workers}", key="--workers")
+        return partial(local_workers, options.workers)
+    if options.cluster is not None:
+        return partial(workers_over_ssh, _machines(options.cluster))
+    if not _ADDRESS.fullmatch(options.scheduler):
+        raise ConfigError(
+            f"must be tcp://HOST:PORT or tls://HOST:PORT, not {shortened(ascii(options.scheduler))}", key="--scheduler"
+        )
+    return partial(workers_of, options.scheduler)
+
+
+def _machines(given: str) -> list[str]:
+    machines = given.split(",")
+    for number, machine in enumerate(machines):
+        if not _MACHINE.fullmatch(machine):
+            raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host,...", key="--cluster")
+        if machine in machines[:number]:
+            raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
+    return machines
+
+
+@contextmanager
+def local_workers(number: int) -> Iterator[Workers]:
+    """``number`` workers, each a process of this machine; everything listens on loopback alone."""
+    with temporary_folder() as folder, _own_scheduler("127.0.0.1") as (client, settings):
+        names = [f"worker-{each + 1}" for each in range(number)]
+        made = [Child(_MODULE, settings(name, str(folder / name)), (), name, patience_s=_PATIENCE_S) for name in names]
+        with _started(made):
+            yield Workers(client)
+
+
+@contextmanager
+def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
+    """A worker on each of the ``machines`` (``[user@]host``, or an alias of the configuration of ``ssh``).
+
+    Railyard must be in the same place there as here.
+    """
+    with (
+        _own_scheduler("") as (client, settings),
+        _started([_SshWorker(name, settings(name)) for name in machines]),
+    ):
+        yield Workers(client)
+
+
+@contextmanager
+def workers_of(address: str) -> Iterator[Workers]:
+    """The workers of a scheduler that runs already; TLS as the configuration of Dask says."""
+    import dask
+    from distributed import Client, Security
+
+    with dask.config.set(CONFIGURATION):
+        if address.startswith("tls:") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ConfigError(
+                "needs keys: distributed.comm.tls of the configuration of Dask names none (docs/cluster.md)",
+                key="--scheduler",
+            )
+        try:
+            client = Client(address, timeout=CONNECT_S, set_as_default=False, name="railyard-sweep")
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            why = shortened(str(error).partition("\n")[0])
+            raise ConfigError(
+                f"no scheduler of Dask answers at {shortened(address)} ({why}); start one: dask scheduler",
+                key="--scheduler",
+            ) from None
+        with client:
+            yield Workers(client)
+
+
+@dataclass(frozen=True)
+class _SettingsOf:
+    """The settings of a worker process, by its name."""
+
+    scheduler: str
+    keys: Mapping[str, str]
+
+    def __call__(self, name: str, folder: str = "") -> Mapping[str, Any]:
+        return {"scheduler": self.scheduler, "keys": self.keys, "name": name, "folder": folder}
+
+
+@contextmanager
+def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
+    """A scheduler in this process that listens on ``host`` (empty: on all addresses), and a client of it."""
+    import dask
+    from distributed import Client, Scheduler
+    from distributed.deploy.spec import SpecCluster
+
+    keys = own_keys()
+    options = {"host": host, "port": 0, "protocol": "tls://", "security": with_keys(keys), "dashboard": False}
+    with (
+        dask.config.set(CONFIGURATION),
+        SpecCluster(
+            workers={},
+            scheduler={"cls": quiet(Scheduler), "options": options},
+            security=with_keys(keys),
+            silence_logs=False,
+        ) as cluster,
+        Client(cluster, set_as_default=False, name="railyard-sweep") as client,
+    ):
+        port = cluster.scheduler_address.rpartition(":")[2]
+        yield client, _SettingsOf(f"tls://{{host}}:{port}", keys)
+
+
+@contextmanager
+def _started(made: Sequence[Child]) -> Iterator[None]:
+    """Start all worker processes at once, and end them all at the end."""
+    with ExitStack() as stack:
+        for child in made:
+            child.begin()
+            stack.callback(child.close)
+        for child in made:
+            child.ready()
+        yield
+
+
+class _SshWorker(Child):
+    """The worker process on ``machine``, at the other end of ``ssh``, which the user who called sudo starts."""
+
+    def __init__(self, machine: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(_MODULE, settings, (), f"the worker on {machine}", patience_s=_PATIENCE_S)
+        self._machine = machine
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        there = ["env", f"PYTHONPATH={ROOT}", "PYTHONSAFEPATH=1", sys.executable, "-m", _MODULE]
+        config = os.environ.get(CONFIG_VARIABLE)
+        options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
+        return subprocess.Popen(
+            ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(there))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            start_new_session=True,
+            **_as_caller(),
+        )
+
+
+def _as_caller() -> dict[str, Any]:
+    """Arguments of ``subprocess`` for a program of the user who called sudo; without sudo, of this user."""
+    environment = {**os.environ, "PATH": safe_path()}
+    caller = invoker()
+    if caller is None:
+        return {"env": environment}
+    user = pwd.getpwuid(caller[0])
+    environment |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    groups = os.getgrouplist(user.pw_name, user.pw_gid)
+    return {"env": environment, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}

@@ -1,0 +1,1 @@
+"""Repetitions of one collective on one fabric: collective algorithms, a late rank, all-to-alls over circuits."""

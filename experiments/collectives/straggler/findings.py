@@ -1,0 +1,185 @@
+"""Findings of a straggler experiment: break-even delays, speed-ups and shares, beside the law and published values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from experiments.collectives.straggler.law import crossing
+from experiments.collectives.straggler.settings import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
+from experiments.report import in_words as estimate_in_words
+from measure.metrics.estimate import Estimate, estimate
+from measure.published import published
+from measure.results.estimates import ratio_of, values_of
+from measure.results.row import Row
+from railyard.size import in_words
+
+SPEEDUPS, MEASURED = published("stragglar-simulated"), published("stragglar-measured")
+"""Ring / StragglAR by number of ranks, and the range that the authors measured on ``MEASURED_RANKS`` GPUs."""
+MEASURED_RANKS = 8
+END_TO_END = published("stragglar-end-to-end")
+GAPS, LOG_STEP = published("stragglar-gaps"), published("stragglar-log-step")
+LOG_ALL_REDUCE, LOG_BREAK_EVEN = published("stragglar-log-all-reduce"), published("stragglar-log-break-even")
+
+
+def findings(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str]:
+    """The findings as sentences; a study that is incomplete gives none."""
+    for n, size in dict.fromkeys((r["n"], r["bytes"]) for r in rows):
+        mine = [r for r in rows if (r["n"], r["bytes"]) == (n, size)]
+        yield from _break_even(experiment, n, size, [r for r in mine if r["study"] == "delay"])
+        yield from _speedup(experiment, n, size, [r for r in mine if r["study"] in ("delay", "ranks")])
+        yield from _circuits(experiment, n, size, [r for r in mine if r["study"] == "reconfiguration"])
+        yield from _detector(n, [r for r in mine if r["study"] == "detector"])
+        yield from _steps(experiment, n, size, [r for r in mine if r["study"] == "step"])
+        yield from _chosen(n, size, [r for r in mine if r.get("chosen")])
+    yield from _end_to_end(rows)
+
+
+def _of(rows: Sequence[Row], algorithm: str) -> list[Row]:
+    return sorted((r for r in rows if r["algorithm"] == algorithm), key=lambda r: r["straggler_delay_s"])
+
+
+def break_even(rows: Sequence[Row]) -> Estimate | None:
+    """The delay in seconds from which on StragglAR is faster than Ring; None if it never is."""
+    return crossing_of(_of(rows, "ring"), _of(rows, "stragglar"), "straggler_delay_s", "time_s")
+
+
+def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -> Estimate | None:
+    """The value of field ``x`` from which on field ``key`` of ``second`` stays below that of ``first``.
+
+    It is interpolated in each repeat; None if there is none, or if both have not the same values of ``x``.
+    """
+    pairs = [sorted(rows, key=lambda row: row[x]) for rows in (first, second)]
+    xs = [row[x] for row in pairs[0]]
+    if not xs or xs != [row[x] for row in pairs[1]]:
+        return None
+    repeats = zip(*(values_of(row, key) for rows in pairs for row in rows), strict=False)
+    whole = [values for values in repeats if None not in values]
+    return estimate([crossing(xs, values[: len(xs)], values[len(xs) :]) for values in whole])
+
+
+def break_even_s(rows: Sequence[Row]) -> float | None:
+    """The median of ``break_even``."""
+    found = break_even(rows)
+    return None if found is None else found.median
+
+
+def _break_even(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+    found = break_even(rows)
+    if found is None:
+        return
+    law = experiment.law(n, size).critical_delay_s
+    yield (
+        f"{n} ranks, {in_words(size)}: StragglAR is faster than Ring from a delay of "
+        f"{estimate_in_words(found, '.3f')} s on; law {law:.3f} s ({found.median / law - 1:+.1%})."
+    )
+
+
+def _speedup(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+    first = experiment.law(n, size).first_phase_s
+    ring = [r for r in _of(rows, "ring") if r["straggler_delay_s"] >= first]
+    stragglar = [r for r in _of(rows, "stragglar") if r["straggler_delay_s"] >= first]
+    if not ring or not stragglar:
+        return
+    found, law = ratio_of(ring[-1], stragglar[-1], "after_arrival_s"), experiment.law(n, size).speedup
+    if found is None:
+        return
+    yield (
+        f"{n} ranks, {in_words(size)}: for delays beyond the first phase Ring takes {estimate_in_words(found, '.3f')} "
+        f"times as long after arrival as StragglAR; law {law:.3f} ({found.median / law - 1:+.1%})"
+        f"{_beside(n, found.median)}."
+    )
+
+
+def _beside(n: int, speedup: float) -> str:
+    """The published speed-ups for ``n`` ranks, with their kinds and, of hardware, how far it is from ``speedup``."""
+    said = f"; StragglAR: {SPEEDUPS.values[n]:.3f} ({SPEEDUPS.label})" if n in SPEEDUPS.values else ""
+    if n == MEASURED_RANKS:
+        low, high = MEASURED.bounds
+        said += (
+            f", {MEASURED.shown()} on {n} GPUs ({MEASURED.label}), {(speedup - high) * 100:.0f} to "
+            f"{(speedup - low) * 100:.0f} points below this. Law and emulator know latency and bytes; on GPUs a round "
+            "is also calls of NCCL and a kernel that adds, which neither has"
+        )
+    return said
+
+
+def _circuits(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+    optical = [r for r in rows if r["fabric"] == "ocs"]
+    by_delay = {
+        a: {r["reconfiguration_delay_ms"]: r["after_arrival_s"] for r in optical if r["algorithm"] == a}
+        for a in ("ring", "stragglar")
+    }
+    delays = sorted(by_delay["ring"].keys() & by_delay["stragglar"].keys())
+    if len(delays) < 2:
+        return
+    gone = crossing(delays, [by_delay["stragglar"][d] for d in delays], [by_delay["ring"][d] for d in delays])
+    law = experiment.law(n, size).critical_reconfiguration_s * 1e3
+    measured = "at none of the measured delays" if gone is None else f"at {gone:.1f} ms"
+    yield (
+        f"{n} ranks, {in_words(size)}: with circuits that follow the rounds, StragglAR loses its gain over a static "
+        f"ring {measured}; law {law:.1f} ms{_machine_share(rows, by_delay['stragglar'])}."
+    )
+
+
+def _machine_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
+    """The time of this machine for a change of circuits, measured with a reconfiguration delay of 0."""
+    packets = [r for r in rows if r["fabric"] == "electrical" and r["algorithm"] == "stragglar"]
+    if 0.0 not in by_delay or not packets:
+        return ""
+    own_ms = (by_delay[0.0] - packets[0]["after_arrival_s"]) / packets[0]["second_phase_rounds"] * 1e3
+    return f", of which this machine needs {own_ms:.1f} ms for each change"
+
+
+def _chosen(n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+    if rows:
+        by_delay = sorted(rows, key=lambda r: r["straggler_delay_s"])
+        said = ", ".join(f"{r['chosen']} at {r['straggler_delay_s']:.3f} s" for r in by_delay)
+        yield f"{n} ranks, {in_words(size)}: auto took {said}."
+
+
+def _detector(n: int, rows: Sequence[Row]) -> Iterator[str]:
+    if rows:
+        right = fmean(bool(r["right"]) for r in rows)
+        after = fmean(r["after_arrival_s"] for r in rows)
+        yield (
+            f"{n} ranks: the detector predicted the late rank in {right:.0%} of {len(rows)} steps; StragglAR took "
+            f"{after:.3f} s after arrival on average."
+        )
+
+
+def _steps(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
+    law = experiment.law(n, size) if rows else None
+    for share in sorted({r["all_reduce_share"] for r in rows}):
+        here = {r["algorithm"]: r for r in rows if r["all_reduce_share"] == share}
+        if law is None or len(here) < len(PAIR):
+            continue
+        ring, stragglar = (here[name] for name in PAIR)
+        gain = ratio_of(ring, stragglar, "mean_step_time_s")
+        if gain is not None:
+            right, delay_s, critical_s = ring["expected_late"], ring["straggler_delay_s"], law.critical_delay_s
+            yield (
+                f"{n} ranks, Ring {share:.1%} of a step, rank late by {delay_s:.3f} s (T_crit {critical_s:.3f} s), "
+                f"expected in {right:.0%} of steps: a step with Ring takes {estimate_in_words(gain, '.4f')} times one "
+                f"with StragglAR; law {1 + law.step_gain(share, delay_s, right):.4f}{_of_log(share)}."
+            )
+
+
+def _of_log(share: float) -> str:
+    """What stands beside the point with the proportions of the authors' log; nothing beside others."""
+    if share != LOG_SHARE:
+        return ""
+    mean, most = GAPS.values["mean"], GAPS.values["most"]
+    return (
+        f". Those are the proportions of a job on {LOG_RANKS} A100: all-reduce {LOG_ALL_REDUCE.shown()} ms "
+        f"({LOG_ALL_REDUCE.label}) of {LOG_STEP.shown()} ms ({LOG_STEP.label}), late by {mean:g} ms on average and "
+        f"{most:g} ms at most ({GAPS.label}), T_crit {LOG_BREAK_EVEN.shown()} ms ({LOG_BREAK_EVEN.label})"
+    )
+
+
+def _end_to_end(rows: Sequence[Row]) -> Iterator[str]:
+    if any(r["study"] == "step" for r in rows):
+        yield (
+            f"StragglAR: {END_TO_END.value:+g} % on Llama-3.2-3B ({END_TO_END.label}), with late ranks of its own. "
+            "The steps above are synthetic: their gain follows from the shares and the delay, and confirms nothing."
+        )

@@ -1,0 +1,160 @@
+"""The process that hands out the circuits of an optical trunk: ``python -m experiments.propius.control.trunk_actor``.
+
+Leaf servers ask it over the control network (``experiments.propius.data.trunk_gate``), the arbiter decides
+(``experiments.propius.control.trunk``), and the controller of the fabric sets up the circuits (its job channel).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from controllers.northbound.client import ChannelClient
+from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, Rewire, TrunkArbiter
+from experiments.propius.data.actor import EventFile, Orders, run_actor
+from experiments.propius.data.endpoint import Address, Reply, serve
+from experiments.propius.data.trunk_gate import AcquireRequest, TrunkRequest
+from experiments.propius.data.wire import EdgeRefused, Frame, read
+from railyard.errors import ControlError
+from railyard.validation import from_plain
+
+MODULE = "experiments.propius.control.trunk_actor"
+_ROOT_PORT = 1
+_CHANNEL_S = 30.0
+
+
+@dataclass(frozen=True)
+class TrunkSettings:
+    """``address`` is one of the namespace ``netns_fd`` (None: that of this process), ``events`` the file to append to.
+
+    ``channel`` is the socket of the controller's job channel, ``ports`` has the port of each region on ``switch``.
+    ``mbps`` is the rate of a transfer on the trunk, headers excluded; ``delay_s`` is the reconfiguration delay and
+    ``slot_s`` the length of a slot of the policy ``rotor``, in seconds of the run. Before a reconfiguration the circuit
+    stays up for ``guard_s`` without transfers, so that what is on its way over the trunk, such as the acknowledgement
+    of the last segment, arrives: at least the one-way delay of the trunk.
+    """
+
+    netns_fd: int | None
+    address: Address
+    events: str
+    channel: str
+    ports: tuple[int, ...]
+    policy: str
+    mbps: float
+    delay_s: float
+    slot_s: float = 0.0
+    guard_s: float = 0.0
+    switch: str = "trunk"
+
+
+class TrunkActor:
+    """Answers the leaf servers and executes what the arbiter orders. ``failed`` raises an error of the controller."""
+
+    def __init__(self, given: TrunkSettings) -> None:
+        self._given = given
+        self._arbiter = TrunkArbiter(len(given.ports), given.policy, given.mbps, given.slot_s)
+        self._events = EventFile(given.events)
+        self._channel = ChannelClient(given.channel, timeout_s=given.delay_s + _CHANNEL_S)
+        self._thread = ThreadPoolExecutor(1)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._tuning: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+
+    def start(self) -> None:
+        """Begin to hand out circuits."""
+        self._do(self._arbiter.start(time.monotonic()))
+
+    async def answer(self, frame: Frame) -> Reply:
+        """Answer one request of a leaf server, an ``acquire`` when its turn has come."""
+        request = read(TrunkRequest, frame)
+        if not isinstance(request, AcquireRequest):
+            self._do(self._arbiter.done(request.token, time.monotonic()))
+            return Reply({})
+        try:
+            token, actions = self._arbiter.ask(request.region, request.bytes, time.monotonic())
+        except ControlError as error:
+            raise EdgeRefused(str(error)) from None
+        granted = self._waiting[token] = self._loop.create_future()
+        self._do(actions)
+        try:
+            await granted
+        except asyncio.CancelledError:  # the leaf server is gone
+            self._waiting.pop(token, None)
+            self._do(self._arbiter.done(token, time.monotonic()))
+            raise
+        return Reply({"token": token})
+
+    def _do(self, actions: Actions) -> None:
+        for action in actions:
+            if isinstance(action, Rewire):
+                self._tuning = self._loop.create_task(self._tune(action.region))
+            elif isinstance(action, Granted):
+                granted = self._waiting.pop(action.token)
+                if not granted.done():
+                    granted.set_result(None)
+            else:
+                self._note(action)
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._arbiter.due()
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._do(self._arbiter.tick(time.monotonic()))
+
+    def _note(self, ended: CircuitEnded) -> None:
+        """Write the ``trunk`` event of a circuit, from the moment at which it was up."""
+        fields = {"region": ended.region, "transfers": ended.transfers, "bytes": ended.bytes}
+        self._events.note("trunk", ended.began, time.monotonic(), policy=self._given.policy, **fields)
+
+    async def _tune(self, region: int) -> None:
+        circuit = (_ROOT_PORT, self._given.ports[region])
+        await asyncio.sleep(self._given.guard_s)
+        try:
+            await self._loop.run_in_executor(self._thread, self._rewire, circuit)
+        except ControlError as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+            return
+        self._do(self._arbiter.tuned(time.monotonic()))
+
+    def _rewire(self, circuit: tuple[int, int]) -> None:
+        self._channel.rewire(self._given.switch, [circuit], delay_s=self._given.delay_s)
+
+    def close(self) -> None:
+        """Note the circuit that is up, and leave the controller."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tuning is not None:
+            self._tuning.cancel()
+        for action in self._arbiter.stop():
+            if isinstance(action, CircuitEnded):
+                self._note(action)
+        self._thread.shutdown(wait=True)
+        self._channel.close()
+        self._events.close()
+
+
+async def work(settings: dict[str, Any], orders: Orders) -> None:
+    """Hand out circuits until the parent says stop."""
+    given = from_plain(TrunkSettings, settings, "the arbiter of a trunk")
+    actor = TrunkActor(given)
+    try:
+        server = await serve(given.netns_fd, given.address, actor.answer, cancels=True)
+        try:
+            actor.start()
+            orders.ready()
+            await actor.failed
+        finally:
+            await server.close()
+    finally:
+        actor.close()
+
+
+if __name__ == "__main__":
+    run_actor(work)

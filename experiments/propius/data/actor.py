@@ -1,0 +1,119 @@
+"""What the processes of an edge run have in common: settings, readiness, orders of the parent, and an event file."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client
+from experiments.propius.data.wire import EdgeError
+from railyard.child import read_settings
+from railyard.errors import MachineError, RailyardError
+from railyard.ownership import open_text
+from railyard.reading import line_count
+from railyard.timeline import Event
+
+_STDIN = 0
+_STOP_WITHIN_S = 0.3
+"""All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
+_UP_WITHIN_S = 8.0
+_TRY_EVERY_S = 0.02
+
+
+class EventFile:
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed.
+
+    Each has a number ``n``, its line in the file, so that one that is missing shows.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._file = open_text(path, "a", buffering=1)
+        self._numbers = itertools.count(line_count(Path(path)))
+
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
+
+        Raises ``MachineError`` if it cannot be written.
+        """
+        fields = {**fields, "n": next(self._numbers)}
+        line = Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n"
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise MachineError(f"events cannot be written to {self._file.name}: {error.strerror}; make room") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # a line that could not be written, as ``note`` has said
+            self._file.close()
+
+
+class Orders:
+    """The orders that the parent gives on standard input after the settings: a line ``go``, and ``stop`` or its end."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.stop = asyncio.Event()
+        self._rest = b""
+        asyncio.get_running_loop().add_reader(_STDIN, self._read)
+
+    def ready(self) -> None:
+        """Tell the parent that this process works."""
+        print("ready", flush=True)
+
+    def _read(self) -> None:
+        data = os.read(_STDIN, 4096)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if b"go" in lines:
+            self.go.set()
+        if not data or b"stop" in lines:
+            asyncio.get_running_loop().remove_reader(_STDIN)
+            self.stop.set()
+
+
+def run_actor(work: Callable[[dict[str, Any], Orders], Awaitable[None]]) -> None:
+    """Run ``work`` with the settings of this process, which is a ``Child``, until it returns or the parent says stop.
+
+    An error of Railyard's own is printed as one sentence, and the exit status is its.
+    """
+    settings = read_settings()
+    try:
+        asyncio.run(_until_stopped(work, settings))
+    except RailyardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None]], settings: dict[str, Any]) -> None:
+    orders = Orders()
+    working = asyncio.ensure_future(work(settings, orders))
+    stopping = asyncio.ensure_future(orders.stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if working.done() and not stopping.done():
+        await asyncio.wait((stopping,), timeout=_STOP_WITHIN_S)
+    if stopping.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    else:
+        stopping.cancel()
+        working.result()
+
+
+async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
+    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _UP_WITHIN_S
+    while True:
+        try:
+            return await Client.connect(netns_fd, address, patience_s=patience_s)
+        except EdgeError:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(_TRY_EVERY_S)

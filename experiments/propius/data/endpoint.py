@@ -1,0 +1,349 @@
+"""Frames over TCP between network namespaces: a server, a client, and a client of several connections, on asyncio.
+
+A socket is made inside its namespace and belongs to it from then on, so one process and one event loop serve many
+hosts. A connection carries one request at a time; its answer comes before the next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple
+
+from experiments.propius.data import wire
+from experiments.propius.data.wire import EdgeError, EdgeRefused, Frame, Payload
+from railyard.errors import MachineError, RailyardError
+from railyard.protocol import to_json
+from topos.kernel.namespaces import inside
+
+Address = tuple[str, int]
+
+PATIENCE_S = 30.0
+"""Default longest time of one call, and the time after which an unreachable peer counts as gone."""
+_CHUNK_BYTES = 64 << 10
+_BACKLOG = 512
+_CONGESTION_CONTROLS = (b"cubic", b"reno")
+"""The first that the kernel has is used, whatever the machine's default is."""
+_TCP_USER_TIMEOUT = 18
+"""include/uapi/linux/tcp.h; Python has the name from 3.6 on, but not on every platform that mypy checks."""
+
+
+class Reply(NamedTuple):
+    """An answer: its fields and its payload."""
+
+    fields: Mapping[str, Any]
+    payload: Payload = b""
+
+
+Handler = Callable[[Frame], Awaitable[Reply]]
+
+
+class Connection:
+    """One TCP connection that carries frames with at most ``most_payload`` bytes of payload each."""
+
+    def __init__(self, sock: socket.socket, most_payload: int) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(PATIENCE_S))
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(1000 * PATIENCE_S))
+        for name in _CONGESTION_CONTROLS:
+            with suppress(OSError):  # the kernel does not have it
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+                break
+        self._sock = sock
+        self._most_payload = most_payload
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._low_water = 1
+
+    async def send(self, head: bytes, payload: Payload = b"") -> None:
+        """Send a frame; returns when the socket has taken it. ``OSError`` if the connection is broken."""
+        try:
+            sent = self._sock.sendmsg((head, payload))
+        except BlockingIOError:
+            sent = 0
+        if sent < len(head):
+            await self._loop.sock_sendall(self._sock, head[sent:])
+            sent = len(head)
+        if sent < len(head) + len(payload):
+            await self._loop.sock_sendall(self._sock, memoryview(payload)[sent - len(head) :])
+
+    async def receive(self) -> Frame | None:
+        """The next frame; None if the other side has closed the connection.
+
+        Raises ``EdgeError`` for what is no frame or breaks off, ``OSError`` if the connection is broken.
+        """
+        if not await self._fill(wire.HEADER.size):
+            return None
+        fields, size = wire.lengths(self._take(wire.HEADER.size), self._most_payload)
+        if not await self._fill(fields):
+            raise EdgeError("a connection broke off in the middle of a frame")
+        json = bytes(self._take(fields))
+        return Frame(json, await self._payload(size)) if size else Frame(json)
+
+    async def _fill(self, size: int) -> bool:
+        """Receive until the buffer has ``size`` bytes; False if the connection ends before."""
+        while len(self._buffer) < size:
+            data = await self._loop.sock_recv(self._sock, _CHUNK_BYTES)
+            if not data:
+                return False
+            self._buffer += data
+        return True
+
+    def _take(self, size: int) -> bytearray:
+        taken = self._buffer[:size]
+        del self._buffer[:size]
+        return taken
+
+    async def _payload(self, size: int) -> bytearray:
+        """A payload of ``size`` bytes, the part after what is in the buffer received into its place."""
+        payload = bytearray(size)
+        early = self._take(size)
+        payload[: len(early)] = early
+        view, have = memoryview(payload), len(early)
+        while have < size:
+            self._wake_at(min(size - have, _CHUNK_BYTES))
+            count = await self._loop.sock_recv_into(self._sock, view[have:])
+            if not count:
+                raise EdgeError("a connection broke off in the middle of a frame")
+            have += count
+        self._wake_at(1)
+        return payload
+
+    def _wake_at(self, size: int) -> None:
+        """Let the kernel wake this process when so many bytes have arrived, and not for each packet."""
+        if size != self._low_water:
+            self._low_water = size
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Cancel the calling task if the other side closes the connection before the block ends."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def look() -> None:
+            try:
+                ended = not self._sock.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return
+            except OSError:
+                ended = True
+            self._loop.remove_reader(self._sock)
+            if ended:
+                task.cancel()
+
+        self._loop.add_reader(self._sock, look)
+        try:
+            yield
+        finally:
+            self._loop.remove_reader(self._sock)
+
+    def shut(self) -> None:
+        """Make pending calls of ``send`` and ``receive`` end; the socket stays open."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket, which no call may use at this time."""
+        self._sock.close()
+
+
+class Server:
+    """A listening server (``serve``); ``address`` has the port it got."""
+
+    def __init__(
+        self, listener: socket.socket, handler: Handler, most_payload: int, most_connections: int, cancels: bool
+    ) -> None:
+        self.address: Address = listener.getsockname()
+        self._listener = listener
+        self._handler = handler
+        self._most_payload = most_payload
+        self._most_connections = most_connections
+        self._cancels = cancels
+        self._connections: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept())
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock = (await loop.sock_accept(self._listener))[0]
+            except OSError:  # the peer was gone already, or there are too many open files for a moment
+                await asyncio.sleep(0.01)
+                continue
+            task = loop.create_task(self._serve(sock, len(self._connections) >= self._most_connections))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, sock: socket.socket, full: bool) -> None:
+        with sock, suppress(OSError, EdgeError):
+            connection = Connection(sock, self._most_payload)
+            if full:
+                await connection.send(wire.encode(error="the server has no free connection; try again later"))
+                return
+            while (request := await connection.receive()) is not None:
+                with connection.cancels() if self._cancels else nullcontext():
+                    reply = await self._answer(request)
+                await connection.send(wire.header(to_json(reply.fields), reply.payload), reply.payload)
+
+    async def _answer(self, request: Frame) -> Reply:
+        try:
+            return await self._handler(request)
+        except RailyardError as error:
+            return Reply({"error": str(error)})
+        except OSError as error:  # not of this connection, so it must not end as quietly
+            context = {"message": "a server could not answer a request", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            raise EdgeError("the request has no answer") from error
+
+    async def close(self) -> None:
+        """Close the listener and all connections; requests that are being answered are given up."""
+        tasks = [self._accepting, *self._connections]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+
+async def serve(
+    netns_fd: int | None,
+    address: Address,
+    handler: Handler,
+    *,
+    most_payload: int = 0,
+    most_connections: int = 256,
+    cancels: bool = False,
+) -> Server:
+    """Listen at ``address`` in a namespace (None: that of this process) and answer each request by ``handler``.
+
+    A ``RailyardError`` of the handler is the answer with the field ``error``. A request with more than
+    ``most_payload`` bytes of payload ends its connection; connections above ``most_connections`` are refused. With
+    ``cancels`` the handler is cancelled when the connection ends before its answer.
+    ``MachineError`` if the address cannot be used.
+    """
+    with inside(netns_fd) if netns_fd is not None else nullcontext():
+        try:
+            listener = socket.create_server(address, backlog=_BACKLOG)
+        except OSError as error:
+            raise MachineError(f"no server can listen at {address[0]}:{address[1]}: {error.strerror}") from None
+    listener.setblocking(False)
+    return Server(listener, handler, most_payload, most_connections, cancels)
+
+
+class Client:
+    """A connection to a server; ``connect`` makes one. Calls from several tasks wait for each other.
+
+    After an ``EdgeError`` that is no ``EdgeRefused`` the connection is closed, and every further call fails.
+    """
+
+    def __init__(self, connection: Connection, address: Address, patience_s: float) -> None:
+        self._connection = connection
+        self._peer = f"{address[0]}:{address[1]}"
+        self._patience_s = patience_s
+        self._turn = asyncio.Lock()
+        self.is_open = True
+
+    @staticmethod
+    async def connect(
+        netns_fd: int | None, address: Address, *, most_payload: int = 0, patience_s: float = PATIENCE_S
+    ) -> Client:
+        """Connect from a namespace (None: that of this process) to ``address``.
+
+        ``most_payload`` bounds the payload of an answer, ``patience_s`` the time of the connecting and of each call.
+        """
+        with inside(netns_fd) if netns_fd is not None else nullcontext():
+            sock = socket.socket()
+        try:
+            sock.setblocking(False)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), patience_s)
+            return Client(Connection(sock, most_payload), address, patience_s)
+        except (OSError, asyncio.TimeoutError) as error:
+            sock.close()
+            why = getattr(error, "strerror", None) or f"no answer within {patience_s:g} s"
+            raise EdgeError(f"cannot connect to {address[0]}:{address[1]}: {why}") from None
+        except BaseException:
+            sock.close()
+            raise
+
+    async def call(self, op: str, payload: Payload = b"", **fields: Any) -> Reply:
+        """Send a request and return its answer.
+
+        Raises ``EdgeRefused`` with the reason of the server, and ``EdgeError`` if the server is gone or has not
+        answered within ``patience_s`` seconds; then nobody knows whether it did what was asked.
+        """
+        head = wire.encode(payload, **{**fields, "op": op})
+        async with self._turn:
+            frame = await self._exchange(op, head, payload)
+        answer = frame.fields
+        if "error" in answer:
+            raise EdgeRefused(f"{self._peer} refused {op}: {answer['error']}")
+        return Reply(answer, frame.payload)
+
+    async def _exchange(self, op: str, head: bytes, payload: Payload) -> Frame:
+        if not self.is_open:
+            raise EdgeError(f"the connection to {self._peer} is closed")
+        timer = asyncio.get_running_loop().call_later(self._patience_s, self._connection.shut)
+        why = "it has closed the connection"
+        try:
+            await self._connection.send(head, payload)
+            frame = await self._connection.receive()
+            if frame is not None:
+                return frame
+            if timer.when() <= asyncio.get_running_loop().time():
+                why = f"no answer within {self._patience_s:g} s"
+        except (OSError, EdgeError) as error:
+            why = str(error)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            timer.cancel()
+        self._close()
+        raise EdgeError(f"{op} at {self._peer} failed: {why}")
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._connection.close()
+
+    async def close(self) -> None:
+        """Close the connection; a call that waits for its answer fails."""
+        self._connection.shut()
+        async with self._turn:
+            if self.is_open:
+                self._close()
+
+
+class Pool:
+    """Calls to one server at the same time, each on a connection of its own; idle connections are used again."""
+
+    def __init__(
+        self, netns_fd: int | None, address: Address, *, most_payload: int = 0, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._netns_fd = netns_fd
+        self._address = address
+        self._most_payload = most_payload
+        self._patience_s = patience_s
+        self._idle: list[Client] = []
+
+    async def call(self, op: str, payload: Payload = b"", **fields: Any) -> Reply:
+        """As ``Client.call``, over an idle connection or a new one."""
+        client = self._idle.pop() if self._idle else await self._connect()
+        try:
+            return await client.call(op, payload, **fields)
+        finally:
+            if client.is_open:
+                self._idle.append(client)
+
+    async def _connect(self) -> Client:
+        return await Client.connect(
+            self._netns_fd, self._address, most_payload=self._most_payload, patience_s=self._patience_s
+        )
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            await self._idle.pop().close()

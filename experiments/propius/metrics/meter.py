@@ -1,0 +1,233 @@
+"""Computes the metrics of an edge run from its events, one event at a time. Pure: no clock, no files, no root."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from experiments.propius.metrics.updates import UpdateCounts, Updates
+from measure.metrics.quantiles import Quantiles, quantiles
+from railyard.timeline import Event
+
+BUSY = ("get", "train", "push")
+"""The kinds of intervals in which a client works for a job, whether the job uses the result or not."""
+
+OF_JOBS = ("registered", "request", "scheduled", "round", "timeout", "finished")
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """One job: ``job`` is its number, ``name`` its name ("" where none was recorded).
+
+    ``finished_s`` and ``jct_s`` (completion time: registered to finished) are None if it did not finish.
+
+    ``repeated`` counts the attempts at a round that timed out.
+    """
+
+    job: int
+    registered_s: float
+    finished_s: float | None
+    jct_s: float | None
+    rounds: int
+    repeated: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class EdgeMetrics:
+    """The metrics of an edge run; all times are seconds of the run, None where nothing was recorded.
+
+    The run lasts from the first ``registered`` to the last ``finished``, or to the last event if a job did not finish.
+    ``jct_s`` is the mean completion time of the jobs that finished; the others are in ``unfinished``. ``busy_s`` adds
+    up downloads, training and uploads, wasted ones included, within the run. ``utilisation`` is ``busy_s`` per second
+    of the run and client that had any work, ``active_s`` is ``busy_s`` per client that checked in (another definition
+    of utilisation; ``active_share`` relates it to the length of the run). ``scheduling_s`` and ``response_s`` are means
+    over completed rounds: REQUEST of the attempt that succeeded until it had its clients, and from then until the round
+    was complete. ``scheduling_attempt_s`` is the mean over all attempts, those that timed out before they had their
+    clients included, as the authors of Propius report it.
+    """
+
+    length_s: float
+    jobs: tuple[JobTime, ...]
+    jct_s: float | None
+    unfinished: tuple[int, ...]
+    clients: int
+    clients_with_work: int
+    busy_s: float
+    utilisation: float | None
+    active_s: float | None
+    active_share: float | None
+    bindings: int
+    bindings_per_s: float | None
+    completed_clients: int
+    completed_clients_per_s: float | None
+    rounds: int
+    repeated_scheduling: int
+    repeated_execution: int
+    scheduling_s: float | None
+    scheduling_attempt_s: float | None
+    response_s: float | None
+    scheduling: Quantiles | None
+    response: Quantiles | None
+    check_ins: int
+    offers: int
+    refused_accepts: int
+    gone: int
+    get_hits: int
+    get_misses: int
+    got_bytes: int
+    pushed_bytes: int
+    updates: UpdateCounts
+
+
+class _Busy:
+    """Adds up intervals, without what lies after the end of the run, which is known only when the run is over."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self._open: list[tuple[float, float]] = []
+        self.clients: set[int] = set()
+
+    def add(self, client: int, t: float, end: float) -> None:
+        self.clients.add(client)
+        heapq.heappush(self._open, (end, t))
+
+    def passed(self, now: float) -> None:
+        """The run lasts at least until ``now``."""
+        while self._open and self._open[0][0] <= now:
+            end, t = heapq.heappop(self._open)
+            self.before += end - t
+
+    def total(self, end: float) -> float:
+        self.passed(end)
+        return self.before + sum(max(0.0, end - t) for _, t in self._open)
+
+
+class EdgeMeter:
+    """Takes the events of one run, in order of the time at which they were recorded; others than "edge" are ignored."""
+
+    def __init__(self) -> None:
+        self._updates = Updates()
+        self._busy = _Busy()
+        self._counts: Counter[str] = Counter()
+        self._registered: dict[int, float] = {}
+        self._names: dict[int, str] = {}
+        self._finished: dict[int, float] = {}
+        self._rounds: Counter[int] = Counter()
+        self._repeated: Counter[int] = Counter()
+        self._requested: dict[int, float] = {}
+        self._timed_out_s = 0.0
+        self._scheduling: list[float] = []
+        self._response: list[float] = []
+        self._clients: set[int] = set()
+        self._last = 0.0
+
+    def add(self, event: Event) -> None:
+        """Take one event."""
+        if event.source != "edge":
+            return
+        kind, at = event.kind, event.t if event.end is None else event.end
+        self._counts[kind] += 1
+        self._last = max(self._last, at)
+        if kind in BUSY:
+            self._busy.add(event["client"], event.t, at)
+            self._counts[f"{kind} bytes"] += event.get("bytes", 0)
+        elif kind in OF_JOBS:
+            self._job(event, at)
+            self._busy.passed(at)
+        match kind:
+            case "checkin":
+                self._clients.add(event["client"])
+                self._counts["offers"] += event["offers"]
+            case "get":
+                self._counts["hits" if event.get("hit") else "misses"] += 1
+            case "push" | "flush" | "cleared" | "sum" | "round" | "timeout":
+                self._updates.add(event)
+
+    def _job(self, event: Event, at: float) -> None:
+        job = event["job"]
+        match event.kind:
+            case "registered":
+                self._registered.setdefault(job, at)
+                self._names[job] = event.get("name", "")
+            case "finished":
+                self._finished[job] = at
+            case "request":
+                self._requested[job] = at
+            case "timeout":
+                self._repeated[job] += 1
+                if event["phase"] == "scheduling":
+                    self._timed_out_s += at - self._requested.get(job, at)
+                self._counts[f"timeout {event['phase']}"] += 1
+            case "round":
+                self._rounds[job] += 1
+                self._counts["completed"] += event["clients"]
+                self._scheduling.append(event["scheduling_s"])
+                self._response.append(event["response_s"])
+
+    def result(self) -> EdgeMetrics:
+        """The metrics of the events so far."""
+        jobs = tuple(self._job_time(job) for job in sorted(self._registered))
+        unfinished = tuple(job.job for job in jobs if job.finished_s is None)
+        end = self._last if unfinished or not self._finished else max(self._finished.values())
+        length = end - min(self._registered.values(), default=end)
+        busy, with_work, everyone = self._busy.total(end), len(self._busy.clients), len(self._clients)
+        count, rounds = self._counts, len(self._scheduling)
+        tried_s = sum(self._scheduling) + self._timed_out_s
+        return EdgeMetrics(
+            length_s=length,
+            jobs=jobs,
+            jct_s=_mean(job.jct_s for job in jobs if job.jct_s is not None),
+            unfinished=unfinished,
+            clients=everyone,
+            clients_with_work=with_work,
+            busy_s=busy,
+            utilisation=_per(busy, length * with_work),
+            active_s=_per(busy, everyone),
+            active_share=_per(busy, length * everyone),
+            bindings=count["bound"],
+            bindings_per_s=_per(count["bound"], length),
+            completed_clients=count["completed"],
+            completed_clients_per_s=_per(count["completed"], length),
+            rounds=rounds,
+            repeated_scheduling=count["timeout scheduling"],
+            repeated_execution=count["timeout execution"],
+            scheduling_s=_mean(self._scheduling),
+            scheduling_attempt_s=_per(tried_s, rounds + count["timeout scheduling"]),
+            response_s=_mean(self._response),
+            scheduling=quantiles(self._scheduling),
+            response=quantiles(self._response),
+            check_ins=count["checkin"],
+            offers=count["offers"],
+            refused_accepts=count["refused"],
+            gone=count["gone"],
+            get_hits=count["hits"],
+            get_misses=count["misses"],
+            got_bytes=count["get bytes"],
+            pushed_bytes=count["push bytes"],
+            updates=self._updates.counts(),
+        )
+
+    def _job_time(self, job: int) -> JobTime:
+        began, ended = self._registered[job], self._finished.get(job)
+        jct = None if ended is None else ended - began
+        return JobTime(job, began, ended, jct, self._rounds[job], self._repeated[job], self._names[job])
+
+
+def edge_metrics(events: Iterable[Event]) -> EdgeMetrics:
+    """The metrics of a whole timeline, in any order; an interval counts at its end."""
+    meter = EdgeMeter()
+    for event in sorted(events, key=lambda e: e.t if e.end is None else e.end):
+        meter.add(event)
+    return meter.result()
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def _per(amount: float, divisor: float) -> float | None:
+    return amount / divisor if divisor > 0 else None

@@ -1,0 +1,225 @@
+"""Where models and updates go in virtual time: the authors' flat server without a network, a star, or a tree of leaves.
+
+Approximations, for the scale of packets: a transfer moves at the goodput of its client's access link, or at its fair
+share of the one link of the root that all regions use, whichever is less, and takes one round trip besides
+(``experiments.propius.model.transfers``). A leaf is joined to its clients without a narrower link in between. The two
+directions of the root's link do not disturb each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from experiments.propius.data.data_requests import Mode
+from experiments.propius.data.device import Binding, Outcome
+from experiments.propius.data.population import ClientProfile
+from experiments.propius.model.clock import Clock
+from experiments.propius.model.link import SharedLink
+from railyard.scale import MTU_BYTES, goodput_share
+from railyard.timeline import Event
+
+MODEL_BYTES = 9_252_000
+"""MobileNetV2 as the authors' clients transfer it: 74,016 kbit."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What lies between clients and root; times are real seconds, round trips are there and back.
+
+    ``flat`` is the authors' harness: no network but the client's own rate, all clients of a round start together when
+    the last is bound, the round closes at the update that completes it, and whoever comes later is sent away.
+    ``pause_s`` is how long a client of it sleeps after the download; it sleeps twice as long after training. In
+    ``star`` and ``tree`` the root's link has ``trunk_mbps`` (None: limits nobody) and the job polls the root for its
+    sum.
+    """
+
+    topology: Literal["flat", "star", "tree"] = "flat"
+    mode: Mode = "fixed"
+    model_bytes: float = MODEL_BYTES
+    trunk_mbps: float | None = None
+    access_round_trip_s: float = 0.0
+    trunk_round_trip_s: float = 0.0
+    flush_idle_s: float = 10.0
+    pause_s: float = 0.0
+    mtu_bytes: int = MTU_BYTES
+
+    @property
+    def goodput_share(self) -> float:
+        """Payload per byte on a wire; 1 without a network."""
+        return 1.0 if self.topology == "flat" else goodput_share(self.mtu_bytes)
+
+
+@dataclass
+class _Held:
+    """What the root holds for a job."""
+
+    round: int
+    attempt: int
+    count: int = 0
+    closed: bool = False
+
+
+@dataclass
+class _Leaf:
+    model: dict[int, int] = field(default_factory=dict)
+    fetching: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
+    sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    touched: dict[tuple[int, int], float] = field(default_factory=dict)
+    locked_until: float = 0.0
+    queue: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Plane:
+    """Moves models and updates on ``clock``; ``emit`` takes events, ``counted`` is told of updates at a flat server.
+
+    ``sends_away`` tells whether clients of a round that is over are sent away, as the flat server does.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        regions: int,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.network = network
+        self._clock = clock
+        self._emit = emit
+        self.sends_away = network.topology == "flat"
+        self.counted: Callable[[int, int], None] = lambda job, count: None
+        trunk = None if network.trunk_mbps is None else network.trunk_mbps * 1e6 * network.goodput_share
+        self.down, self.up = SharedLink(clock, trunk), SharedLink(clock, trunk)
+        self._trunk = trunk
+        self._held: dict[int, _Held] = {}
+        self._leaves = [_Leaf() for _ in range(regions)]
+
+    # ---- the job's side ---------------------------------------------------------------------------------------
+
+    def put(self, job: int, round: int, attempt: int) -> None:
+        """The root holds the model of a round; its sum is empty."""
+        self._held[job] = _Held(round, attempt)
+
+    def close(self, job: int) -> None:
+        """The round is complete or has failed: the flat server sends its clients away."""
+        if job in self._held:
+            self._held[job].closed = True
+
+    def count(self, job: int) -> int:
+        """How many updates of the job's round the root has."""
+        return self._held[job].count if job in self._held else 0
+
+    def serves(self, binding: Binding) -> bool:
+        """Whether a client bound so gets the model, or may go on with it."""
+        held = self._held.get(binding.job)
+        if held is None or held.round != binding.round:
+            return False
+        return not self.sends_away or (held.attempt == binding.attempt and not held.closed)
+
+    # ---- the client's side ------------------------------------------------------------------------------------
+
+    def get(self, client: ClientProfile, binding: Binding, got: Callable[[bool | None], None]) -> None:
+        """Bring the model to a client, then tell whether its leaf held it (None: there are no leaves)."""
+        network, rate = self.network, self._rate(client)
+        if network.topology == "flat":
+            self._clock.later(network.model_bytes * 8 / rate + network.pause_s, got, None)
+        elif network.topology == "star":
+            trip = network.access_round_trip_s + network.trunk_round_trip_s
+            self.down.send(network.model_bytes, rate, lambda: self._clock.later(trip, got, None))
+        else:
+            self._get_at_leaf(client, binding, got)
+
+    def push(self, client: ClientProfile, binding: Binding, pushed: Callable[[Outcome], None]) -> None:
+        """Bring a client's update to its server, then tell the outcome."""
+        network, rate = self.network, self._rate(client)
+        if network.topology == "flat":
+            self._clock.later(network.model_bytes * 8 / rate, lambda: pushed(self._add(binding, 1)))
+        elif network.topology == "star":
+            trip = network.access_round_trip_s + network.trunk_round_trip_s
+            self.up.send(
+                network.model_bytes, rate, lambda: self._clock.later(trip, lambda: pushed(self._add(binding, 1)))
+            )
+        else:
+            seconds = network.model_bytes * 8 / rate + network.access_round_trip_s
+            leaf = self._leaves[client.region]
+            self._clock.later(seconds, self._at_leaf, leaf, client, binding, pushed)
+
+    def _rate(self, client: ClientProfile) -> float:
+        return client.rate_mbps * 1e6 * self.network.goodput_share
+
+    def _add(self, binding: Binding, count: int) -> Outcome:
+        held = self._held.get(binding.job)
+        if held is None or held.round != binding.round or held.closed:
+            return "late"
+        if self.sends_away and held.attempt != binding.attempt:
+            return "refused"
+        held.count += count
+        if self.sends_away:
+            self.counted(binding.job, held.count)
+        return "acknowledged"
+
+    # ---- leaves -----------------------------------------------------------------------------------------------
+
+    def _get_at_leaf(self, client: ClientProfile, binding: Binding, got: Callable[[bool | None], None]) -> None:
+        leaf, of = self._leaves[client.region], (binding.job, binding.round)
+        seconds = self.network.model_bytes * 8 / self._rate(client) + self.network.access_round_trip_s
+        if leaf.model.get(binding.job) == binding.round:
+            self._clock.later(seconds, got, True)
+            return
+
+        def reply() -> None:
+            self._clock.later(seconds, got, False)
+
+        if self.network.mode == "fixed" and of in leaf.fetching:
+            leaf.fetching[of].append(reply)
+            return
+        waiting: list[Callable[[], None]] = [reply]
+        if self.network.mode == "fixed":
+            leaf.fetching[of] = waiting
+
+        def fetched() -> None:
+            leaf.model[binding.job] = max(binding.round, leaf.model.get(binding.job, -1))
+            leaf.fetching.pop(of, None)
+            for answer in waiting:
+                answer()
+
+        self._over(self.down, fetched)
+
+    def _over(self, link: SharedLink, done: Callable[[], None]) -> None:
+        trip = self.network.trunk_round_trip_s
+        most = self._trunk if self._trunk is not None else 1e12
+        link.send(self.network.model_bytes, most, lambda: self._clock.later(trip, done))
+
+    def _at_leaf(self, leaf: _Leaf, client: ClientProfile, binding: Binding, pushed: Callable[[Outcome], None]) -> None:
+        if self._clock.now < leaf.locked_until:
+            leaf.queue.append(lambda: self._at_leaf(leaf, client, binding, pushed))
+            return
+        of = (binding.job, binding.round)
+        leaf.sums.setdefault(of, []).append(client.number)
+        leaf.touched[of] = self._clock.now
+        self._clock.later(self.network.flush_idle_s, self._flush, leaf, client.region, binding, self._clock.now)
+        pushed("acknowledged")
+
+    def _flush(self, leaf: _Leaf, region: int, binding: Binding, touched: float) -> None:
+        of, began = (binding.job, binding.round), self._clock.now
+        if leaf.touched.get(of) != touched:
+            return
+        del leaf.touched[of]
+        clients = leaf.sums.pop(of)
+        if self.network.mode == "authors":
+            leaf.locked_until = float("inf")
+
+        def flushed() -> None:
+            outcome = self._add(binding, len(clients))
+            if outcome != "acknowledged" and self.network.mode == "authors":
+                outcome = "refused"
+            fields: dict[str, Any] = {"leaf": region, "job": of[0], "round": of[1], "count": len(clients)}
+            fields |= {"clients": clients, "outcome": outcome}
+            self._emit(Event(began, "edge", "flush", self._clock.now, fields))
+            leaf.locked_until = 0.0
+            queue, leaf.queue = leaf.queue, []
+            for held_up in queue:
+                held_up()
+
+        self._over(self.up, flushed)

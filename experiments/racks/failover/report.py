@@ -1,0 +1,43 @@
+"""Report of the failover experiment: recoveries, step times before and after the fault, and the factors of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from experiments.racks.failover.factors import factor_findings, factor_tables
+from experiments.racks.failover.settings import REPROGRAMMING_S
+from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
+from experiments.racks.row import PHOTONIC
+from experiments.racks.setting import COMPUTE_S, TIMELINE
+from experiments.report import Cell, Report, Table
+from measure.published import published
+from measure.results.row import Row
+
+RESTART = published("lumion-restart")
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[Table]:
+    yield from recovery_tables(rows)
+    yield from factor_tables(fault_rows(rows))
+
+
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    yield from recovery_findings(rows)
+    yield from factor_findings(fault_rows(rows))
+    optical = any(row["fabric"] == PHOTONIC for row in fault_rows(rows))
+    if optical and settings.get("reconfiguration_delay_ms") == REPROGRAMMING_S * 1e3:
+        yield (
+            f"rewire: {REPROGRAMMING_S:g} s is the time in which MORPHLUX's mesh is reprogrammed ({TIMELINE.label}); "
+            f"LUMION gives no parts, but about {RESTART.value:g} s until the job restarts ({RESTART.label})."
+        )
+
+
+def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    if settings.get("job", {}).get("compute_s") == COMPUTE_S:
+        yield "rack-compute"
+    if settings.get("stages"):
+        yield "rack-stages"
+
+
+REPORT = Report(tables=_tables, point=point_name, findings=_findings, figures=recovery_figures, calibrated=_calibrated)

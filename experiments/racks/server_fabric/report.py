@@ -1,0 +1,137 @@
+"""Report of the server-fabric experiment: both fabrics by measure and shape, and the recovery after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
+from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain
+from experiments.racks.server_fabric.settings import EPOCH_GAINS, EPOCH_SHAPE, epoch_gain
+from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table
+from measure.published import published
+from measure.results.row import Row
+
+BEFORE = published("morphlux-before")
+"""Throughput of the electrical baseline before the failure."""
+
+
+_COLUMNS = (
+    Column("measured", "measure", left=True),
+    Column("slice", "shape", left=True),
+    Column("unit", "unit", left=True),
+    Column("elec-\ntrical", f"{ELECTRICAL} value", ".4g"),
+    Column("elec.\nmodel", f"{ELECTRICAL} predicted", ".4g", wide=True),
+    Column("photo-\nnic", f"{PHOTONIC} value", ".4g"),
+    Column("photo.\nmodel", f"{PHOTONIC} predicted", ".4g", wide=True),
+    Column("ratio", "ratio", ".2f"),
+    Column("model\nratio", "predicted ratio", ".2f"),
+    Column("MORPH-\nLUX", "published_ratio", ".2f"),
+    FAITHFUL,
+)
+_BATCHES = (
+    Column("batch", "batch", "d"),
+    Column("elec-\ntrical", f"{ELECTRICAL} value", ".4g"),
+    Column("MORPH-\nLUX", f"{ELECTRICAL} paper_s", ".4g"),
+    Column("photo-\nnic", f"{PHOTONIC} value", ".4g"),
+    Column("MORPH-\nLUX", f"{PHOTONIC} paper_s", ".4g"),
+    Column("ratio", "ratio", ".2f"),
+    Column("if 2 ports:\nours", "own_ratio"),
+    Column("theirs", "given_ratio"),
+    Column("MORPH-\nLUX", "published_ratio", ".2f"),
+    FAITHFUL,
+)
+
+
+def shape_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of measures by shape."""
+    return [row for row in rows if row.get("measure")]
+
+
+def _lines(rows: Sequence[Row]) -> Iterator[Row]:
+    """A line for each measure and shape, with the values of both fabrics."""
+    for measure in MEASURES:
+        mine = [row for row in rows if row["measure"] == measure]
+        for shape in dict.fromkeys(row["shape"] for row in mine):
+            pair = [row for row in mine if row["shape"] == shape]
+            values = {
+                f"{row['fabric']} {key}": row.get(key) for row in pair for key in ("value", "predicted", "paper_s")
+            }
+            verdicts = [row.get("faithful") for row in pair]
+            yield {
+                **pair[0],
+                **values,
+                "ratio": gain(rows, measure, shape),
+                "predicted ratio": gain(rows, measure, shape, "predicted"),
+                "faithful": None if None in verdicts else all(verdicts),
+            }
+
+
+def batch_lines(rows: Sequence[Row]) -> list[Row]:
+    """A line for each batch size of the epochs of ``EPOCH_SHAPE``, with the gain at two bandwidths of a second port.
+
+    ``own_ratio`` has the arithmetic with our own all-reduces of the batch size, ``given_ratio`` with ``second_path``.
+    """
+    found = []
+    for line in _lines([row for row in rows if row["shape"].startswith(EPOCH_SHAPE)]):
+        if line["measure"] != "epoch" or line.get("second_path") is None:
+            continue
+        ours = gain(rows, "all-reduce", line["shape"])
+        own = None if ours is None else f"{epoch_gain(line['batch'], ours):.2f} ({ours:.2f}x)"
+        given = f"{line['second_path_ratio']:.2f} ({line['second_path']:.2f}x)"
+        found.append({**line, "own_ratio": own, "given_ratio": given})
+    return sorted(found, key=lambda line: line["batch"])
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[Table]:
+    if fault_rows(rows):
+        yield from recovery_tables(rows)
+    lines = list(_lines(shape_rows(rows)))
+    if lines:
+        title = "Ports fixed to a dimension (electrical) and steered to the slice's peers (photonic)"
+        title += f"; MORPHLUX's ratio: {RATIOS['epoch'].label}"
+        yield Table(title, _COLUMNS, lines)
+    batches = batch_lines(shape_rows(rows))
+    if len(batches) > 1:
+        title = f"Epochs of {EPOCH_SHAPE} by batch size, in s; MORPHLUX: {EPOCH_GAINS.label} ({EPOCH_GAINS.where})\n"
+        title += "(if 2 ports: ratio by arithmetic, if two ports reduce as many times as fast as one:\n"
+        title += "as measured here, and as given by --second-path)"
+        yield Table(title, _BATCHES, batches)
+
+
+def _figures(recorded: Recorded) -> Iterator[Drawn]:
+    from experiments.racks.server_fabric.figures import batches, shapes
+
+    yield from recovery_figures(recorded)
+    shown = shape_rows(recorded.rows)
+    yield Drawn("server-fabric", shapes(shown), shown)
+    lines = batch_lines(shown)
+    yield Drawn("server-fabric-batch", batches(shown, lines), lines)
+
+
+def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    yield from recovery_findings(rows)
+    before = [row["before_to_photonic"] for row in fault_rows(rows) if row["fabric"] == ELECTRICAL]
+    if before and before[0]:
+        there = 1 / (1 - BEFORE.value / 100)
+        yield (
+            f"{ELECTRICAL}: no host is left for the slice, so the job does not resume, as MORPHLUX's baseline; "
+            f"its steps took {before[0]:.2f} of the photonic ones before the failure, "
+            f"{there:.2f} there ({BEFORE.label}: throughput {BEFORE.value:g} % lower)"
+        )
+
+
+def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
+    if any(row.get("measure") != "iperf3" for row in rows):
+        yield "epoch-compute"
+    if any("tenant" in row for row in rows):
+        yield "rack-stages"
+
+
+REPORT = Report(
+    tables=_tables,
+    point=lambda row: f"{row['measure']}, {row['shape']}, {row['fabric']}" if row.get("measure") else point_name(row),
+    findings=_findings,
+    figures=_figures,
+    calibrated=_calibrated,
+)

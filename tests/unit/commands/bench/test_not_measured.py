@@ -1,0 +1,251 @@
+"""A bench that cannot measure says so: never 0, and no number that is none."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.bench import (
+    Measurement,
+    NotMeasured,
+    bed,
+    bringup,
+    catalog,
+    ceiling,
+    collectives,
+    control,
+    finite,
+    links,
+    rings,
+    slopes,
+)
+from commands.bench import ring_all_reduce as collective
+from commands.main import main
+from measure.live.goodput_host import count
+from railyard.errors import MachineError
+from railyard.timeline import Event, write_events
+from topos.kernel.namespaces import HostEnd
+
+
+class Host:
+    """A host that is this process: its one interface is the loopback."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.pid = name, os.getpid()
+
+    def IP(self) -> str:
+        return "127.0.0.1"
+
+    def defaultIntf(self) -> Host:
+        return self
+
+
+class Net:
+    """A net that does nothing."""
+
+    hosts = (Host("g0"), Host("g1"))
+    links = ()
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Net:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    start = stop = lambda self: None
+
+
+def no_stock(*_: object, **__: object) -> dict[str, Any]:
+    raise MachineError("stock Mininet ended with status 1: no mnexec")
+
+
+# ---- links and bring-up ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def connected_here(ends: Sequence[HostEnd]) -> Iterator[list[HostEnd]]:
+    """The ends instead of connections between them."""
+    assert [end.ip for end in ends] == ["127.0.0.1"] * len(ends)
+    yield list(ends)
+
+
+def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float | MachineError) -> None:
+    """Let the ring of hosts have these goodputs."""
+
+    def measured(*_: object) -> list[float]:
+        return [value if isinstance(value, float) else _raise(value) for value in found]
+
+    monkeypatch.setattr(rings, "connected_ring", connected_here)
+    monkeypatch.setattr(rings, "ring_goodputs", measured)
+
+
+def _raise(error: MachineError) -> float:
+    raise error
+
+
+def test_goodput_of_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    goodputs(monkeypatch, 94.5, 95.5)
+    assert rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1) == [94.5, 95.5]
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        (MachineError("10.0.0.1 cannot connect to 10.0.0.2: timed out"), "a ring: 10.0.0.1 cannot connect to 10.0.0.2"),
+        (0.0, "host g1: nothing that it sent was received"),
+    ],
+)
+def test_a_host_without_goodput_is_named(
+    monkeypatch: pytest.MonkeyPatch, second: float | MachineError, why: str
+) -> None:
+    goodputs(monkeypatch, 1.0, second)
+    with pytest.raises(NotMeasured, match=f"the goodput of {why}"):
+        rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1)
+
+
+def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
+    sender, receiver = socket.socketpair()
+    with receiver, pytest.raises(SystemExit, match="hung up"):
+        sender.close()
+        count(receiver, time.monotonic(), time.monotonic() + 5)
+
+
+def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
+    with pytest.raises(NotMeasured, match="received nothing"):
+        links.spread([0.0, 0.0, 5.0])
+
+
+def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    goodputs(monkeypatch, 94.5, 95.5)
+    monkeypatch.setattr(bed, "Emulation", Net)
+    monkeypatch.setattr(bed, "stock", no_stock)
+    slowest, apart, stock = links.links(bed.Bed("ovs"), 2, 100.0, 0.1)
+    assert slowest.value == pytest.approx(0.945 * 9014 / 8948, rel=0.01) and slowest.baseline is slowest.ratio is None
+    assert apart.value == pytest.approx(1 / 95)
+    assert (stock.value, stock.ok) == (None, False) and "no mnexec" in stock.why_not
+    assert [row.value is None for row in bringup.bring_up(bed.Bed("ovs"))] == [False, False, False, True]
+
+
+# ---- collectives and slopes ------------------------------------------------------------------------------------------
+
+
+def test_a_step_whose_end_nobody_noted() -> None:
+    events = [Event(1.0, "agent", "communicate", 2.0, {"step": 0})]
+    assert collective._last_end(events, 0) == 2.0
+    with pytest.raises(NotMeasured, match="the end of step 1"):
+        collective._last_end(events, 1)
+
+
+def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "run", lambda *_: ([1000.0], 0.0))
+    with pytest.raises(NotMeasured, match=r"of 8 hosts within 1\.05: this machine does not carry"):
+        ceiling.highest_aggregate(bed.Bed("ovs"), 8)
+
+
+def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unseen(experiment: Any) -> list[dict[str, Any]]:
+        of_n = {"n": 8, "algorithm": "ring", "straggler_delay_s": 0.0, "time_s": 1.0}
+        return [{**of_n, "after_arrival_s": 0.0} for _ in experiment.trials]
+
+    monkeypatch.setattr(collectives, "rows_of", unseen)
+    for bench in (collectives.against_bounds, collectives.stragglar):
+        rows = bench(bed.Bed("ovs"))
+        assert rows and all((row.value, row.ok) == (None, False) and row.why_not for row in rows)
+
+
+def row(mode: str, delay_ms: float, step_s: float | None, **more: float) -> dict[str, Any]:
+    return {"mode": mode, "reconfiguration_delay_ms": delay_ms, "step_time_s": step_s, **more}
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        (lambda: slopes._fit([row("on-demand", 50, 1.0)], "on-demand"), "fewer than two delays"),
+        (
+            lambda: slopes._fit([row("on-demand", 50, 1.0), row("on-demand", 99, None)], "on-demand"),
+            "at 99 ms: no step",
+        ),
+        (lambda: slopes._provisioned([row("on-demand", 50, 1.0)]), "a point of one of them is missing"),
+        (lambda: slopes._provisioned([row("provisioned", 50, 1.0, stall_law_step_time_s=1.0)]), "is missing"),
+    ],
+)
+def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:
+    with pytest.raises(NotMeasured, match=why):
+        act()
+
+
+# ---- the control plane -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b'{"id":0,"ok":false,"error":"no such job"}\n', "the controller refused checkin of group ring: no such job"),
+        (b"", "2 of 2 members got no answer to checkin within 0.2 s"),
+    ],
+)
+def test_a_barrier_without_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, why: str) -> None:
+    monkeypatch.setattr(control, "MEMBERS", 2)
+    monkeypatch.setattr(control, "_PATIENCE_S", 10.0 if answer else 0.2)
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
+        listener.bind(str(tmp_path / "channel"))
+        listener.listen()
+        barriers = pool.submit(control._barriers, tmp_path / "channel", "ring")
+        calls = [listener.accept()[0] for _ in range(2)]
+        calls[0].sendall(answer)
+        with pytest.raises(NotMeasured, match=why):
+            barriers.result(10)
+        for call in calls:
+            call.close()
+
+
+def test_barrier_replies_are_read_off_the_events_of_the_controller(tmp_path: Path) -> None:
+    changes = [Event(1.0, "controller", "reconfigure", 1.5), Event(2.0, "controller", "reconfigure", 2.25)]
+    write_events(tmp_path / "events", [*changes, Event(1.2, "controller", "ack", None, {"group": "ring"})])
+    assert control._barrier_replies(tmp_path / "events") == [1.5, 2.25]
+
+
+# ---- the script ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_a_number_that_is_none_is_not_shown(number: float) -> None:
+    good = Measurement("good", 1.0, "s")
+    found = finite([good, Measurement("value", number, "s"), Measurement("ratio", 1.0, "s", 2.0, number, 3.0, True)])
+    assert found[0] is good
+    assert [(one.value, one.ok, one.why_not.split(",")[0]) for one in found[1:]] == [
+        (None, False, f"the measurement gave {number:g}")
+    ] * 2
+
+
+def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def refuse(_: bed.Bed) -> list[Measurement]:
+        raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
+
+    benches = {
+        "links": catalog.Benchmark("says", (refuse,)),
+        "rewire": catalog.Benchmark("says", (lambda _: [Measurement("rewire", 0.002, "s", ok=True)],)),
+        "slopes": catalog.Benchmark("says", (refuse,), large=True),
+    }
+    monkeypatch.setattr(catalog, "BENCHES", benches)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(["bench", "--datapath", "ovs", "--json", str(tmp_path / "found.json")]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.002" in said
+    assert "links (ovs): not measured: the goodput of host g0: /proj: No such file or" in said
+    assert "slopes" not in said
+    assert '"value": null' in (tmp_path / "found.json").read_text()

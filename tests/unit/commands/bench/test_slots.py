@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commands.bench import slots
+from commands.bench.bed import Bed
+from commands.bench.slots import planned_duty, shortest_slot
+from railyard.errors import ConfigError
+from railyard.scale import goodput_bytes_per_s
+
+PORT = goodput_bytes_per_s(0.1, 1500)
+
+
+def row(slot_ms: float, duty_cycle: float) -> dict[str, Any]:
+    """Of slots of 9.5 ms of data in 10, with 1 ms of delay, or as much of other slots."""
+    return {
+        "bytes_per_pair": 3.7 * 0.95 * slot_ms / 1e3 * PORT,
+        "slot_ms": slot_ms,
+        "reconfiguration_delay_ms": 0.1 * slot_ms,
+        "port_gbps": 0.1,
+        "mtu": 1500,
+        "duty_cycle": duty_cycle,
+    }
+
+
+def test_what_is_planned_for_a_slot_is_less_than_it_could_carry() -> None:
+    assert planned_duty(row(10.0, 0.8)) == pytest.approx(0.95 / 1.1)
+
+
+def test_the_shortest_slot_ends_at_the_first_that_is_not_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    duty = {20.0: 0.86, 10.0: 0.85, 5.0: 0.7, 2.0: 0.86}
+    monkeypatch.setattr(slots, "_slot_row", lambda _, slot_ms, *rest: row(slot_ms, duty[slot_ms]))
+    shortest, *each = shortest_slot(Bed("bpf"))
+    assert (shortest.value, shortest.limit, shortest.ok) == (10.0, 2.0, False)
+    assert [one.name.split("_")[2] for one in each] == ["20ms", "10ms", "5ms"]
+
+
+def test_a_slot_that_a_run_refuses_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> dict[str, Any]:
+        raise ConfigError("is too short", key="slots_ms")
+
+    monkeypatch.setattr(slots, "_slot_row", refuse)
+    (shortest,) = shortest_slot(Bed("bpf"))
+    assert (shortest.value, shortest.ok) == (None, False) and "slots_ms is too short" in shortest.why_not.replace(
+        ":", ""
+    )

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from commands.calibrate.transfers import (
+    COMPUTE_S,
+    TRANSFER_S,
+    cost_of,
+    cycles_s,
+    hop_cost,
+    program_of,
+    rail,
+    tree_program,
+)
+from measure.model.prediction import Costs, predict
+from railyard.errors import MachineError
+from railyard.timeline import Event
+from topos.describe import plan as describe
+from workloads.check import check
+from workloads.program import Group
+
+PAIR, FOUR = Group("g0", "dp", (0, 1)), Group("g1", "dp", (2, 3, 4, 5))
+
+
+def gathers(group: Group, beyond_s: list[float], skew_s: float = 0.0) -> list[Event]:
+    """Events of collectives whose transfers take ``beyond_s`` more than at line rate; the last rank ends last."""
+    now, events = 100.0, []
+    for op, more in enumerate(beyond_s):
+        now += COMPUTE_S + (len(group.members) - 1) * (TRANSFER_S + more)
+        for rank in group.members:
+            end = now - skew_s * (rank != group.members[-1])
+            events.append(Event(now - 0.1, "agent", "communicate", end, {"rank": rank, "group": group.name, "op": op}))
+    return events
+
+
+@pytest.mark.parametrize("skew_s", [0.0, 0.004])
+def test_the_cost_is_what_a_transfer_takes_beyond_its_bytes(skew_s: float) -> None:
+    events = gathers(PAIR, [0.05, 0.002, 0.002, 0.003], skew_s)
+    assert cost_of(events, {"g0": PAIR}) == pytest.approx(0.002)
+
+
+def test_rounds_of_a_larger_group_share_its_cost() -> None:
+    four = gathers(FOUR, [0.05, 0.001, 0.001, 0.001])
+    assert cost_of(four, {"g1": FOUR}) == pytest.approx(0.001)
+    both = [*gathers(PAIR, [0.05, 0.002, 0.002]), *four]
+    assert cost_of(both, {"g0": PAIR, "g1": FOUR}) == pytest.approx(0.001)
+
+
+def test_links_cannot_be_faster_than_line_rate() -> None:
+    assert cost_of(gathers(PAIR, [0.0, -0.004, -0.004]), {"g0": PAIR}) == 0.0
+
+
+@pytest.mark.parametrize("beyond_s", [[], [0.002]])
+def test_one_collective_is_no_measurement(beyond_s: list[float]) -> None:
+    with pytest.raises(MachineError, match="collectives of g0; try again"):
+        cost_of(gathers(PAIR, beyond_s), {"g0": PAIR})
+
+
+@pytest.mark.parametrize(("hosts", "ranks"), [(16, 2), (16, 16)])
+def test_the_program_ends_and_its_transfers_have_the_length_that_is_subtracted(hosts: int, ranks: int) -> None:
+    program = program_of(hosts, ranks, 50.0, 3)
+    check(program)
+    assert len(program.groups) == hosts // ranks and all(len(ops) == 6 for ops in program.operations)
+    gather = program.operations[0][1]
+    per_port = gather.bytes / ranks / 2  # type: ignore[union-attr]
+    assert per_port * 8 / 50e6 == pytest.approx(TRANSFER_S, rel=0.02)
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks: int) -> None:
+    plan, program = describe(rail(16, 800.0, 1)), tree_program(16, ranks, 50.0, 3)
+    check(program)
+    assert program.ranks_at_work == ranks and not any(program.operations[ranks:])
+
+    def cycle_s(alpha_s: float) -> float:
+        events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
+        (cycles,) = cycles_s(events, program.groups).values()
+        assert cycles == [pytest.approx(cycles[0])] * 2
+        return cycles[0]
+
+    found = hop_cost(cycle_s(3e-4), cycle_s(0.0), cycle_s(2e-4), 2e-4)
+    assert found == pytest.approx(3e-4, rel=0.02)
+    assert hop_cost(0.9 * cycle_s(0.0), cycle_s(0.0), cycle_s(2e-4), 2e-4) == 0.0

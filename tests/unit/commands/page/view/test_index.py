@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence, Sized
+from typing import Any
+
+import numpy as np
+import pytest
+from fabric_plans import rail_plan
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_job import RATE_MBPS
+from watch.folders import SCALE, synthetic
+
+from commands.page.view.bars import KINDS
+from commands.page.view.index import PointFacts, PointIndex
+from commands.page.view.payloads import _thin, state, strips, timeline
+from measure.metrics.intervals import difference, overlap, total, union
+from measure.metrics.point import Point
+from measure.metrics.stall import read_darks, stalls
+from measure.metrics.steps import Steps
+from railyard.scale import Scale
+from railyard.timeline import Event
+
+
+def indexed(point: Point, events: Sequence[Event], **more: Any) -> PointIndex:
+    """The index of a point whose first event is ``run point``."""
+    facts = PointFacts(0, point.plan, point.scale, events[0].t, events[0].end, point.groups, **more)
+    index = PointIndex(facts)
+    assert all(index.add_line((event.to_line() + "\n").encode()) for event in events)
+    index.settle()
+    return index
+
+
+POINT, EVENTS = synthetic()
+T0, END = EVENTS[0].t, EVENTS[0].end or 0.0
+INDEX = indexed(POINT, EVENTS)
+DURATION = SCALE.real_s(END - T0)
+WHOLE = timeline(INDEX, 0.0, DURATION, 8000, DURATION, live=False)
+
+
+def bars_of(lane: str, kind: str, found: dict[str, Any] = WHOLE) -> list[tuple[float, float]]:
+    bars, number = found["bars"].get(lane, {"k": []}), KINDS.index(kind)
+    return [(bars["s"][i], bars["e"][i]) for i, k in enumerate(bars["k"]) if k == number]
+
+
+def real(events: Sequence[Event]) -> list[tuple[float, float]]:
+    return [(SCALE.real_s(e.t - T0), SCALE.real_s((e.end or e.t) - T0)) for e in events]
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_the_bars_of_a_rank_are_its_events(rank: int) -> None:
+    mine = [e for e in EVENTS if e.source == "agent" and e.get("rank") == rank]
+    for kind, events in (
+        ("compute", [e for e in mine if e.kind == "compute"]),
+        ("dp", [e for e in mine if e.kind == "communicate" and e["dimension"] == "dp"]),
+        ("pp", [e for e in mine if e.kind == "communicate" and e["dimension"] == "pp"]),
+    ):
+        assert bars_of(f"rank{rank}", kind) == [pytest.approx(bar, abs=1e-5) for bar in sorted(real(events))]
+        assert events
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_waits_are_dark_where_a_port_of_the_rank_is_and_requests_elsewhere(rank: int) -> None:
+    waits = union(real([e for e in EVENTS if e.kind == "wait" and e["rank"] == rank]))
+    own = union(
+        (SCALE.real_s(d.t - T0), SCALE.real_s(d.end - T0)) for d in read_darks(POINT, EVENTS) if rank in d.ranks
+    )
+    assert total(bars_of(f"rank{rank}", "dark")) == pytest.approx(total(overlap(waits, own)), abs=1e-4)
+    assert total(bars_of(f"rank{rank}", "ask")) == pytest.approx(total(difference(waits, own)), abs=1e-4)
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_what_is_left_of_a_step_is_a_wait_for_others(rank: int) -> None:
+    mine = [e for e in EVENTS if e.source == "agent" and e.get("rank") == rank]
+    steps = union(real([e for e in mine if e.kind == "step"]))
+    busy = union(real([e for e in mine if e.kind in ("compute", "communicate", "wait")]))
+    left = difference(steps, busy)
+    assert bars_of(f"rank{rank}", "wait") == [pytest.approx(gap, abs=1e-5) for gap in left]
+
+
+def naive_circuits(t: float) -> dict[str, dict[int, tuple[str, int]]]:
+    """The state of every port at ``t``, from all reconfigurations in order."""
+    found = {rail.name: {p.number: ("start", 0) for p in rail.ports} for rail in POINT.plan.network("rail")}
+    for dark in sorted((e for e in EVENTS if e.kind == "reconfigure"), key=lambda e: e.t):
+        start, end = SCALE.real_s(dark.t - T0), SCALE.real_s((dark.end or dark.t) - T0)
+        ports = found[dark["rail"]]
+        for port in dark["ports"] if t >= start else ():
+            ports[port] = ("dark", 0) if t < end else ("none", 0)
+        for a, b in dark["circuits"] if t >= end else ():
+            dimension = POINT.groups[dark["group"]].dimension
+            ports[a], ports[b] = (dimension, b), (dimension, a)
+    return found
+
+
+@given(st.floats(0, DURATION))
+def test_the_state_at_any_moment_is_that_of_all_events_before_it(t: float) -> None:
+    found, wanted = state(INDEX, t), naive_circuits(t)
+    for rail, ports in wanted.items():
+        assert found["dark"][rail] == [number for number, (kind, _) in ports.items() if kind == "dark"]
+        circuits = {(c["a"], c["b"]): c["kind"] for c in found["circuits"][rail]}
+        assert circuits == {(n, peer): kind for n, (kind, peer) in ports.items() if peer > n}
+    allowed = {"compute": {"compute"}, "communicate": {"dp", "pp"}, "wait": {"ask", "dark"}}
+    for rank in range(8):
+        mine = [e for e in EVENTS if e.source == "agent" and e.get("rank") == rank and e.end is not None]
+        times = zip(mine, real(mine), strict=True)
+        kinds = {e.kind for e, (start, end) in times if start <= t < end and e.kind in allowed}
+        shown = found["ranks"].get(str(rank), {"kind": "nothing"})["kind"]
+        assert shown in set().union(*(allowed[kind] for kind in kinds)) if kinds else shown in ("wait", "nothing")
+
+
+@given(st.floats(0, DURATION), st.floats(1e-3, DURATION), st.integers(16, 3000))
+def test_no_window_loses_a_moment(start: float, length: float, px: int) -> None:
+    found = timeline(INDEX, start, start + length, px, DURATION, live=False)
+    width = length / px + 1e-4
+    for lane in ("rank0", "rank5", "rail0:1"):
+        here = union(zip(found["bars"].get(lane, {"s": []})["s"], found["bars"].get(lane, {"e": []})["e"], strict=True))
+        whole = union(zip(WHOLE["bars"][lane]["s"], WHOLE["bars"][lane]["e"], strict=True))
+        window = [(start + width, start + length - width)]
+        assert total(difference(overlap(whole, union(window)), [(a - width, b + width) for a, b in here])) < 1e-6
+        wide = union((a - width, b + width) for a, b in whole)
+        assert total(difference(overlap(here, union(window)), wide)) < 1e-6
+
+
+def test_the_ports_of_a_lane_name_their_peers() -> None:
+    lit = [i for i, k in enumerate(WHOLE["bars"]["rail0:2"]["k"]) if KINDS[k] in ("dp", "pp")]
+    assert lit and all(WHOLE["bars"]["rail0:2"]["p"][i] for i in lit)
+    assert {lane["group"] for lane in WHOLE["lanes"]} == {"rail0", "rail1"}
+    assert [lane["id"] for lane in WHOLE["lanes"]][:6] == ["rank0", "rank2", "rank4", "rank6", "rail0:1", "rail0:2"]
+
+
+def test_rates_of_links_are_those_of_the_counters() -> None:
+    gather = next(e for e in EVENTS if e.kind == "communicate" and e["dimension"] == "dp")
+    t = SCALE.real_s((gather.t + (gather.end or 0)) / 2 - T0)
+    link = state(INDEX, t)["links"][f"g{gather['rank']}-r0"]
+    assert link["tx_gbps"] <= RATE_MBPS * 4 * 1.01 and link["tx_gbps"] > 0
+    assert link["share"] == pytest.approx(link["tx_gbps"] / (RATE_MBPS / 1e3 / SCALE.rate), abs=1e-3)
+
+
+def test_strips_have_the_steps_and_stalls_of_the_report() -> None:
+    steps, found = Steps.read(EVENTS), strips(INDEX, 0.0, DURATION, 500)
+    assert [s["seconds"] for s in found["steps"]] == [pytest.approx(SCALE.real_s(d)) for d in steps.durations()]
+    each = stalls(POINT, EVENTS, read_darks(POINT, EVENTS), steps, steps.complete)
+    assert [s["stall_s"] for s in found["steps"]] == [pytest.approx(SCALE.real_s(each.exposed_s), abs=1e-5)] * 3
+    assert [s["warmup"] for s in found["steps"]] == [True, False, False]
+
+
+def test_an_act_before_the_first_step_has_a_mark_at_the_start() -> None:
+    what = {"what": "fail", "rail": "rail0", "ports": [1]}
+    acts = [Event(T0 + at, "controller", "manual", None, what) for at in (-0.5, 0.5)]
+    refused = Event(T0 - 0.5, "controller", "refused", None, {"job": "a", "group": "g", "index": 0, "reason": "r"})
+    later = (pytest.approx(SCALE.real_s(0.5)), "manual")
+    for since, first in ((-math.inf, [(0.0, "manual")]), (T0 - 1, [(0.0, "manual")]), (T0 - 0.1, [])):
+        found = indexed(POINT, [EVENTS[0], refused, *acts], since=since)
+        assert [(mark.t, mark.kind) for mark in found.marks] == [*first, later]
+        shown = timeline(found, 0.0, DURATION, 800, DURATION, live=False)["marks"]
+        assert [(mark["t"], mark["manual"]) for mark in shown] == [(t, True) for t, _ in (*first, later)]
+
+
+def test_strips_count_every_byte_of_a_rail() -> None:
+    last = {e["interface"]: e["tx_bytes"] for e in EVENTS if e.kind == "bytes"}
+    for px in (7, 500):
+        found = strips(INDEX, 0.0, DURATION, px)
+        for rail, strip in zip(POINT.plan.network("rail"), found["rates"], strict=True):
+            gigabits = sum(SCALE.real_bytes(last[p.interface]) for p in rail.ports) * 8 / 1e9
+            half = DURATION / len(found["t"]) / 2
+            shown = [(v, t) for v, t in zip(strip["values"], found["t"], strict=True) if v is not None]
+            known = [np.diff(np.clip((t - half, t + half), *INDEX.counters.known))[0] for _, t in shown]
+            assert sum(v * s for (v, _), s in zip(shown, known, strict=True)) == pytest.approx(gigabits, rel=0.02)
+            assert strip["line_gbps"] == pytest.approx(8 * RATE_MBPS / 1e3 / SCALE.rate)
+
+
+def test_a_strip_counts_the_ports_of_ranks_in_jobs_and_knows_nothing_after_the_last_sample() -> None:
+    """Known are the times that processors were sampled too, as an interface without a record has sent nothing."""
+    plan = rail_plan(4)
+    rail = plan.network("rail")[0]
+    index = PointIndex(PointFacts(0, plan, Scale(1.0), 100.0))
+
+    def sampled(t: float) -> None:
+        for number, port in enumerate(rail.ports):
+            index.add({"t": t, "source": "link", "kind": "bytes", "interface": port.interface,
+                       "tx_bytes": 1e6 * t * (number + 1), "rx_bytes": 0})  # fmt: skip
+
+    for t in (100.0, 101.0):
+        sampled(t)
+    index.add_line(b'{"t":101.0,"source":"link","kind":"cpu","end":102.0,"busy":0.1}\n')
+    (every,) = strips(index, 0.0, 4.0, 80)["rates"]
+    gbps = rail.ports[0].rate_mbps / 1e3
+    assert (every["ports"], every["port_gbps"]) == (len(rail.ports), gbps)
+    assert every["line_gbps"] == pytest.approx(len(rail.ports) * gbps)
+    quarter = len(every["values"]) // 4
+    assert all(value > 0 for value in every["values"][:quarter])
+    assert every["values"][quarter : 2 * quarter] == [0.0] * quarter
+    assert every["values"][2 * quarter :] == [None] * (len(every["values"]) - 2 * quarter)
+    index.add({"t": 100.5, "source": "run", "kind": "launch", "job": "A", "incarnation": 0, "members": [1]})
+    (used,) = strips(index, 0.0, 4.0, 80)["rates"]
+    mine = [number for number, port in enumerate(rail.ports) if port.rank == 1]
+    assert used["ports"] == len(mine) < every["ports"]
+    assert used["values"][0] == pytest.approx(8e-3 * sum(number + 1 for number in mine), rel=1e-3)
+
+
+def test_predictions_stand_beside_their_steps() -> None:
+    index = indexed(POINT, EVENTS, predicted=(1.0, 2.0), warmup=2)
+    shown = strips(index, 0.0, DURATION, 100)["steps"]
+    assert [(s["predicted_s"], s["warmup"]) for s in shown] == [(1.0, True), (2.0, True), (2.0, False)]
+
+
+@given(st.floats(0, DURATION))
+def test_those_that_wait_are_those_that_are_drawn_waiting(t: float) -> None:
+    found = state(INDEX, t)
+    drawn = [int(rank) for rank, now in found["ranks"].items() if now["kind"] in ("wait", "ask", "dark")]
+    assert [wait["rank"] for wait in found["waits"]] == sorted(drawn)
+
+
+BAD = [
+    b"",
+    b"\n",
+    b"{}",
+    b"[1,2]",
+    b'"text"',
+    b"null",
+    b'{"t":1e999,"source":"agent","kind":"compute","end":1e999,"rank":0,"step":0,"op":0,"name":"x"}',
+    b'{"t":NaN,"source":"link","kind":"other"}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":1001,"rank":99,"step":0,"op":0,"name":"x"}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":1001,"rank":-1,"step":0,"op":0,"name":"x"}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":1001,"rank":true,"step":0,"op":0,"name":"x"}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":1001,"rank":0,"step":99999999999999999999,"op":0,"name":"x"}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":1001,"rank":0,"step":0,"op":0,"name":{"a":1}}',
+    b'{"t":1000,"source":"agent","kind":"compute","end":999,"rank":0,"step":0,"op":0,"name":"x"}',
+    b'{"t":' + b"9" * 5000 + b',"source":"run","kind":"fault"}',
+    b'{"t":1001,"source":"controller","kind":"reconfigure","end":1002,"rail":"rail0","ports":7,"circuits":[]}',
+    b'{"t":1001,"source":"controller","kind":"ack","group":"g","ranks":["x"],"asked":1,"ready":2}',
+    b'{"t":1001,"source":"link","kind":"bytes","interface":"g0-r0","rank":0,"lane":0,"tx_bytes":"x","rx_bytes":0}',
+    b'{"t":1001,"source":"agent","kind":"step","end":1002,"rank":0,"step":0} {}',
+    b'{"t":1001.0,"source":"agent","kind":"transfer","end":10',
+    b"\xff\xfe\x00{",
+    b'{"a":' * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_line_that_is_no_event_of_ours_is_said_to_be_none(line: bytes) -> None:
+    index = indexed(POINT, EVENTS[:1])
+    assert not index.add_line(line + b"\n")
+    index.settle()
+    assert timeline(index, 0, DURATION, 100, DURATION, live=False)["bars"].keys() >= {"rail0:1"}
+    json.dumps([state(index, 0.1), strips(index, 0, 1, 10)], allow_nan=False)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_taken(data: bytes) -> None:
+    index = indexed(POINT, EVENTS[:1])
+    index.add_line(data)
+    index.settle()
+    json.dumps(timeline(index, 0, DURATION, 100, DURATION, live=False), allow_nan=False)
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=5,
+)
+FIELDS = [
+    "end",
+    "rank",
+    "step",
+    "name",
+    "group",
+    "dimension",
+    "bytes",
+    "sent_bytes",
+    "posted",
+    "index",
+    "rail",
+    "ports",
+    "circuits",
+    "asked",
+    "ready",
+    "ranks",
+    "port",
+    "state",
+    "interface",
+    "tx_bytes",
+    "rx_bytes",
+    "job",
+    "incarnation",
+    "members",
+    "failed",
+    "what",
+    "cause",
+]
+
+
+@given(st.sampled_from(EVENTS), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3))
+def test_any_value_of_a_field_is_taken(event: Event, fields: dict[str, Any]) -> None:
+    index = indexed(POINT, EVENTS[:1])
+    line = {**json.loads(event.to_line()), **fields}
+    index.add_line(json.dumps(line).encode())
+    index.settle()
+    found = [timeline(index, 0, DURATION, 100, DURATION, live=False), state(index, 1.0), strips(index, 0, 1, 10)]
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_point_with_very_many_bars_stays_under_two_megabytes() -> None:
+    index = indexed(POINT, EVENTS[:1])
+    for rank in range(8):
+        for place in range(6000):
+            start = T0 + (END - T0) * place / 6000
+            end = start + (END - T0) / 6500
+            index.add({"t": start, "source": "agent", "kind": "compute", "end": end, "rank": rank, "step": place,
+                       "op": 0, "name": f"operation {place} of rank {rank}"})  # fmt: skip
+    index.settle()
+    found = timeline(index, 0, DURATION, 8192, DURATION, live=False)
+    assert len(json.dumps(found)) <= 2_000_000
+    assert found["thinned"] and len(found["bars"]["rank0"]["s"]) > 500
+
+
+@pytest.mark.parametrize("t", ["1e13", "-1e13", "NaN", "Infinity", "1" + "0" * 400])
+def test_a_time_that_no_clock_shows_is_refused(t: str) -> None:
+    index = PointIndex(PointFacts(0, POINT.plan, SCALE, T0))
+    assert not index.add_line(b'{"t":%s,"source":"agent","kind":"left","rank":1}' % t.encode())
+    assert not index.add_line(b'{"t":%f,"source":"agent","kind":"step","rank":1,"step":1,"end":%s}' % (T0, t.encode()))
+    assert index.latest == index.horizon == 0.0
+
+
+def a_line(t: float, kind: str, **fields: Any) -> bytes:
+    return json.dumps({"t": T0 + t, "source": "agent", "kind": kind, **fields}, separators=(",", ":")).encode()
+
+
+def agent_lines(n: int, rank: int, group: str) -> list[bytes]:
+    common: dict[str, Any] = {"rank": rank, "step": n, "end": T0 + 1.5}
+    move = {"group": group, "dimension": "dp", "name": f"move {n}", "bytes": 1}
+    return [
+        a_line(1.0, "compute", **common, name=f"layer {n}"),
+        a_line(1.0, "communicate", **common, **move),
+        a_line(1.0, "wait", **common, group=group),
+        a_line(1.0, "step", **common),
+    ]
+
+
+def kept(index: PointIndex) -> int:
+    """How much an index keeps of the lines of agents."""
+    ranks = index.ranks
+    lists: tuple[Sized, ...] = (ranks._waits, ranks._steps, ranks._posted, ranks.members, ranks.groups, *ranks._posts)
+    return sum(map(len, (*lists, *ranks.lanes, index.steps._steps, index.labels.texts, index.kinds)))
+
+
+def test_nothing_is_kept_of_bars_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commands.page.view.index._MOST_BARS", 8)
+    index = PointIndex(PointFacts(0, POINT.plan, SCALE, T0))
+    for n in range(2):
+        assert all(map(index.add_line, agent_lines(n, 1, f"group {n}")))
+    before = kept(index)
+    for n in range(2, 100):
+        assert all(map(index.add_line, agent_lines(n, 1, f"group {n}")))
+    assert kept(index) == before and index.left_out == 98 * 4
+
+
+@pytest.mark.parametrize("rank", [-1, 8, 1 << 40, True, 1.0, None])
+def test_nothing_is_kept_of_a_rank_that_the_fabric_has_not(rank: int) -> None:
+    index = PointIndex(PointFacts(0, POINT.plan, SCALE, T0))
+    before = kept(index)
+    assert not any(map(index.add_line, agent_lines(0, rank, "a group")))
+    assert kept(index) == before
+
+
+def test_names_of_groups_are_bounded_in_length_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commands.page.view.index.MOST", 5)
+    index = PointIndex(PointFacts(0, POINT.plan, SCALE, T0))
+    for n in range(100):
+        assert all(map(index.add_line, agent_lines(n, 1, f"{n}" * 500)))
+        line = json.dumps(
+            {"t": T0 + 1, "source": "controller", "kind": "ack", "group": f"{n} " * 500, "ranks": [1, 99]}
+        )
+        assert index.add_line(line.encode())
+    assert len(index.ranks.groups) <= 7 and max(map(len, index.ranks.groups)) <= 160
+    assert len(index.ranks.members) <= 6 and set().union(*index.ranks.members.values()) == {1}
+
+
+def test_of_many_steps_those_with_the_longest_stalls_are_kept() -> None:
+    steps = [{"step": n, "seconds": 1.0, "stall_s": 0.5 if n % 4 == 1 else None} for n in range(12)]
+    assert [step["step"] for step in _thin(steps, 3)] == [1, 5, 9]
+    steps = [{"step": n, "seconds": 2.0 if n in (2, 5) else 1.0} for n in range(8)]
+    assert [step["step"] for step in _thin(steps, 2)] == [2, 5]
+    assert _thin(steps, 8) == steps and _thin([], 8) == []

@@ -1,0 +1,200 @@
+"""Sweeps that are killed and resumed give the rows of one left alone; no point is run twice; a failure is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import ROOT
+
+from commands.main import main
+from commands.sweep import execute
+from commands.sweep.execute import last_line, run_all, run_command, run_point
+from commands.sweep.folder import Counts, SweepFolder
+from commands.sweep.model import ModelProcess, Predicted, predicted
+from commands.sweep.report import Merged
+from commands.sweep.spec import read_spec
+from experiments.registry import find
+
+TEXT = """experiment: rails
+base: {workload: smoke, modes: [on-demand]}
+random: {count: 6, over: {delays_ms: [[0.0], [1.0], [50.0]], link_recovery_ms: {low: 0.1, high: 100, log: true}}}
+repeats: 2
+predict: true
+"""
+
+
+class InProcess(ModelProcess):
+    """The model in this process, which is quicker to start; the name of each point is appended to ``log``."""
+
+    def __init__(self, log: Path | None = None) -> None:
+        super().__init__()
+        self._log = log
+
+    def predict(self, experiment: str, values: Mapping[str, Any]) -> Predicted:
+        """The rows of a point, or its error."""
+        if self._log is not None:
+            with open(self._log, "a") as file:
+                file.write(json.dumps(values) + "\n")
+        return predicted(experiment, values)
+
+
+def swept(tmp_path: Path, text: str = TEXT, name: str = "folder") -> SweepFolder:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    return SweepFolder.create(tmp_path / name, read_spec(path))
+
+
+def forked(sweep: SweepFolder, model: ModelProcess) -> int:
+    """A child process that runs the pending points; its id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run_all(SweepFolder.open(sweep.path), model=model)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return pid
+
+
+def rows_of(sweep: SweepFolder) -> tuple[bytes, bytes]:
+    Merged(sweep, find("rails")).write(figures=False)
+    return (sweep.path / "rows.json").read_bytes(), (sweep.path / "table.csv").read_bytes()
+
+
+def test_a_sweep_killed_at_ten_moments_gives_the_rows_of_one_left_alone(tmp_path: Path) -> None:
+    alone, killed = swept(tmp_path, name="alone"), swept(tmp_path, name="killed")
+    began = time.monotonic()
+    run_all(alone, model=InProcess())
+    took_s = time.monotonic() - began
+    moments = random.Random(7)
+    for _ in range(10):
+        pid = forked(killed, InProcess())
+        time.sleep(moments.uniform(0.0, took_s / 6))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    before = killed.states()
+    run_all(SweepFolder.open(killed.path), model=InProcess())
+    assert before.claimed == before.failed == 0
+    assert killed.states() == alone.states() == Counts(0, 0, 12, 0, 0)
+    assert rows_of(killed) == rows_of(alone)
+
+
+def test_two_processes_on_one_folder_run_no_point_twice(tmp_path: Path) -> None:
+    sweep = swept(tmp_path, TEXT.replace("count: 6", "count: 20"))
+    log = tmp_path / "log"
+    children = [forked(sweep, InProcess(log)) for _ in range(3)]
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+    assert sweep.states().done == len(sweep.points) == 40
+    assert sorted(log.read_text().splitlines()) == sorted(json.dumps(point.values) for point in sweep.points)
+
+
+def test_the_command_killed_and_resumed_and_its_rows_are_those_of_predict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = swept(tmp_path)
+    done = tmp_path / "folder" / "points"
+    first = [sys.executable, "-m", "commands.main", "sweep", str(sweep.path), "--no-figures"]
+    with subprocess.Popen(first, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not list(done.glob("*/done.json")):
+            time.sleep(0.01)
+        process.kill()
+    assert 0 < sweep.states().done < 12
+    assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
+    assert sweep.states().done == 12
+    point, ended = next(sweep.done())
+    capsys.readouterr()
+    assert main(["predict", str(sweep.place(point) / "experiment.yaml"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads((sweep.place(point) / f"attempt-{ended.attempt}" / "rows.json").read_text()) == printed
+
+
+def test_a_point_that_the_model_refuses_fails_and_the_others_are_done(tmp_path: Path) -> None:
+    sweep = swept(tmp_path, "experiment: rails\nbase: {workload: smoke}\ngrid: {steps: [1, 2]}\npredict: true\n")
+    bad, good = sweep.points
+    bad = replace(bad, values={**bad.values, "trace": {"size": 4}})
+    said = [run_point(sweep, point, InProcess()) for point in (bad, good)]
+    assert [outcome.status for outcome in said] == [2, 0]
+    assert "applies only to files of other tools" in said[0].said
+    assert [ended.said for _, ended in sweep.failed()] == [said[0].said]
+    assert said[0].said in (sweep.place(bad) / "attempt-1" / "log.txt").read_text()
+
+
+def test_a_model_process_that_is_killed_fails_one_point_alone(tmp_path: Path) -> None:
+    values = {"workload": "smoke", "modes": ["on-demand"], "delays_ms": [1.0]}
+    with ModelProcess() as model:
+        assert model.predict("rails", values).status == 0
+        assert model._child is not None
+        os.kill(model._child.pid, signal.SIGKILL)
+        killed = model.predict("rails", values)
+        assert killed.status == 3 and "was killed" in killed.said
+        assert model.predict("rails", values) == predicted("rails", values)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "counts", "attempts"),
+    [
+        ((8, 0), (0, 0, 1, 0, 0), 2),
+        ((8, 8, 8), (0, 0, 1, 0, 1), 3),
+        ((8, 9), (0, 0, 0, 1, 0), 2),
+    ],
+)
+def test_what_becomes_of_points_by_their_exit_status(
+    statuses: tuple[int, ...], counts: tuple[int, ...], attempts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(statuses)
+
+    def run(command: list[str], log: Path) -> int:
+        out = Path(command[command.index("--out") + 1])
+        out.mkdir()
+        (out / "summary.json").write_text("[]")
+        log.write_text("a line\nrailyard: points are missing\n\n")
+        return left.pop(0)
+
+    monkeypatch.setattr(execute, "run_command", run)
+    sweep = swept(tmp_path, "experiment: rails\nbase: {workload: smoke}\n")
+    point = sweep.points[0]
+    assert sweep.claim(point)
+    outcome = run_point(sweep, point)
+    assert (outcome.status, outcome.attempts, left) == (statuses[-1], attempts, [])
+    assert sweep.states() == Counts(*counts)
+    assert [ended.said for _, ended in sweep.failed()] == ["points are missing"] * counts[3]
+
+
+def test_a_command_that_is_stopped_is_ended_and_waited_for(tmp_path: Path) -> None:
+    """The stopped process is a child, as a signal would stop the tests."""
+    code = (
+        "import sys; from pathlib import Path; from railyard.signals import stop_on_signals; stop_on_signals()\n"
+        "from commands.sweep.execute import run_command\n"
+        "print('ready', flush=True)\n"
+        "run_command(['railyard', 'predict', 'rails', '--steps', '10000'], Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "log")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        of = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not of.read_text():
+            time.sleep(0.001)
+        pidfd = os.pidfd_open(int(of.read_text().split()[0]))
+        process.send_signal(signal.SIGTERM)
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    assert waiting.poll(0), "the child still runs"
+    os.close(pidfd)
+
+
+def test_the_status_and_the_output_of_a_command(tmp_path: Path) -> None:
+    assert run_command(["railyard", "predict", "nosuch"], tmp_path / "log") == 2
+    assert last_line(tmp_path / "log").startswith("experiment: 'nosuch' is not an experiment")
+    assert last_line(tmp_path / "none") == "it left no log"

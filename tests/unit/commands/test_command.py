@@ -1,0 +1,312 @@
+"""The command ``railyard``: bad input is one sentence on standard error and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+
+from commands.main import main, usage
+from commands.run import main as run_main
+from controllers.northbound.messages import read_request
+from measure.results.manifest import build_manifest
+from measure.results.results import Results
+from railyard.errors import ConfigError
+from railyard.protocol import encode, from_json
+from railyard.scale import Scale
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("sizes: -5", "sizes: must be a size of at least 1 byte such as 4096, 4K or 1M, not '-5'"),
+        ("ranks: 8", "ranks: must be a list such as [a, b], not 8"),
+        ("version: 0.10", "version: must be text of numbers such as '0.5.0', not 0.1"),
+        ("iterations: 1e308", "iterations: 1e+308 is too large"),
+        ("inject: fixed:1", "inject: names the cause that study injection measures; each needs the other"),
+        ("rest: here", "rest: must be IP:PORT such as 127.0.0.1:8080 or [::1]:8080, not 'here'"),
+        ("remote: foo", "remote: must be HOST:PORT such as 127.0.0.1:6653, not 'foo'"),
+        ("1: 2", "keys must be text such as steps, scale, not 1"),
+    ],
+)
+def test_a_wrong_experiment_file(
+    content: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(f"experiment: straggler\n{content}\n")
+    assert main(["predict", str(path)]) == 2
+    assert capsys.readouterr().err == f"railyard: {path}: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("predict mesh", "mesh: has no model that predicts it; use: railyard run mesh"),
+        ("run rails --predict --cli", "--cli: is not a prediction; leave --predict out"),
+        ("run rails --cli --out x", "--out: is not used with --cli; leave it out"),
+        ("run rails --cli --pcap", "--pcap: is not used with --cli; leave it out"),
+        ("run rails --print-plan --json x", "--json: is not used with --print-plan; leave it out"),
+        ("run rails --print-plan --rest :0", "--rest: is not used with --print-plan; leave it out"),
+        ("run rails --print-plan --pcap", "--pcap: is not used with --print-plan; leave it out"),
+        ("run collective --list --json", "--json: is not used with --list; leave it out"),
+        ("run collective --list --rest :0", "--rest: is not used with --list; leave it out"),
+        ("run all-to-all --reach --json x", "--json: is not used with --reach; leave it out"),
+        ("predict rails --pcap", "--pcap: is not used in a prediction, which starts nothing; leave it out"),
+        ("predict rails --verify", "--verify: is not used in a prediction, which starts nothing; leave it out"),
+        (
+            "predict rails --wait-quiet 9",
+            "--wait-quiet: is not used in a prediction, which starts nothing; leave it out",
+        ),
+        (
+            "predict collective --ack-timeout 9",
+            "--ack-timeout: is not used in a prediction, which starts nothing; leave",
+        ),
+        (
+            "predict rails --no-figures",
+            "--no-figures: is not used in a prediction without --out, which draws nothing; leave it out",
+        ),
+        ("run rails --predict --rest :0", "--rest: is not used in a prediction, which starts nothing; leave it out"),
+        (
+            "predict straggler --rest-token-file x",
+            "--rest-token-file: is not used in a prediction, which starts nothing; leave it out",
+        ),
+        ("run rails" + " x" * 2001, "the command line has 2001 arguments; give at most 2000"),
+        ("run rails --nosuch", "--nosuch: is not an option here; see --help"),
+        ("run rails --step 3", '--step: is not an option here; did you mean "--steps"?'),
+        ("run rails --out=", "--out: must name a folder"),
+        ("show smoke --size xx", "--size: must be a size of at least 1 byte such as 4096, 4K or 1M, not 'xx'"),
+        ("show smoke --compute-unit s", "--compute-unit: applies only to files of other tools, not to smoke"),
+        ("show --algorithm ring --port-gbps -3", "--port-gbps: must be above 0, not -3"),
+        ("show --algorithm ring --straggler 3", "--straggler: algorithm 'ring' has no straggler"),
+        ("show nosuch", "workload: 'nosuch' is neither in the catalog ("),
+        ("predict rails --json=", "--json: must name a file; without one the rows are written to standard output"),
+        ("predict rails --workload nosuch", "--workload: 'nosuch' is neither in the catalog ("),
+        (
+            "predict rails --modes electrical --policy opus",
+            "--policy: needs mode on-demand or provisioned; other modes have fixed policies",
+        ),
+        ("predict rails --compute-unit s", "--compute-unit: applies only to files of other tools, not to llama3-8b-16"),
+        ("predict straggler --rate auto", "--rate: must be a number here: this experiment states its rates and sizes"),
+        ("run rails --workload smoke --rate 1/100000", "--rate: the smallest transfer of smoke (ar.u1) is 545 bytes"),
+        ("run rails --rest here", "--rest: must be IP:PORT such as 127.0.0.1:8080 or [::1]:8080, not 'here'"),
+        (
+            "run rails --controller remote --rest :0",
+            "--rest: belongs to Railyard's controller, and controller is remote",
+        ),
+        (
+            "cli --controller remote --rest :0",
+            "--rest: belongs to Railyard's controller, and controller is remote; leave",
+        ),
+        ("run collective --controller remote --rest :0", "--rest: belongs to Railyard's controller, and controller is"),
+        (
+            "run rails --controller remote --policy opus",
+            "--policy: is for Railyard's controller, and controller is remote",
+        ),
+        ("run rails --controller remote --delays 0,10", "--delays: is not used with --controller remote; leave it out"),
+        ("cli --controller remote --slot 2", "--slot: is not used with --controller remote; leave it out"),
+        (
+            "run rails --controller remote --rest-token-file x",
+            "--rest-token-file: is not used with --controller remote; leave it out",
+        ),
+        ("cli --remote 127.0.0.1:6653", "--remote: is not used without --controller remote; leave it out"),
+        ("list --wide", "--wide: is not an option here; see --help"),
+        ("predict rails --json x.yaml", "--json: x.yaml is an experiment file; name another file for the rows"),
+        (
+            "predict all-to-all --demand /dev/zero",
+            "--demand: must be uniform, skewed or a CSV file; /dev/zero is no file",
+        ),
+    ],
+)
+def test_a_wrong_command_line(line: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"railyard: {sentence}") and said.count("\n") == 1
+
+
+def test_help_of_an_action_is_about_the_action(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cli", "--help"])
+    said = capsys.readouterr().out
+    assert said.startswith("usage: railyard run rails --cli [FILE.yaml] [options]\n\nMininet CLI on the fabric of the")
+
+
+def test_no_arguments_are_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: railyard COMMAND")
+
+
+def test_delays_under_the_floor_are_predicted_and_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["rails", "--workload", "smoke", "--modes", "on-demand", "--delays", "0.01", "--json"]
+    assert main(["predict", *line]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["reconfiguration_delay_ms"] == 0.01 and row["predicted_step_time_s"] > 0
+    assert main(["run", *line]) == 2
+    assert "under the floor" in capsys.readouterr().err
+
+
+def test_an_empty_file_key_means_rails(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("experiment:\nworkload: smoke\nmodes: [electrical]\n")
+    assert main(["predict", str(path)]) == 0
+
+
+def folder_of(path: Path, experiment: object) -> Results:
+    manifest = build_manifest(experiment={}, seed=1, scale=Scale(1.0), plans=[], groups={})
+    results = Results.create(path, {**manifest, "experiment": experiment, "ended": "complete"})
+    results.free()
+    return results
+
+
+def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = tmp_path / "evil.py"
+    code.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    cases = {
+        "names no experiment; run it again": folder_of(tmp_path / "a", {}),
+        "whose code is not part of Railyard; name it": folder_of(tmp_path / "b", {"experiment": f"{code}:X"}),
+        "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
+    }
+    (tmp_path / "c" / "summary.json").write_text("garbage")
+    other = "holds what Railyard .* does not write .KeyError: .*.; use the version"
+    cases[other] = folder_of(tmp_path / "d", {"experiment": "rails"})
+    (tmp_path / "d" / "summary.json").write_text('[{"checks": 1}]')
+    for sentence, results in cases.items():
+        assert main(["plot", str(results.folder)]) == 2
+        said = capsys.readouterr().err
+        assert re.search(sentence, said) and said.count("\n") == 1
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_folder_without_a_row_is_not_faithful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = folder_of(tmp_path / "a", {"experiment": "rails"})
+    assert main(["plot", str(results.folder), "--quiet"]) == 8
+    assert main(["plot", str(results.folder)]) == 8
+    assert "no point was measured" in capsys.readouterr().out
+
+
+def test_results_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder_of(tmp_path / "a", {"experiment": "allocation"}).write("summary.json", "[]")
+    assert main(["run", "allocation", "--study", "fragmentation", "--out", str(tmp_path / "a")]) == 2
+    assert "holds the results of a run of " in capsys.readouterr().err
+    assert (tmp_path / "a" / "summary.json").read_text() == "[]"
+
+
+def test_no_field_of_a_body_replaces_the_operation() -> None:
+    line = encode(None, "rewire", op="shutdown", request_id=1, self=2, switch="s1", circuits=[])
+    assert from_json(line)["op"] == "rewire"
+    with pytest.raises(ConfigError, match="there is no such key"):
+        read_request(line)
+
+
+def raising(error: OSError) -> Callable[[Sequence[str]], int]:
+    def command(rest: Sequence[str]) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, "Disk full", "/proc/x/y"),
+            r"/proc/x/y cannot be written: Disk full; 0\.0 of 0\.0 MB are free in /proc: make room there, or name "
+            "another folder",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/a"), "/a cannot be used: Permission denied"),
+        (OSError(errno.EMFILE, "Too many open files"), "the system refused an operation: Too many open files"),
+    ],
+)
+def test_an_error_of_the_system_is_one_sentence(
+    error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("commands.main._command", lambda name: raising(error))
+    assert main(["run"]) == 3
+    assert re.fullmatch(f"railyard: {sentence}\n", capsys.readouterr().err)
+
+
+def test_a_full_disk_under_a_computed_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full = tmp_path / "link"
+    full.symlink_to("/dev/full")
+    assert main(["run", "mesh", "--width", "3", "--height", "3", "--ports", "4", "--json", str(full)]) == 2
+    assert "cannot be written (No space left on device); name another file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ignored", "status"), [(False, 130), (True, 0)])
+def test_a_terminal_that_is_gone_stops_a_command_unless_under_nohup(ignored: bool, status: int) -> None:
+    said = "import os, signal, sys; from commands import main as m;"
+    said += f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'});"
+    said += "m._command = lambda name: lambda rest: os.kill(os.getpid(), signal.SIGHUP) or 0; sys.exit(m.main(['x']))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, "" if ignored else "railyard: stopped\n")
+
+
+def test_a_further_ctrl_c_does_not_disturb_the_end_of_a_stopped_command() -> None:
+    said = "import atexit, os, signal, sys; from commands import main as m\n"
+    said += "def stop(rest=()):\n os.kill(os.getpid(), signal.SIGINT)\n"
+    said += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    said += "atexit.register(stop); m._command = lambda name: stop; sys.exit(m.main(['x']))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "railyard: stopped\n")
+
+
+@pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --pcap", False)])
+def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run_main(line.split()[1:], predict=True)
+    assert refused.value.__cause__ is not refused.value and (refused.value.__cause__ is not None) == typed
+
+
+def test_no_command_in_the_help_is_split_over_lines() -> None:
+    assert "railyard run NAME --help" in usage() and max(map(len, usage().splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["--plan=x", "--channel=x", "--events=x"], 2)])
+def test_a_controller_by_hand_with_a_wrong_environment_is_no_traceback(arguments: list[str], status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "controllers.main", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "RAILYARD_PARENT": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "controller: RAILYARD_PARENT: is set by Railyard, for the processes that it starts; unset it\n"
+    assert (done.returncode, done.stderr) == (status, "" if status == 0 else said)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_traceback_and_go_to_no_file(closed: str, tmp_path: Path) -> None:
+    opened = "import os, sys; from commands.main import main; status = main(['list']); "
+    opened += f"open({str(tmp_path / 'file')!r}, 'w').write(str(os.open('/', os.O_RDONLY))); sys.exit(status)"
+    command = f'"$0" -P -c "$1" {closed}' if sys.version_info >= (3, 11) else f'"$0" -c "$1" {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, opened], cwd=ROOT, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_stopped_run_whose_terminal_is_gone_ends_as_stopped() -> None:
+    """The terminal hangs up: the bar is still drawn, a report printed, and standard output not empty."""
+    said = "import os, sys; from rich.console import Console; from commands import main as m\n"
+    said += "from experiments.progress import RunProgress\n"
+    said += "def run(rest):\n with RunProgress(Console(force_terminal=True)) as bar:\n  bar.begin('point', 1.0, 2)\n"
+    said += "  print('ready', flush=True); input(); bar.say('x')\n  print('a row', end=''); raise KeyboardInterrupt\n"
+    said += "m._command = lambda name: run; sys.exit(m.main(['x']))"
+    master, terminal = os.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-c", said], cwd=ROOT, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    shown = b""
+    while b"ready" not in shown:
+        shown += os.read(master, 4096)
+    os.close(master)
+    done.communicate(b"\n", timeout=60)
+    assert done.returncode == 130

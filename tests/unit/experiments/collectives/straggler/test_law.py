@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing, second_phase_rounds
+from railyard.errors import ConfigError
+
+POWERS = st.sampled_from([4, 8, 16, 32, 64, 128, 256])
+
+
+def in_wires(n: int) -> StragglerLaw:
+    """A law without latency whose times are coefficients of the time of the buffer on the wire."""
+    return StragglerLaw(n, 1, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "ring", "ideal", "worst", "first_phase", "critical", "speedup"),
+    [
+        (4, 1.5, 1.333, 2.0, 0.667, 0.500, 1.125),
+        (8, 1.75, 1.286, 2.143, 0.857, 0.393, 1.361),
+        (16, 1.875, 1.2, 2.133, 0.933, 0.258, 1.563),
+        (64, 1.969, 1.079, 2.064, 0.984, 0.095, 1.824),
+        (256, 1.992, 1.027, 2.024, 0.996, 0.031, 1.939),
+    ],
+)
+def test_coefficients_of_the_buffer(
+    n: int, ring: float, ideal: float, worst: float, first_phase: float, critical: float, speedup: float
+) -> None:
+    law = in_wires(n)
+    assert law.ring_s == law.halving_doubling_s == pytest.approx(ring, abs=6e-4)
+    assert law.second_phase_s == law.after_arrival_s("stragglar", 9.0) == pytest.approx(ideal, abs=6e-4)
+    assert law.after_arrival_s("stragglar", 0.0) == law.total_s("stragglar", 0.0) == pytest.approx(worst, abs=6e-4)
+    assert law.first_phase_s == pytest.approx(first_phase, abs=6e-4)
+    assert law.critical_delay_s == pytest.approx(critical, abs=6e-4)
+    assert law.speedup == pytest.approx(speedup, abs=6e-4)
+
+
+def test_a_step_gains_what_the_all_reduce_saves_and_loses_before_the_break_even() -> None:
+    law = in_wires(8)
+    assert law.step_gain(0.2, 1.25 * law.first_phase_s, 0.9) == pytest.approx(8.75 / 8.371 - 1, abs=1e-4)
+    assert law.step_gain(0.2, law.critical_delay_s) == pytest.approx(0.0, abs=1e-12)
+    assert law.step_gain(0.2, 0.9 * law.critical_delay_s) < 0 < law.step_gain(0.2, 1.1 * law.critical_delay_s)
+    assert law.step_gain(0.2, 1.25 * law.first_phase_s, 0.0) < 0  # always the wrong rank
+
+
+@pytest.mark.parametrize(
+    ("n", "ring", "second_phase", "first_phase", "critical"),
+    [
+        (4, 0.372, 0.328, 0.164, 0.120),
+        (8, 1.008, 0.738, 0.492, 0.222),
+        (16, 2.310, 1.476, 1.148, 0.314),
+    ],
+)
+def test_times_at_the_scale_of_the_emulator(
+    n: int, ring: float, second_phase: float, first_phase: float, critical: float
+) -> None:
+    """100 Mb/s, chunks of 1 MB, 2 ms a round."""
+    law = StragglerLaw(n, (n - 1) * 1_000_000, 0.002, 100e6 / 8)
+    assert law.ring_s == pytest.approx(ring, abs=6e-4)
+    assert law.second_phase_s == pytest.approx(second_phase, abs=6e-4)
+    assert law.first_phase_s == pytest.approx(first_phase, abs=6e-4)
+    assert law.critical_delay_s == pytest.approx(critical, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "speedup"), [(4, 1.127), (8, 1.363), (16, 1.565), (32, 1.718), (64, 1.826), (128, 1.897), (256, 1.941)]
+)
+def test_speedups_of_the_published_simulation(n: int, speedup: float) -> None:
+    """3 us, 450 GiB/s, 1 GiB, over Ring (arXiv 2505.23523, simulation)."""
+    assert StragglerLaw(n, 1 << 30, 3e-6, 450 * (1 << 30)).speedup == pytest.approx(speedup, abs=5.1e-4)
+
+
+@pytest.mark.parametrize(("n", "halving", "direct"), [(4, 1.002, 0.753), (256, 1.331, 0.335)])
+def test_the_rivals_of_the_published_simulation(n: int, halving: float, direct: float) -> None:
+    law = StragglerLaw(n, 1 << 30, 3e-6, 450 * (1 << 30))
+    assert law.ring_s / law.halving_doubling_s == pytest.approx(halving, abs=6e-4)
+    assert law.ring_s / law.direct_s == pytest.approx(direct, abs=6e-4)
+
+
+@pytest.mark.parametrize(("n", "share"), [(4, 0.25), (8, 0.54), (16, 0.72)])
+def test_slow_link_thresholds(n: int, share: float) -> None:
+    assert in_wires(n).slow_link_share == pytest.approx(share, abs=5e-3)
+
+
+def test_circuits_that_change_too_slowly_eat_the_gain() -> None:
+    law = StragglerLaw(8, 1_000_000, 0.001, 1e6)
+    assert law.critical_reconfiguration_s == pytest.approx(0.0516 * law.wire_s + 0.56 * law.alpha_s, rel=2e-3)
+
+
+@given(n=POWERS, size=st.integers(1, 1 << 34), alpha=st.floats(0, 0.1), rate=st.floats(1e6, 1e12))
+def test_break_even_is_where_both_take_the_same_time(n: int, size: int, alpha: float, rate: float) -> None:
+    law = StragglerLaw(n, size, alpha, rate)
+    levels = law.levels
+    formula = (levels - 2) * alpha + ((levels - 2) / (n - 1) + 2 / n) * law.wire_s
+    delay = law.critical_delay_s
+    if math.isfinite(delay):
+        assert delay == pytest.approx(formula, rel=1e-6, abs=1e-9 * law.ring_s)
+        assert law.total_s("stragglar", delay) == pytest.approx(law.total_s("ring", delay))
+    else:
+        assert law.second_phase_s >= law.ring_s * (1 - 1e-9)
+
+
+@given(n=POWERS, delay=st.floats(0, 10), alpha=st.floats(0, 0.01))
+def test_totals_grow_with_the_delay_and_end_with_slope_one(n: int, delay: float, alpha: float) -> None:
+    law = StragglerLaw(n, 1_000_000, alpha, 1e6)
+    for algorithm in LAW_ALGORITHMS:
+        rise = law.total_s(algorithm, delay + 1) - law.total_s(algorithm, delay)
+        assert -1e-9 <= rise <= 1 + 1e-9
+        assert law.total_s(algorithm, 100.0) - law.total_s(algorithm, 99.0) == pytest.approx(1.0)
+    flat = min(delay, law.first_phase_s)
+    assert law.total_s("stragglar", flat) == pytest.approx(law.total_s("stragglar", 0.0))
+    assert law.wrong_s(delay) == pytest.approx(delay + law.total_s("stragglar", 0.0))
+
+
+@given(n=st.sampled_from([4, 8, 16]), alpha=st.floats(0, 0.001))
+def test_at_the_slow_link_threshold_both_take_the_same_time(n: int, alpha: float) -> None:
+    """Counted anew, round by round: the straggler's chunks take 1 / share as long."""
+    law = StragglerLaw(n, 1_000_000, alpha, 1e6)
+    slow = law.wire_s / law.slow_link_share
+    ring = 2 * (n - 1) * (alpha + slow / n)
+    assert law.first_phase_s + law.rounds * (alpha + slow / (n - 1)) == pytest.approx(ring)
+
+
+@pytest.mark.parametrize(
+    ("n", "rounds"),
+    [(2, 1), (4, 4), (6, 7), (8, 9), (10, 12), (12, 15), (14, 17), (16, 18), (18, 21), (20, 24), (24, 27)],
+)
+def test_rounds_of_the_second_phase(n: int, rounds: int) -> None:
+    assert second_phase_rounds(n) == rounds
+
+
+def test_rounds_that_nobody_published_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match="n = 22"):
+        second_phase_rounds(22)
+    law = StragglerLaw(3, 1, 0.0, 1.0, rounds=3)
+    assert law.second_phase_s == 1.5 and law.critical_delay_s == math.inf, "at n = 3 Ring wins"
+    assert law.slow_link_share == 0.0 and law.critical_reconfiguration_s == 0.0
+
+
+def test_unknown_algorithm_and_odd_halving_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the law knows ring"):
+        in_wires(4).after_arrival_s("tree", 0.0)
+    with pytest.raises(ConfigError, match="powers of two"):
+        _ = in_wires(6).halving_doubling_s
+
+
+@given(n=POWERS, steps=st.integers(2, 30))
+def test_the_crossing_of_the_curves_is_the_critical_delay(n: int, steps: int) -> None:
+    law = in_wires(n)
+    xs = [law.first_phase_s * k / steps for k in range(steps + 1)]
+    ring, aware = ([law.total_s(name, x) for x in xs] for name in ("ring", "stragglar"))
+    assert crossing(xs, ring, aware) == pytest.approx(law.critical_delay_s)
+    assert crossing(xs, aware, ring) is None
+
+
+def test_crossing_counts_the_last_and_needs_a_win_at_the_end() -> None:
+    assert crossing([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0]) == pytest.approx(2.5)
+    assert crossing([1.0, 2.0], [3.0, 3.0], [2.0, 2.0]) == 1.0
+    assert crossing([], [], []) is None

@@ -1,0 +1,229 @@
+"""The control actor and a client manager over sockets of this machine, without namespaces and child processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.propius.control.control_actor import ControlServer, ControlSettings
+from experiments.propius.control.manager_actor import ManagerServer, ManagerSettings
+from experiments.propius.data.actor import EventFile
+from experiments.propius.data.attributes import Attributes
+from experiments.propius.data.control_client import ControlClient, JobClient
+from experiments.propius.data.device import Offer
+from experiments.propius.data.endpoint import Address, Client, Server, serve
+from experiments.propius.data.job import EdgeJob
+from experiments.propius.data.wire import EdgeError, EdgeRefused
+from railyard.errors import ConfigError
+from railyard.timeline import Event, read_events
+
+HERE = ("127.0.0.1", 0)
+WEAK, STRONG = Attributes(1, 1, 1, 1), Attributes(9, 9, 9, 9)
+JOB = EdgeJob("a", 2, Attributes(5, 5, 5, 5), 100, 3)
+
+
+class World:
+    def __init__(self, folder: Path, policy: str) -> None:
+        self.folder, self.policy = folder, policy
+        self.open: list[ControlClient | JobClient | Client] = []
+        self.servers: list[Server] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        probe = await serve(None, HERE, self._none)
+        self.manager_address: Address = probe.address
+        await probe.close()
+        settings = ControlSettings(
+            None, HERE, str(self.folder / "e"), self.policy, 1, "all", 0.01, (self.manager_address[1],)
+        )
+        self.event_file = EventFile(settings.events)
+        self.control = ControlServer(settings, self.event_file)
+        self.servers.append(await serve(None, HERE, self.control.handle, most_payload=4096))
+        self.address = self.servers[0].address
+        self.tasks.append(asyncio.create_task(self.control.refresh()))
+        await self.start_manager(0)
+
+    async def start_manager(self, first_id: int) -> None:
+        settings = ManagerSettings(
+            None, self.manager_address, self.address, 0, 1, self.policy, 1, 0.01, first_id=first_id
+        )
+        self.manager = ManagerServer(settings)
+        self.tasks += [asyncio.create_task(self.manager.follow()), asyncio.create_task(self.manager.report())]
+        await self.manager.has_jobs.wait()
+        self.servers.append(await serve(None, self.manager_address, self.manager.handle))
+
+    async def kill_manager(self) -> None:
+        await self.end(self.tasks[1:])
+        await self.manager.close()
+        await self.servers.pop().close()
+
+    async def stop(self) -> None:
+        await self.end(self.tasks)
+        await self.manager.close()
+        for client in self.open:
+            await client.close()
+        for server in self.servers:
+            await server.close()
+        self.event_file.close()
+
+    @staticmethod
+    async def end(tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def client(self, device: int) -> ControlClient:
+        client = ControlClient(None, self.address, device)
+        self.open.append(client)
+        return client
+
+    def jobs(self) -> JobClient:
+        jobs = JobClient(None, self.address)
+        self.open.append(jobs)
+        return jobs
+
+    async def offers(self, client: ControlClient, attributes: Attributes) -> list[Offer]:
+        """What the client is offered, once the manager knows what the job manager does."""
+        for _ in range(200):
+            if offers := await client.check_in(attributes):
+                return list(offers)
+            await asyncio.sleep(0.005)
+        return []
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_events(self.folder / "e") if event.kind == kind]
+
+    @staticmethod
+    async def _none(_: Any) -> Any:
+        raise AssertionError
+
+
+def play(folder: Path, scene: Callable[[World], Awaitable[None]], policy: str = "fifo") -> World:
+    async def run() -> World:
+        world = World(folder, policy)
+        await world.start()
+        try:
+            await asyncio.wait_for(scene(world), 20)
+        finally:
+            await world.stop()
+        return world
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("policy", ["fifo", "irs-strict", "random-client"])
+def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) -> None:
+    async def scene(world: World) -> None:
+        jobs = world.jobs()
+        number = await jobs.register(JOB)
+        assert await jobs.request(number, 0, 2, 0)
+        full = asyncio.create_task(jobs.bound(number, wait=True))
+        clients = [world.client(device) for device in range(3)]
+        for client in clients:
+            assert await world.offers(client, STRONG) == [Offer(number, 100, "a")]
+        bindings = [await client.accept(number) for client in clients]
+        assert [None if binding is None else (binding.job, binding.round) for binding in bindings] == [
+            (number, 0),
+            (number, 0),
+            None,
+        ]
+        assert await full == (2, False)
+        assert await jobs.end_request(number) == 2
+        assert await clients[2].check_in(WEAK) == []
+        await jobs.finish(number)
+        assert not await jobs.request(number, 1, 2, 0)
+        assert await jobs.end_request(number) is None
+
+    world = play(tmp_path, scene, policy)
+    assert [event.fields for event in world.events("bound")] == [
+        {"client": 0, "job": 0, "round": 0, "n": 2},
+        {"client": 1, "job": 0, "round": 0, "n": 3},
+    ]
+    assert [(event["client"], event["job"]) for event in world.events("refused")] == [(2, 0)]
+    assert [len(world.events(kind)) for kind in ("registered", "request", "finished")] == [1, 1, 1]
+
+
+def test_a_manager_that_starts_again_has_no_clients_and_they_check_in_again(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        jobs, client = world.jobs(), world.client(7)
+        number = await jobs.register(JOB)
+        await jobs.request(number, 0, 2, 0)
+        assert await world.offers(client, STRONG)
+        assert len(world.manager._manager.known(0.0)) == 1
+        await world.kill_manager()
+        with pytest.raises(EdgeError):
+            await client.check_in(STRONG)
+        with pytest.raises(EdgeError, match="never offered"):
+            await client.accept(number)
+        await world.start_manager(1_000_000)
+        assert world.manager._manager.known(0.0) == ()
+        assert await world.offers(client, STRONG)
+        assert client._id == 1_000_000
+        assert await client.accept(number) is not None
+
+    play(tmp_path, scene)
+
+
+def test_a_client_with_a_new_id_is_not_bound_twice_to_a_round(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        jobs, client = world.jobs(), world.client(7)
+        number = await jobs.register(JOB)
+        await jobs.request(number, 0, 2, 0)
+        await world.offers(client, STRONG)
+        assert await client.accept(number) is not None
+        first = client._id
+        await client.close()
+        await world.offers(client, STRONG)
+        assert client._id != first
+        assert await client.accept(number) is None
+
+    play(tmp_path, scene)
+
+
+def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        client = await Client.connect(None, world.address)
+        world.open.append(client)
+        for fields, payload, sentence in (
+            ({"op": "known", "manager": 1}, b"", "manager: must be below 1, not 1"),
+            ({"op": "known", "manager": 0}, b"12345", "the payload must have 40 bytes for each client, not 5"),
+            ({"op": "watch", "seen": "all"}, b"", "watch.seen"),
+        ):
+            with pytest.raises(EdgeRefused, match=sentence):
+                await client.call(payload=payload, **fields)
+        assert (await client.call("balance")).fields["manager"] == 0
+        jobs = world.jobs()
+        for _ in range(64):
+            await jobs.register(JOB)
+        with pytest.raises(EdgeRefused, match="there are 64 jobs already"):
+            await jobs.register(JOB)
+
+    play(tmp_path, scene)
+
+
+OWN = """
+from experiments.propius.control.policy import EdgePolicy
+
+class Twice(EdgePolicy):
+    def order(self, client, jobs, plan):
+        return [*jobs, *jobs]
+"""
+
+
+def test_a_policy_that_fails_ends_the_manager_and_the_client_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+
+    async def scene(world: World) -> None:
+        jobs, client = world.jobs(), world.client(0)
+        await jobs.request(await jobs.register(JOB), 0, 2, 0)
+        with pytest.raises(EdgeRefused, match="the policy of the client manager has failed"):
+            while not await client.check_in(STRONG):
+                await asyncio.sleep(0.005)
+        with pytest.raises(ConfigError, match="Twice"):
+            await world.manager.failed
+
+    play(tmp_path, scene, f"{tmp_path / 'own.py'}:Twice")

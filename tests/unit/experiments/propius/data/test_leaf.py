@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+
+from experiments.propius.data.data_requests import Mode, Stage, SumId, UpdateId
+from experiments.propius.data.leaf import LeafServer
+from experiments.propius.data.server_actions import (
+    Added,
+    Answer,
+    Closed,
+    Fetch,
+    Flush,
+    Note,
+    Record,
+    Refuse,
+    Sealed,
+    Started,
+)
+
+FIRST = Stage(0, 0)
+MODEL = b"model"
+
+
+def update(client: int, stage: Stage = FIRST, job: int = 1) -> UpdateId:
+    return UpdateId(job, stage, client)
+
+
+def leaf(mode: Mode = "fixed") -> LeafServer:
+    server = LeafServer(3, mode, idle_s=10)
+    server.start(0)
+    return server
+
+
+@pytest.mark.parametrize(("mode", "fetches"), [("authors", 3), ("fixed", 1)])
+def test_misses_at_once_fetch_each_or_together(mode: Mode, fetches: int) -> None:
+    server = leaf(mode)
+    asked = [action for token in "abc" for action in server.get(token, 1, 0, 0.0)]
+    assert asked == [Fetch(number + 1, 1, 0) for number in range(fetches)]
+    answers = [action for number in range(fetches) for action in server.fetched(number + 1, MODEL, 1.0)]
+    assert answers == [Answer(token, {"hit": False}, MODEL) for token in "abc"]
+    assert server.get("d", 1, 0, 2.0) == (Answer("d", {"hit": True}, MODEL),)
+    assert server.get("e", 1, 1, 2.0) == (Fetch(fetches + 1, 1, 1),)
+
+
+def test_a_model_that_is_not_there_yet_is_absent_and_one_that_was_is_over() -> None:
+    server = leaf()
+    server.get("a", 1, 4, 0.0)
+    assert server.fetched(1, None, 1.0) == (Answer("a", {"hit": False, "absent": True}),)
+    server.get("b", 1, 4, 2.0)
+    assert server.fetched(2, None, 3.0, "the root is gone") == (Refuse("b", "the root is gone"),)
+    server.get("c", 1, 4, 4.0)
+    server.fetched(3, MODEL, 5.0)
+    assert server.get("d", 1, 3, 6.0) == (Refuse("d", "round 3 of job 1 is over"),)
+
+
+def test_a_sum_is_flushed_after_ten_idle_seconds() -> None:
+    server = leaf()
+    assert server.due() is None
+    assert server.push("a", update(5), b"", 0.0) == (Added(update(5)), Answer("a", {"outcome": "acknowledged"}))
+    server.push("b", update(2), b"", 4.0)
+    assert server.due() == 14.0
+    assert server.tick(13.9) == ()
+    flush = Flush(SumId(3, 0, 0), 1, FIRST, (5, 2), None)
+    assert server.tick(14.0) == (Sealed(flush.sum_id, 1), flush)
+    fields = {"leaf": 3, "job": 1, "round": 0, "attempt": 0, "count": 2, "clients": [5, 2], "outcome": "late"}
+    assert server.flushed(flush.sum_id, "late", 15.0) == (Note("flush", fields, 14.0), Closed(flush.sum_id))
+    assert server.due() is None
+
+
+def test_authors_let_updates_wait_for_a_flush_and_ignore_its_answer() -> None:
+    server = leaf("authors")
+    server.push("a", update(1), b"", 0.0)
+    server.push("b", update(2, job=2), b"", 0.0)
+    (first,) = server.tick(10.0)
+    assert isinstance(first, Flush) and first.clients == (1,)
+    assert server.push("c", update(3), b"", 11.0) == ()
+    note, second = server.flushed(first.sum_id, "refused", 12.0)
+    assert isinstance(note, Note) and note.fields["outcome"] == "refused"
+    assert isinstance(second, Flush) and second.clients == (2,)
+    note, answer = server.flushed(second.sum_id, None, 13.0)
+    assert isinstance(note, Note) and note.fields["outcome"] == "dropped"
+    assert answer == Answer("c", {"outcome": "acknowledged"})
+    assert server.due() == 23.0
+
+
+def test_fixed_takes_updates_beside_a_flush_and_sends_it_again_under_the_same_identity() -> None:
+    server = leaf()
+    server.push("a", update(1), b"", 0.0)
+    _, flush = server.tick(10.0)
+    assert isinstance(flush, Flush)
+    assert server.push("b", update(2), b"", 11.0)[-1] == Answer("b", {"outcome": "acknowledged"})
+    assert server.flushed(flush.sum_id, None, 12.0) == ()
+    assert server.due() == 13.0
+    assert server.tick(13.0) == (flush,)
+    _, second = server.tick(21.0)
+    assert isinstance(second, Flush) and second.clients == (2,) and second.sum_id != flush.sum_id
+
+
+@pytest.mark.parametrize(("mode", "outcome", "older"), [("authors", "dropped", "refused"), ("fixed", "late", "late")])
+def test_an_update_of_a_newer_round_ends_the_older_sum(mode: Mode, outcome: str, older: str) -> None:
+    server = leaf(mode)
+    server.push("a", update(1), b"", 0.0)
+    notes = [action for action in server.push("b", update(2, Stage(1, 0)), b"", 1.0) if isinstance(action, Note)]
+    assert [(note.fields["clients"], note.fields["outcome"]) for note in notes] == [([1], outcome)]
+    assert server.push("c", update(3), b"", 2.0) == (Answer("c", {"outcome": older}),)
+
+
+def test_a_copy_of_an_update_is_acknowledged_and_not_added_also_by_the_next_incarnation() -> None:
+    server = leaf()
+    records: list[Record] = [Started(0), Added(update(1))]
+    assert server.push("a", update(1), b"", 0.0)[:-1] == tuple(records[1:])
+    assert server.push("b", update(1), b"", 1.0) == (Answer("b", {"outcome": "acknowledged"}),)
+    second = LeafServer(3, "fixed", 10, records=records)
+    assert second.start(5.0) == (Started(1),)
+    assert second.push("c", update(1), b"", 6.0) == (Answer("c", {"outcome": "acknowledged"}),)
+    assert second.due() == 15.0
+    _, flush = second.tick(15.0)
+    assert flush == Flush(SumId(3, 1, 0), 1, FIRST, (1,), None)
+    third = LeafServer(3, "fixed", 10, records=[*records, Started(1), Sealed(SumId(3, 1, 0), 1)])
+    assert third.start(20.0) == (Started(2), flush)
+
+
+def test_each_attempt_of_a_round_has_a_sum_of_its_own_in_fixed_only() -> None:
+    again = update(1, Stage(0, 1))
+    for mode, clients in (("authors", (1, 1)), ("fixed", (1,))):
+        server = LeafServer(3, mode, 10)  # type: ignore[arg-type]
+        server.push("a", update(1), b"", 0.0)
+        server.push("b", again, b"", 1.0)
+        (flush,) = (action for action in server.tick(11.0) if isinstance(action, Flush))
+        assert flush.clients == clients
+
+
+def test_what_is_left_at_the_end_is_noted() -> None:
+    server = leaf()
+    server.push("a", update(1), b"", 0.0)
+    (note,) = server.stop(1.0)
+    assert isinstance(note, Note) and note.fields["clients"] == [1] and note.fields["outcome"] == "late"
