@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.propius.data.job import TEN_JOBS, EdgeJob, scaled_jobs
-from experiments.propius.data.population import stratified
-from experiments.propius.metrics.meter import EdgeMetrics
+from experiments.propius.data.clients import stratified
+from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
+from experiments.propius.data.messages import Mode
+from experiments.propius.metrics import EdgeMetrics
 from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run
 from experiments.propius.model.plane import Network
-from experiments.propius.model.run import VirtualOutcome, VirtualRun
-from experiments.propius.model.simulation import simulate
+from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
 from experiments.propius.row import PropiusRow
-from experiments.propius.settings import Mode, PropiusSettings
+from experiments.propius.settings import PropiusSettings
 from measure.published import published
 
 JCT = published("propius-jct-6000")

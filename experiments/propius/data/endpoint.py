@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
-from experiments.propius.data import wire
-from experiments.propius.data.wire import EdgeError, EdgeRefused, Frame, Payload
+from experiments.propius.data import messages
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Payload
 from railyard.errors import MachineError, RailyardError
 from railyard.protocol import to_json
 from topos.kernel.namespaces import inside
@@ -40,7 +40,7 @@ class Reply(NamedTuple):
 Handler = Callable[[Frame], Awaitable[Reply]]
 
 
-class Connection:
+class FrameStream:
     """One TCP connection that carries frames with at most ``most_payload`` bytes of payload each."""
 
     def __init__(self, sock: socket.socket, most_payload: int) -> None:
@@ -76,9 +76,9 @@ class Connection:
 
         Raises ``EdgeError`` for what is no frame or breaks off, ``OSError`` if the connection is broken.
         """
-        if not await self._fill(wire.HEADER.size):
+        if not await self._fill(messages.HEADER.size):
             return None
-        fields, size = wire.lengths(self._take(wire.HEADER.size), self._most_payload)
+        fields, size = messages.lengths(self._take(messages.HEADER.size), self._most_payload)
         if not await self._fill(fields):
             raise EdgeError("a connection broke off in the middle of a frame")
         json = bytes(self._take(fields))
@@ -181,14 +181,14 @@ class Server:
 
     async def _serve(self, sock: socket.socket, full: bool) -> None:
         with sock, suppress(OSError, EdgeError):
-            connection = Connection(sock, self._most_payload)
+            connection = FrameStream(sock, self._most_payload)
             if full:
-                await connection.send(wire.encode(error="the server has no free connection; try again later"))
+                await connection.send(messages.encode(error="the server has no free connection; try again later"))
                 return
             while (request := await connection.receive()) is not None:
                 with connection.cancels() if self._cancels else nullcontext():
                     reply = await self._answer(request)
-                await connection.send(wire.header(to_json(reply.fields), reply.payload), reply.payload)
+                await connection.send(messages.header(to_json(reply.fields), reply.payload), reply.payload)
 
     async def _answer(self, request: Frame) -> Reply:
         try:
@@ -240,7 +240,7 @@ class Client:
     After an ``EdgeError`` that is no ``EdgeRefused`` the connection is closed, and every further call fails.
     """
 
-    def __init__(self, connection: Connection, address: Address, patience_s: float) -> None:
+    def __init__(self, connection: FrameStream, address: Address, patience_s: float) -> None:
         self._connection = connection
         self._peer = f"{address[0]}:{address[1]}"
         self._patience_s = patience_s
@@ -260,7 +260,7 @@ class Client:
         try:
             sock.setblocking(False)
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), patience_s)
-            return Client(Connection(sock, most_payload), address, patience_s)
+            return Client(FrameStream(sock, most_payload), address, patience_s)
         except (OSError, asyncio.TimeoutError) as error:
             sock.close()
             why = getattr(error, "strerror", None) or f"no answer within {patience_s:g} s"
@@ -275,7 +275,7 @@ class Client:
         Raises ``EdgeRefused`` with the reason of the server, and ``EdgeError`` if the server is gone or has not
         answered within ``patience_s`` seconds; then nobody knows whether it did what was asked.
         """
-        head = wire.encode(payload, **{**fields, "op": op})
+        head = messages.encode(payload, **{**fields, "op": op})
         async with self._turn:
             frame = await self._exchange(op, head, payload)
         answer = frame.fields

@@ -2,23 +2,112 @@
 
 Approximations, for the scale of packets: a transfer moves at the goodput of its client's access link, or at its fair
 share of the one link of the root that all regions use, whichever is less, and takes one round trip besides
-(``experiments.propius.model.transfers``). A leaf is joined to its clients without a narrower link in between. The two
+(``experiments.propius.model.formulas``). A leaf is joined to its clients without a narrower link in between. The two
 directions of the root's link do not disturb each other.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal
 
-from experiments.propius.data.data_requests import Mode
-from experiments.propius.data.device import Binding, Outcome
-from experiments.propius.data.population import ClientProfile
-from experiments.propius.model.clock import Clock
-from experiments.propius.model.link import SharedLink
+from experiments.propius.data.clients import Binding, ClientProfile, Outcome
+from experiments.propius.data.messages import Mode
 from railyard.scale import MTU_BYTES, goodput_share
 from railyard.timeline import Event
+
+
+class Clock:
+    """A heap of callbacks; those of the same time run in the order in which they were entered."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+
+    def at(self, time: float, callback: Callable[..., None], *args: Any) -> None:
+        """Call ``callback`` at virtual second ``time``, or now if that has passed; never if ``time`` is infinite."""
+        if time < inf:
+            self._number += 1
+            heapq.heappush(self._due, (max(time, self.now), self._number, callback, args))
+
+    def later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        """Call ``callback`` in so many virtual seconds."""
+        self.at(self.now + seconds, callback, *args)
+
+    @property
+    def next_s(self) -> float:
+        """When the next callback is due; infinity if there is none."""
+        return self._due[0][0] if self._due else inf
+
+    def step(self) -> None:
+        """Move on to the next callback and call it."""
+        self.now, _, callback, args = heapq.heappop(self._due)
+        callback(*args)
+
+
+DONE_BITS = 1e-3
+
+
+@dataclass(eq=False)
+class _Flow:
+    left: float
+    most: float
+    done: Callable[[], None]
+    rate: float = 0.0
+
+
+class SharedLink:
+    """A link of ``bits_per_s`` on ``clock``; None: it limits nobody. Shares are max-min fair."""
+
+    def __init__(self, clock: Clock, bits_per_s: float | None) -> None:
+        self._clock = clock
+        self._rate = bits_per_s
+        self._flows: list[_Flow] = []
+        self._since = 0.0
+        self._state = 0
+        self.bytes = 0.0
+
+    def send(self, size_bytes: float, most_bits_per_s: float, done: Callable[[], None]) -> None:
+        """Move ``size_bytes`` at no more than ``most_bits_per_s``, then call ``done``."""
+        self.bytes += size_bytes
+        if self._rate is None:
+            self._clock.later(size_bytes * 8 / most_bits_per_s, done)
+            return
+        self._advance()
+        self._flows.append(_Flow(size_bytes * 8, most_bits_per_s, done))
+        self._share()
+
+    def _advance(self) -> None:
+        passed, self._since = self._clock.now - self._since, self._clock.now
+        for flow in self._flows:
+            flow.left -= flow.rate * passed
+
+    def _share(self) -> None:
+        """Give each flow its rate: the slow ones what they can take, the others equal parts of the rest."""
+        assert self._rate is not None
+        left, flows = self._rate, sorted(self._flows, key=lambda flow: flow.most)
+        for place, flow in enumerate(flows):
+            flow.rate = min(flow.most, left / (len(flows) - place))
+            left -= flow.rate
+        self._state += 1
+        if flows:
+            first = min(max(0.0, flow.left) / flow.rate for flow in flows)
+            self._clock.later(first, self._due, self._state)
+
+    def _due(self, state: int) -> None:
+        if state != self._state:
+            return
+        self._advance()
+        ended = [flow for flow in self._flows if flow.left <= max(DONE_BITS, flow.rate * 1e-9)]
+        self._flows = [flow for flow in self._flows if flow not in ended]
+        self._share()
+        for flow in ended:
+            flow.done()
+
 
 MODEL_BYTES = 9_252_000
 """MobileNetV2 as the authors' clients transfer it: 74,016 kbit."""

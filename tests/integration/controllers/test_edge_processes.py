@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.control.processes import EdgeProcesses
-from experiments.propius.control.run import EdgeRun, TrunkTurns
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.client_actor import Vanishing
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.population import ClientProfile
+from experiments.propius.data.client_process import Vanishing
+from experiments.propius.data.clients import ClientProfile
+from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.update import check_sum
+from experiments.propius.edge_run import EdgeProcesses, EdgeRun, TrunkTurns
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from railyard.errors import AgentError, ConfigError

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.propius.data.data_requests import Mode
-from experiments.propius.live.data_plane import DataHosts
-from experiments.propius.live.leaf_kills import KillSettings, kill_leaves
-from experiments.propius.live.one_round import RoundSettings, one_round
+from experiments.propius.data.messages import Mode
+from experiments.propius.data_plane import DataHosts
+from experiments.propius.round_study import RoundSettings, one_round
+from experiments.propius.trouble_study import KillSettings, kill_leaves
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.propius.control import trunk_actor
+from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
 from experiments.propius.data.endpoint import Pool, Reply, serve
-from experiments.propius.data.trunk_gate import LONGEST_WAIT_S, TrunkGate
-from experiments.propius.data.wire import Frame
-from experiments.propius.model.trunk import shared_round_s, turns_round_s
+from experiments.propius.data.messages import Frame
+from experiments.propius.model.formulas import shared_round_s, turns_round_s
+from experiments.propius.process import MODULE
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import delivery, read_port_counters
@@ -63,7 +63,7 @@ def arbiter(session: Session, policy: str, delay_s: float, slot_s: float = 0.0) 
         "delay_s": delay_s,
         "slot_s": slot_s,
     }
-    with Child(trunk_actor.MODULE, settings, [control], "the arbiter", patience_s=2.0):
+    with Child(MODULE, {"role": "trunk", "settings": settings}, [control], "the arbiter", patience_s=2.0):
         yield events
 
 

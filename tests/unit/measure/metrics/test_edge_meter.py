@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.metrics.meter import EdgeMeter, edge_metrics
+from experiments.propius.metrics import EdgeMeter, edge_metrics
 from railyard.timeline import Event
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from synthetic_job import build_plan, counters, samples
 
-from experiments.propius.metrics.verdict import EdgeLinks, Expected, judge_edge
+from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from measure.metrics.checks import Verdict
 from railyard.scale import goodput_share
 from railyard.timeline import Event

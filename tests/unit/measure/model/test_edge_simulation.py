@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.propius.control.catalog import EDGE_POLICIES
-from experiments.propius.data.job import FIVE_JOBS, TEN_JOBS, EdgeJob, scaled_jobs
-from experiments.propius.data.population import drawn, stratified
+from experiments.propius.control.policies import EDGE_POLICIES
+from experiments.propius.data.clients import drawn, stratified
+from experiments.propius.data.jobs import FIVE_JOBS, TEN_JOBS, EdgeJob, scaled_jobs
 from experiments.propius.model.authors import authors_run, faster_by_rank
 from experiments.propius.model.plane import Network
-from experiments.propius.model.run import VirtualOutcome, VirtualRun
-from experiments.propius.model.simulation import simulate
+from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
 
 TREE = Network("tree", trunk_mbps=100, access_round_trip_s=0.02, trunk_round_trip_s=0.04)
 STAR = replace(TREE, topology="star")

@@ -6,9 +6,8 @@ from functools import partial
 
 import pytest
 
-from experiments.propius.model.clock import Clock
-from experiments.propius.model.link import SharedLink
-from experiments.propius.model.transfers import root_bytes, transfer_s
+from experiments.propius.model.formulas import root_bytes, transfer_s
+from experiments.propius.model.plane import Clock, SharedLink
 from railyard.scale import goodput_share
 
 MODEL = 9.25e6

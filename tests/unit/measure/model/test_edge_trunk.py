@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.propius.control.trunk import TrunkArbiter
-from experiments.propius.model.trunk import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
+from experiments.propius.model.formulas import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
 
 REGIONS = st.integers(1, 6)
 SECONDS = st.integers(0, 400).map(lambda hundredths: hundredths / 64)

@@ -6,11 +6,9 @@ from edge.jobs import BEST, client, edge_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.control.baselines import partition, random_selection_timers
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.device import CheckIn, Device, DeviceTimers, Nack, Offer, Wait
-from experiments.propius.data.job import BASIC, FIVE_JOBS, HIGHEST, scaled_jobs
-from experiments.propius.data.population import stratified
+from experiments.propius.control.policies import partition, random_selection_timers
+from experiments.propius.data.clients import AskForJobs, Device, DeviceTimers, Nack, Offer, Pause, stratified
+from experiments.propius.data.jobs import BASIC, FIVE_JOBS, HIGHEST, Attributes, scaled_jobs
 
 
 @given(st.integers(24, 128), st.integers(0, 1000))
@@ -49,13 +47,13 @@ def test_a_client_walks_from_the_last_job_to_the_first() -> None:
 
 def test_an_assigned_client_declines_other_jobs() -> None:
     device = Device(client(attributes=BEST), DeviceTimers(), 1, assigned="mine")
-    assert device.offered([Offer(0, 0.0, "other")], 0.0) == (Nack((0,)), Wait(2.0))
+    assert device.offered([Offer(0, 0.0, "other")], 0.0) == (Nack((0,)), Pause(2.0))
 
 
 def test_without_a_control_plane_a_client_pauses_20_s_if_not_eligible_and_3_s_if_refused() -> None:
     device = Device(client(private_size=10.0), random_selection_timers(DeviceTimers()), 1)
     for _ in range(8):
-        assert device.offered([], 0.0) == (Wait(20.0),)
-        assert device.refused(0.0) == (Wait(3.0),)
-        assert device.woke(0.0) == (CheckIn(),)
-    assert device.offered([Offer(0, 11.0)], 0.0) == (Nack((0,)), Wait(20.0))
+        assert device.offered([], 0.0) == (Pause(20.0),)
+        assert device.refused(0.0) == (Pause(3.0),)
+        assert device.woke(0.0) == (AskForJobs(),)
+    assert device.offered([Offer(0, 11.0)], 0.0) == (Nack((0,)), Pause(20.0))

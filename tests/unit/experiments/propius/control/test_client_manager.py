@@ -4,13 +4,9 @@ from edge.jobs import BEST, open_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.control.catalog import load_edge_policy
-from experiments.propius.control.client_manager import MOST_OFFERS, STORE_S, TEMPORARY_STORE_S, ClientManager
-from experiments.propius.control.load_balancer import LoadBalancer
-from experiments.propius.control.policy import OpenJob
-from experiments.propius.control.scheduler import Scheduler
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.job import BASIC, FIVE_JOBS, HIGH, HIGHEST, MIDDLE
+from experiments.propius.control.managers import MOST_OFFERS, STORE_S, TEMPORARY_STORE_S, ClientManager, LoadBalancer
+from experiments.propius.control.policies import OpenJob, Scheduler, load_edge_policy
+from experiments.propius.data.jobs import BASIC, FIVE_JOBS, HIGH, HIGHEST, MIDDLE, Attributes
 
 LOW = Attributes(1, 1, 1, 1)
 

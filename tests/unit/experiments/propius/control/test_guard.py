@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 from edge.jobs import BEST, edge_job, open_job
 
-from experiments.propius.control.client_manager import ClientManager
-from experiments.propius.control.guard import rehearse
-from experiments.propius.control.policy import EdgePolicy, OpenJob
-from experiments.propius.control.scheduler import Scheduler
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.job import BASIC, HIGHEST
+from experiments.propius.control.managers import ClientManager
+from experiments.propius.control.policies import EdgePolicy, OpenJob, Scheduler, rehearse
+from experiments.propius.data.jobs import BASIC, HIGHEST, Attributes
 from railyard.errors import ConfigError
 
 Order = Callable[[Sequence[OpenJob]], Sequence[OpenJob]]

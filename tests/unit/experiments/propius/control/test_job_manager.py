@@ -4,7 +4,7 @@ from edge.jobs import edge_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.control.job_manager import SILENT_S, JobManager
+from experiments.propius.control.managers import SILENT_S, JobManager
 
 
 def opened(demand: int = 2) -> tuple[JobManager, int]:

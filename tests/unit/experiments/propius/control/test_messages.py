@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.propius.control.messages import ControlRequest, ManagerRequest
-from experiments.propius.data.wire import EdgeRefused, Frame, read
+from experiments.propius.data.messages import ControlRequest, EdgeRefused, Frame, ManagerRequest, read
 from railyard.protocol import to_json
 
 JOB = {

@@ -8,10 +8,8 @@ import pytest
 from checkout import ROOT
 from edge.jobs import BEST, open_job
 
-from experiments.propius.control.catalog import EDGE_POLICIES, load_edge_policy
-from experiments.propius.control.policy import EdgePolicy, OpenJob
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.job import BASIC, HIGHEST, MIDDLE
+from experiments.propius.control.policies import EDGE_POLICIES, EdgePolicy, OpenJob, load_edge_policy
+from experiments.propius.data.jobs import BASIC, HIGHEST, MIDDLE, Attributes
 
 LOW = Attributes(3, 2, 400, 4)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.control.control_actor import ControlSettings
-from experiments.propius.control.manager_actor import ManagerSettings
-from experiments.propius.control.run import EdgeRun, settings_of
-from experiments.propius.data.client_actor import ClientSettings, Vanishing
-from experiments.propius.data.job import FIVE_JOBS, scaled_jobs
-from experiments.propius.data.job_actor import JobSettings
-from experiments.propius.data.leaf_actor import LeafSettings
-from experiments.propius.data.population import stratified
-from experiments.propius.data.root_actor import RootSettings
+from experiments.propius.control.servers import ControlSettings, ManagerSettings
+from experiments.propius.data.client_process import ClientSettings, JobSettings, Vanishing
+from experiments.propius.data.clients import stratified
+from experiments.propius.data.jobs import FIVE_JOBS, scaled_jobs
+from experiments.propius.data.server_process import LeafSettings, RootSettings
+from experiments.propius.edge_run import EdgeRun, settings_of
 from railyard.errors import ConfigError
 from railyard.validation import from_plain
 from topos.describe import plan
@@ -42,8 +38,8 @@ def edge_run(**others: Any) -> EdgeRun:
 
 def settings(run: EdgeRun, name: str, incarnation: int = 0) -> Any:
     """The settings of a process as it reads them from its parent."""
-    _, plain, _ = settings_of(run, name, incarnation, Path("e"))
-    return from_plain(KINDS[name.rstrip("0123456789")], json.loads(json.dumps(plain)), "a process")
+    given, _ = settings_of(run, name, incarnation, Path("e"))
+    return from_plain(KINDS[name.rstrip("0123456789")], json.loads(json.dumps(given["settings"])), "a process")
 
 
 def test_a_tree_has_leaf_servers_and_a_star_has_none() -> None:
@@ -57,7 +53,7 @@ def test_a_tree_has_leaf_servers_and_a_star_has_none() -> None:
 def test_each_process_gets_the_namespaces_of_its_hosts() -> None:
     run = edge_run()
     found = {name: settings_of(run, name, 0, Path("e")) for name in run.names}
-    assert {name: fds for name, (_, __, fds) in found.items()} == {
+    assert {name: fds for name, (_, fds) in found.items()} == {
         "root": (100,),
         "jobs": (100,),
         "control": (101,),
@@ -68,7 +64,6 @@ def test_each_process_gets_the_namespaces_of_its_hosts() -> None:
         "clients0": (104, 106, 108, 110, 112),
         "clients1": (105, 107, 109, 111),
     }
-    assert all(hasattr(importlib.import_module(module), "run_actor") for module, _, __ in found.values())
     assert [client.number for client in settings(run, "clients1").clients] == [1, 3, 5, 7]
 
 
@@ -103,7 +98,7 @@ def test_a_leaf_sends_again_after_one_real_second() -> None:
 def test_what_is_derived_from_a_baseline_is_run_as_one(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(
-        "from experiments.propius.control.baselines import RandomSelection, Static\n"
+        "from experiments.propius.control.policies import RandomSelection, Static\n"
         "class Parts(Static): pass\nclass Draws(RandomSelection): pass\n"
     )
     assert settings(edge_run(policy=f"{own}:Parts"), "clients0").assigned is not None

@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.control.control_actor import ControlServer, ControlSettings
-from experiments.propius.control.manager_actor import ManagerServer, ManagerSettings
-from experiments.propius.data.actor import EventFile
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.control_client import ControlClient, JobClient
-from experiments.propius.data.device import Offer
+from experiments.propius.control.servers import (
+    ControlClient,
+    ControlServer,
+    ControlSettings,
+    JobClient,
+    ManagerServer,
+    ManagerSettings,
+)
+from experiments.propius.data.clients import Offer
 from experiments.propius.data.endpoint import Address, Client, Server, serve
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.wire import EdgeError, EdgeRefused
+from experiments.propius.data.jobs import Attributes, EdgeJob
+from experiments.propius.data.messages import EdgeError, EdgeRefused
+from experiments.propius.process import EventFile
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 
@@ -206,7 +210,7 @@ def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(t
 
 
 OWN = """
-from experiments.propius.control.policy import EdgePolicy
+from experiments.propius.control.policies import EdgePolicy
 
 class Twice(EdgePolicy):
     def order(self, client, jobs, plan):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.control import trunk_actor
-from experiments.propius.control.trunk_actor import TrunkActor, TrunkSettings
+from experiments.propius.control import trunk_server
+from experiments.propius.control.trunk_server import TrunkActor, TrunkSettings
 from experiments.propius.data.endpoint import Client, serve
 
 HERE = ("127.0.0.1", 0)
@@ -26,7 +26,7 @@ class Channel:
 def test_the_request_of_a_leaf_server_that_dies_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trunk_actor, "ChannelClient", Channel)
+    monkeypatch.setattr(trunk_server, "ChannelClient", Channel)
 
     async def run() -> None:
         settings = TrunkSettings(None, HERE, str(tmp_path / "e"), "c", (2, 3, 4), "phase", 8.0, 0.0)

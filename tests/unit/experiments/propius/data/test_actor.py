@@ -11,8 +11,9 @@ from railyard.child import Child, child_environment
 from railyard.timeline import read_events
 
 ACTOR = """
-from experiments.propius.data.actor import EventFile, run_actor
+from experiments.propius.process import EventFile, run_actor
 from railyard.errors import AgentError
+from railyard.child import read_settings
 
 async def work(settings, orders):
     events = EventFile(settings["events"])
@@ -26,7 +27,7 @@ async def work(settings, orders):
     finally:
         events.note("finished", 5.0, 6.0, job=1)
 
-run_actor(work)
+run_actor(work, read_settings())
 """
 
 

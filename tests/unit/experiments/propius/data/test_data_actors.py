@@ -9,22 +9,19 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.data.data_actor import DataActor
-from experiments.propius.data.data_client import DataClient, Retries
-from experiments.propius.data.data_requests import Mode, Stage, UpdateId
+from experiments.propius.control.trunk_server import AcquireRequest, TrunkRequest
+from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address, Reply, Server, serve
-from experiments.propius.data.leaf_actor import LeafActor, LeafSettings
-from experiments.propius.data.root import RootServer
-from experiments.propius.data.root_actor import RootActor
-from experiments.propius.data.trunk_gate import AcquireRequest, TrunkRequest
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Mode, RoundAttempt, UpdateId, read
+from experiments.propius.data.server_process import DataActor, LeafActor, LeafSettings, RootActor
+from experiments.propius.data.servers import RootServer
 from experiments.propius.data.update import as_bytes, check_sum, draw
-from experiments.propius.data.wire import EdgeError, EdgeRefused, Frame, read
 from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 
 SIZE, SEED, JOB = 40_000, 5, 3
 HERE = ("127.0.0.1", 0)
-FIRST = Stage(0, 0)
+FIRST = RoundAttempt(0, 0)
 MODEL = bytes(SIZE)
 
 
@@ -71,7 +68,7 @@ class Tree:
         self.clients.append(DataClient(None, address, SIZE, retries=Retries(0.01, 3), patience_s=5))
         return self.clients[-1]
 
-    async def push(self, client: DataClient, number: int, stage: Stage = FIRST) -> str:
+    async def push(self, client: DataClient, number: int, stage: RoundAttempt = FIRST) -> str:
         update = as_bytes(draw(SEED, JOB, stage.round, number, SIZE))
         return await client.push(UpdateId(JOB, stage, number), update)
 
@@ -190,7 +187,7 @@ def test_what_is_no_update_of_the_run_is_refused(tmp_path: Path) -> None:
         job = tree.client(tree.root_address)
         with pytest.raises(EdgeRefused, match="the payload has 3 bytes; models and updates of this run have 40000"):
             await job.put(JOB, FIRST, 1, b"123")
-        await job.put(JOB, Stage(1, 0), 1, MODEL)
+        await job.put(JOB, RoundAttempt(1, 0), 1, MODEL)
         with pytest.raises(EdgeRefused, match="round 0 of job 3 is over"):
             await tree.client(tree.leaf_address).get(JOB, 0)
 

@@ -2,26 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.propius.data.data_requests import Mode, Stage, SumId, UpdateId
-from experiments.propius.data.leaf import LeafServer
-from experiments.propius.data.server_actions import (
+from experiments.propius.data.messages import Mode, RoundAttempt, SumId, UpdateId
+from experiments.propius.data.servers import (
     Added,
     Answer,
     Closed,
     Fetch,
     Flush,
-    Note,
+    LeafServer,
     Record,
-    Refuse,
+    RefuseRequest,
     Sealed,
     Started,
+    WriteEvent,
 )
 
-FIRST = Stage(0, 0)
+FIRST = RoundAttempt(0, 0)
 MODEL = b"model"
 
 
-def update(client: int, stage: Stage = FIRST, job: int = 1) -> UpdateId:
+def update(client: int, stage: RoundAttempt = FIRST, job: int = 1) -> UpdateId:
     return UpdateId(job, stage, client)
 
 
@@ -47,10 +47,10 @@ def test_a_model_that_is_not_there_yet_is_absent_and_one_that_was_is_over() -> N
     server.get("a", 1, 4, 0.0)
     assert server.fetched(1, None, 1.0) == (Answer("a", {"hit": False, "absent": True}),)
     server.get("b", 1, 4, 2.0)
-    assert server.fetched(2, None, 3.0, "the root is gone") == (Refuse("b", "the root is gone"),)
+    assert server.fetched(2, None, 3.0, "the root is gone") == (RefuseRequest("b", "the root is gone"),)
     server.get("c", 1, 4, 4.0)
     server.fetched(3, MODEL, 5.0)
-    assert server.get("d", 1, 3, 6.0) == (Refuse("d", "round 3 of job 1 is over"),)
+    assert server.get("d", 1, 3, 6.0) == (RefuseRequest("d", "round 3 of job 1 is over"),)
 
 
 def test_a_sum_is_flushed_after_ten_idle_seconds() -> None:
@@ -63,7 +63,7 @@ def test_a_sum_is_flushed_after_ten_idle_seconds() -> None:
     flush = Flush(SumId(3, 0, 0), 1, FIRST, (5, 2), None)
     assert server.tick(14.0) == (Sealed(flush.sum_id, 1), flush)
     fields = {"leaf": 3, "job": 1, "round": 0, "attempt": 0, "count": 2, "clients": [5, 2], "outcome": "late"}
-    assert server.flushed(flush.sum_id, "late", 15.0) == (Note("flush", fields, 14.0), Closed(flush.sum_id))
+    assert server.flushed(flush.sum_id, "late", 15.0) == (WriteEvent("flush", fields, 14.0), Closed(flush.sum_id))
     assert server.due() is None
 
 
@@ -75,10 +75,10 @@ def test_authors_let_updates_wait_for_a_flush_and_ignore_its_answer() -> None:
     assert isinstance(first, Flush) and first.clients == (1,)
     assert server.push("c", update(3), b"", 11.0) == ()
     note, second = server.flushed(first.sum_id, "refused", 12.0)
-    assert isinstance(note, Note) and note.fields["outcome"] == "refused"
+    assert isinstance(note, WriteEvent) and note.fields["outcome"] == "refused"
     assert isinstance(second, Flush) and second.clients == (2,)
     note, answer = server.flushed(second.sum_id, None, 13.0)
-    assert isinstance(note, Note) and note.fields["outcome"] == "dropped"
+    assert isinstance(note, WriteEvent) and note.fields["outcome"] == "dropped"
     assert answer == Answer("c", {"outcome": "acknowledged"})
     assert server.due() == 23.0
 
@@ -100,7 +100,9 @@ def test_fixed_takes_updates_beside_a_flush_and_sends_it_again_under_the_same_id
 def test_an_update_of_a_newer_round_ends_the_older_sum(mode: Mode, outcome: str, older: str) -> None:
     server = leaf(mode)
     server.push("a", update(1), b"", 0.0)
-    notes = [action for action in server.push("b", update(2, Stage(1, 0)), b"", 1.0) if isinstance(action, Note)]
+    notes = [
+        action for action in server.push("b", update(2, RoundAttempt(1, 0)), b"", 1.0) if isinstance(action, WriteEvent)
+    ]
     assert [(note.fields["clients"], note.fields["outcome"]) for note in notes] == [([1], outcome)]
     assert server.push("c", update(3), b"", 2.0) == (Answer("c", {"outcome": older}),)
 
@@ -121,7 +123,7 @@ def test_a_copy_of_an_update_is_acknowledged_and_not_added_also_by_the_next_inca
 
 
 def test_each_attempt_of_a_round_has_a_sum_of_its_own_in_fixed_only() -> None:
-    again = update(1, Stage(0, 1))
+    again = update(1, RoundAttempt(0, 1))
     for mode, clients in (("authors", (1, 1)), ("fixed", (1,))):
         server = LeafServer(3, mode, 10)  # type: ignore[arg-type]
         server.push("a", update(1), b"", 0.0)
@@ -134,4 +136,4 @@ def test_what_is_left_at_the_end_is_noted() -> None:
     server = leaf()
     server.push("a", update(1), b"", 0.0)
     (note,) = server.stop(1.0)
-    assert isinstance(note, Note) and note.fields["clients"] == [1] and note.fields["outcome"] == "late"
+    assert isinstance(note, WriteEvent) and note.fields["clients"] == [1] and note.fields["outcome"] == "late"

@@ -5,10 +5,18 @@ from edge.jobs import client, edge_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.check import check_run
-from experiments.propius.data.job import BASIC, FIVE_JOBS, HIGH, HIGHEST, MIDDLE, TEN_JOBS, EdgeJob, scaled_jobs
-from experiments.propius.data.population import drawn, stratified
+from experiments.propius.data.clients import check_run, drawn, stratified
+from experiments.propius.data.jobs import (
+    BASIC,
+    FIVE_JOBS,
+    HIGH,
+    HIGHEST,
+    MIDDLE,
+    TEN_JOBS,
+    Attributes,
+    EdgeJob,
+    scaled_jobs,
+)
 from railyard.errors import ConfigError
 from topos.client_rates import client_rates
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from experiments.propius.data.wire import (
+from experiments.propius.data.messages import (
     HEADER,
     MOST_FIELDS_BYTES,
     EdgeError,

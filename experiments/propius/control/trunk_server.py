@@ -1,27 +1,75 @@
-"""The process that hands out the circuits of an optical trunk: ``python -m experiments.propius.control.trunk_actor``.
+"""The process that hands out the circuits of an optical trunk, and how a leaf server asks it for one.
 
-Leaf servers ask it over the control network (``experiments.propius.data.trunk_gate``), the arbiter decides
-(``experiments.propius.control.trunk``), and the controller of the fabric sets up the circuits (its job channel).
+The arbiter decides (``experiments.propius.control.trunk``), and the controller of the fabric sets up the circuits (its
+job channel).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from controllers.northbound.client import ChannelClient
-from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, Rewire, TrunkArbiter
-from experiments.propius.data.actor import EventFile, Orders, run_actor
-from experiments.propius.data.endpoint import Address, Reply, serve
-from experiments.propius.data.trunk_gate import AcquireRequest, TrunkRequest
-from experiments.propius.data.wire import EdgeRefused, Frame, read
+from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
+from experiments.propius.data.endpoint import Address, Pool, Reply, serve
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Message, read
+from experiments.propius.process import EventFile, Orders
 from railyard.errors import ControlError
 from railyard.validation import from_plain
 
-MODULE = "experiments.propius.control.trunk_actor"
+LONGEST_WAIT_S = 600.0
+"""Patience of the pool of connections to the arbiter: a request is answered when its turn has come."""
+_Whole = Annotated[int, Field(ge=0)]
+
+
+class AcquireRequest(Message):
+    """Leaf server of ``region`` wants to transfer ``bytes``; answered with a ``token`` when it may."""
+
+    op: Literal["acquire"]
+    region: _Whole
+    bytes: _Whole
+
+
+class ReleaseRequest(Message):
+    """The transfer of ``token`` is over; answered at once."""
+
+    op: Literal["release"]
+    token: _Whole
+
+
+TrunkRequest = Annotated[AcquireRequest | ReleaseRequest, Field(discriminator="op")]
+
+
+class TrunkGate:
+    """``async with gate.turn()`` around each transfer of ``size`` bytes with the root.
+
+    ``arbiter`` leads to the server that hands the circuit out (``experiments.propius.control.trunk_server``);
+    its patience should     be ``LONGEST_WAIT_S``.
+    """
+
+    def __init__(self, arbiter: Pool, region: int, size: int) -> None:
+        self._arbiter = arbiter
+        self._region = region
+        self._size = size
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn of the region, which ends with the block; ``EdgeError`` if the arbiter is gone."""
+        granted = await self._arbiter.call("acquire", region=self._region, bytes=self._size)
+        try:
+            yield
+        finally:
+            with suppress(EdgeError):
+                await self._arbiter.call("release", token=granted.fields["token"])
+
+
 _ROOT_PORT = 1
 _CHANNEL_S = 30.0
 
@@ -91,7 +139,7 @@ class TrunkActor:
 
     def _do(self, actions: Actions) -> None:
         for action in actions:
-            if isinstance(action, Rewire):
+            if isinstance(action, TurnTo):
                 self._tuning = self._loop.create_task(self._tune(action.region))
             elif isinstance(action, Granted):
                 granted = self._waiting.pop(action.token)
@@ -140,7 +188,7 @@ class TrunkActor:
         self._events.close()
 
 
-async def work(settings: dict[str, Any], orders: Orders) -> None:
+async def trunk_work(settings: dict[str, Any], orders: Orders) -> None:
     """Hand out circuits until the parent says stop."""
     given = from_plain(TrunkSettings, settings, "the arbiter of a trunk")
     actor = TrunkActor(given)
@@ -154,7 +202,3 @@ async def work(settings: dict[str, Any], orders: Orders) -> None:
             await server.close()
     finally:
         actor.close()
-
-
-if __name__ == "__main__":
-    run_actor(work)

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from experiments.propius.data import leaf_actor, root_actor
-from experiments.propius.data.data_client import DataClient, Retries
-from experiments.propius.data.data_requests import Mode
+from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address
-from experiments.propius.data.leaf_actor import LeafSettings
-from experiments.propius.data.root_actor import RootSettings
+from experiments.propius.data.messages import Mode
+from experiments.propius.data.server_process import LeafSettings, RootSettings
+from experiments.propius.process import MODULE
 from railyard.child import Child
 from railyard.ownership import make_folder
 from railyard.timeline import Event, read_events
@@ -78,7 +77,9 @@ class DataPlane:
         self._folder = folder = folder.absolute()
         self._root_address: Address = (hosts.root_ip, PORT)
         root = RootSettings(hosts.root_fd, self._root_address, mode, size, str(folder / "root.jsonl"), verify)
-        self._root = Child(root_actor.MODULE, asdict(root), {hosts.root_fd}, "the root server", patience_s=5)
+        self._root = Child(
+            MODULE, {"role": "root", "settings": asdict(root)}, {hosts.root_fd}, "the root server", patience_s=5
+        )
         self._leaf_settings = [
             LeafSettings(
                 leaf=region,
@@ -100,8 +101,8 @@ class DataPlane:
 
     def _leaf(self, region: int) -> Child:
         fds = {self.hosts.leaf_fds[region]}
-        settings = asdict(self._leaf_settings[region])
-        return Child(leaf_actor.MODULE, settings, fds, f"leaf server {region}", patience_s=5)
+        settings = {"role": "leaf", "settings": asdict(self._leaf_settings[region])}
+        return Child(MODULE, settings, fds, f"leaf server {region}", patience_s=5)
 
     def __enter__(self) -> DataPlane:
         make_folder(self._folder)

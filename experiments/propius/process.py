@@ -1,4 +1,7 @@
-"""What the processes of an edge run have in common: settings, readiness, orders of the parent, and an event file."""
+"""The processes of an edge run, ``python -m experiments.propius.process``: their roles, and what they have in common.
+
+That are settings, readiness, orders of the parent, and an event file.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client
-from experiments.propius.data.wire import EdgeError
+from experiments.propius.data.messages import EdgeError
 from railyard.child import read_settings
 from railyard.errors import MachineError, RailyardError
 from railyard.ownership import open_text
@@ -78,12 +82,30 @@ class Orders:
             self.stop.set()
 
 
-def run_actor(work: Callable[[dict[str, Any], Orders], Awaitable[None]]) -> None:
-    """Run ``work`` with the settings of this process, which is a ``Child``, until it returns or the parent says stop.
+MODULE = "experiments.propius.process"
+_ROLES = {
+    "control": "experiments.propius.control.servers:control_work",
+    "manager": "experiments.propius.control.servers:manager_work",
+    "trunk": "experiments.propius.control.trunk_server:trunk_work",
+    "root": "experiments.propius.data.server_process:root_work",
+    "leaf": "experiments.propius.data.server_process:leaf_work",
+    "clients": "experiments.propius.data.client_process:clients_work",
+    "jobs": "experiments.propius.data.client_process:jobs_work",
+}
+
+
+def main() -> None:
+    """Run the role that the parent names in the settings of this process, which is a ``Child``."""
+    given = read_settings()
+    module, _, work = _ROLES[given["role"]].partition(":")
+    run_actor(getattr(import_module(module), work), given["settings"])
+
+
+def run_actor(work: Callable[[dict[str, Any], Orders], Awaitable[None]], settings: dict[str, Any]) -> None:
+    """Run ``work`` with these settings until it returns or the parent says stop.
 
     An error of Railyard's own is printed as one sentence, and the exit status is its.
     """
-    settings = read_settings()
     try:
         asyncio.run(_until_stopped(work, settings))
     except RailyardError as error:
@@ -117,3 +139,9 @@ async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s:
             if loop.time() > end:
                 raise
         await asyncio.sleep(_TRY_EVERY_S)
+
+
+if __name__ == "__main__":
+    from experiments.propius import process
+
+    process.main()

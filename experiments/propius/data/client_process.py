@@ -1,0 +1,491 @@
+"""The processes of the clients of one region and of the jobs, and the data plane as they see it.
+
+Each client is a ``Device`` with sockets in a namespace of its own. Training is a timer; models and updates are real
+bytes. A request whose connection broke is sent again. In mode ``fixed`` an update has an identity, so it is counted
+once however often it is sent; in mode ``authors`` it is counted each time it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import Any, Literal
+
+from experiments.propius.control.servers import ControlClient, JobClient
+from experiments.propius.data import jobs, update
+from experiments.propius.data.clients import (
+    Accept,
+    Action,
+    AskForJobs,
+    Binding,
+    ClientProfile,
+    Device,
+    DeviceTimers,
+    Get,
+    Nack,
+    Pause,
+    Push,
+    Train,
+)
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Reply
+from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, RoundAttempt, UpdateId
+from experiments.propius.process import EventFile, Orders, connect_when_up
+from railyard.validation import from_plain
+
+PushOutcome = Literal["acknowledged", "late", "lost", "refused"]
+"""``late``: the round is over. ``lost``: no answer came, so nobody knows whether the update is counted."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """A request is tried ``tries`` times in all, ``pause_s`` seconds after the last failure."""
+
+    pause_s: float
+    tries: int
+
+    def scaled(self, time: float) -> Retries:
+        """The same for a run of ``time`` emulated seconds per real second."""
+        return Retries(self.pause_s * time, self.tries)
+
+
+RETRIES: dict[Mode, Retries] = {"authors": Retries(5.0, 3), "fixed": Retries(1.0, 120)}
+"""In real seconds; ``authors`` as in their client."""
+
+
+class DataClient:
+    """The connection from the namespace ``netns_fd`` (None: that of this process) to the server at ``address``.
+
+    ``size`` is that of a model and of an update, in bytes, ``retries`` is in seconds of the run (``RETRIES``, scaled).
+    The connection is made by the first request and stays open.
+    """
+
+    def __init__(
+        self,
+        netns_fd: int | None,
+        address: Address,
+        size: int,
+        *,
+        retries: Retries = Retries(0.1, 120),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._netns_fd, self._address, self._size = netns_fd, address, size
+        self._patience_s = patience_s
+        self._retries = retries
+        self._client: Client | None = None
+
+    async def connect(self) -> None:
+        """Connect now, if there is no connection. ``EdgeError`` if the server does not answer."""
+        if self._client is None or not self._client.is_open:
+            self._client = await Client.connect(
+                self._netns_fd, self._address, most_payload=self._size, patience_s=self._patience_s
+            )
+
+    async def get(self, job: int, round: int) -> tuple[bool, Payload | None]:
+        """(whether the server had the model of the round, the model); the model is None before the job has put it.
+
+        Raises ``EdgeRefused`` if the round is over, ``EdgeError`` if the server does not answer.
+        """
+        reply = await self._repeated(lambda client: client.call("get", job=job, round=round))
+        return bool(reply.fields["hit"]), None if reply.fields.get("absent") else reply.payload
+
+    async def push(self, update: UpdateId, payload: Payload) -> PushOutcome:
+        """Deliver an update of ``size`` bytes; never raises ``EdgeError``."""
+        fields = {"job": update.job, **update.stage._asdict(), "client": update.client}
+        try:
+            reply = await self._repeated(lambda client: client.call("push", payload, **fields))
+        except EdgeRefused:
+            return "refused"
+        except EdgeError:
+            return "lost"
+        outcome: PushOutcome = reply.fields.get("outcome", "refused")
+        return outcome
+
+    async def put(self, job: int, stage: RoundAttempt, demand: int, model: Payload) -> None:
+        """Put the model of an attempt of a round at the root. ``EdgeError`` if it fails."""
+        fields = {"job": job, **stage._asdict(), "demand": demand}
+        await self._repeated(lambda client: client.call("put", model, **fields))
+
+    async def job_get(self, job: int, round: int) -> tuple[int, Payload | None]:
+        """(updates in the sum of the round, the sum if there are as many as the demand). ``EdgeError`` if it fails."""
+        reply = await self._repeated(lambda client: client.call("job_get", job=job, round=round))
+        return int(reply.fields["count"]), reply.payload if reply.fields["ready"] else None
+
+    async def _repeated(self, request: Callable[[Client], Awaitable[Reply]]) -> Reply:
+        tries = self._retries.tries
+        while True:
+            try:
+                await self.connect()
+                assert self._client
+                return await request(self._client)
+            except EdgeRefused:
+                raise
+            except EdgeError:
+                tries -= 1
+                if tries <= 0:
+                    raise
+            await asyncio.sleep(self._retries.pause_s)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(EdgeError):
+                await client.close()
+
+
+@dataclass(frozen=True)
+class Vanishing:
+    """A client that goes for ever: before it delivers its update of ``round`` (of any job if ``job`` is None).
+
+    With ``at_s``, so many seconds of the run after its start, whatever the client does then.
+    """
+
+    client: int
+    job: int | None = None
+    round: int | None = None
+    at_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What the process needs.
+
+    ``clients`` are the profiles of its clients and ``netns_fds`` their namespaces; ``control`` is the address of the
+    load balancer, ``data`` that of the server of models and updates, each of ``size`` bytes. ``timers`` are seconds of
+    the run, ``time`` is emulated seconds per real second. ``assigned`` has the only job of each client of a fixed
+    partition. With ``verify`` updates are numbers (``update.draw``), otherwise zeros. A transfer may take
+    ``patience_s`` seconds of the run.
+    """
+
+    clients: tuple[ClientProfile, ...]
+    netns_fds: tuple[int | None, ...]
+    control: Address
+    data: Address
+    events: str
+    size: int
+    mode: Mode
+    timers: DeviceTimers
+    time: float
+    seed: int
+    verify: bool = False
+    assigned: dict[int, str] | None = None
+    vanishing: tuple[Vanishing, ...] = ()
+    patience_s: float = PATIENCE_S
+
+    @cached_property
+    def zeros(self) -> bytes:
+        """The update of every client without ``verify``."""
+        return bytes(self.size)
+
+
+class EdgeClient:
+    """One client: does what its device decides and tells it what came of it."""
+
+    def __init__(self, settings: ClientSettings, index: int, events: EventFile) -> None:
+        profile, netns_fd = settings.clients[index], settings.netns_fds[index]
+        self.number = profile.number
+        self._settings = settings
+        self._events = events
+        self._device = Device(
+            profile,
+            settings.timers,
+            settings.seed,
+            train_s=profile.train_s() * settings.time,
+            assigned=(settings.assigned or {}).get(profile.number),
+        )
+        self._control = ControlClient(netns_fd, settings.control, profile.number)
+        retries = RETRIES[settings.mode].scaled(settings.time)
+        self._data = DataClient(netns_fd, settings.data, settings.size, retries=retries, patience_s=settings.patience_s)
+        self._vanishing = [fault for fault in settings.vanishing if fault.client == profile.number]
+
+    async def run(self) -> None:
+        """Work until the client vanishes."""
+        at_s = min((fault.at_s for fault in self._vanishing if fault.at_s is not None), default=None)
+        try:
+            await asyncio.wait_for(self._work(), at_s)
+            why = "vanished before its upload"
+        except asyncio.TimeoutError:
+            why = "vanished"
+        finally:
+            await self._data.close()
+            await self._control.close()
+        self._events.note("gone", client=self.number, why=why)
+
+    async def _work(self) -> None:
+        actions: list[Action] = list(self._device.start(time.monotonic()))
+        while actions:
+            action = actions.pop(0)
+            if isinstance(action, Push) and self._vanishes(action):
+                return
+            try:
+                actions += await self._do(action)
+            except EdgeError:
+                actions = list(self._device.failed(time.monotonic()))
+
+    def _vanishes(self, push: Push) -> bool:
+        return any(
+            fault.at_s is None and fault.job in (None, push.job) and fault.round == push.round
+            for fault in self._vanishing
+        )
+
+    async def _do(self, action: Action) -> tuple[Action, ...]:
+        """Do one action; what comes next."""
+        device, began = self._device, time.monotonic()
+        if isinstance(action, AskForJobs):
+            offers = await self._control.check_in(device.profile.attributes)
+            now = time.monotonic()
+            self._events.note("checkin", now, client=self.number, offers=len(offers))
+            return device.offered(offers, now)
+        if isinstance(action, Accept):
+            binding = await self._control.accept(action.job)
+            now = time.monotonic()
+            return device.refused(now) if binding is None else device.accepted(binding, now)
+        if isinstance(action, Nack):
+            await self._control.nack(action.jobs)
+            return ()
+        if isinstance(action, Get):
+            return await self._get(action, began)
+        if isinstance(action, Push):
+            return await self._push(began)
+        await asyncio.sleep(action.seconds)
+        now = time.monotonic()
+        if isinstance(action, Pause):
+            return device.woke(now)
+        return self._trained(action, began, now)
+
+    async def _get(self, action: Get, began: float) -> tuple[Action, ...]:
+        hit, model = await self._data.get(action.job, action.round)
+        now = time.monotonic()
+        if model is None:
+            return self._device.absent(now)
+        size = len(model)
+        self._events.note(
+            "get", began, now, client=self.number, job=action.job, round=action.round, bytes=size, hit=hit
+        )
+        return self._device.got(now)
+
+    def _trained(self, action: Train, began: float, now: float) -> tuple[Action, ...]:
+        binding = self._binding
+        late = max(0.0, now - began - action.seconds)
+        self._events.note(
+            "train", began, now, client=self.number, job=binding.job, round=binding.round, late_s=round(late, 6)
+        )
+        return self._device.trained(now)
+
+    async def _push(self, began: float) -> tuple[Action, ...]:
+        binding = self._binding
+        identity = UpdateId(binding.job, RoundAttempt(binding.round, binding.attempt), self.number)
+        payload = self._payload(binding)
+        outcome = await self._data.push(identity, payload)
+        now = time.monotonic()
+        self._events.note(
+            "push",
+            began,
+            now,
+            client=self.number,
+            job=binding.job,
+            round=binding.round,
+            attempt=binding.attempt if self._settings.mode == "fixed" else 0,
+            bytes=len(payload),
+            outcome=outcome,
+        )
+        return self._device.pushed(outcome, now)
+
+    def _payload(self, binding: Binding) -> Payload:
+        settings = self._settings
+        if not settings.verify:
+            return settings.zeros
+        return update.as_bytes(update.draw(settings.seed, binding.job, binding.round, self.number, settings.size))
+
+    @property
+    def _binding(self) -> Binding:
+        assert self._device.binding is not None, "only a bound client trains and delivers"
+        return self._device.binding
+
+
+async def clients_work(plain: dict[str, Any], orders: Orders) -> None:
+    settings = from_plain(ClientSettings, plain, "the clients of a region")
+    events = EventFile(settings.events)
+    clients = [EdgeClient(settings, index, events) for index in range(len(settings.clients))]
+    orders.ready()
+    await orders.go.wait()
+    await asyncio.gather(*(client.run() for client in clients))
+    await orders.stop.wait()
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What the process needs.
+
+    ``control`` is the address of the job manager, ``root`` that of the root server; a model has ``size`` bytes.
+    ``time`` is emulated seconds per real second, ``poll_s`` the real seconds between two questions for the sum.
+    A transfer may take ``patience_s`` seconds of the run.
+    """
+
+    netns_fd: int | None
+    control: Address
+    root: Address
+    events: str
+    jobs: tuple[EdgeJob, ...]
+    size: int
+    mode: Mode
+    time: float
+    poll_s: float
+    patience_s: float = PATIENCE_S
+
+
+class JobRun:
+    """One job: does what its ``JobRounds`` decides. Each call is a task, so a timer may end while it is under way."""
+
+    def __init__(self, job: EdgeJob, settings: JobSettings, manager: JobClient, events: EventFile) -> None:
+        self._settings = settings
+        timers = replace(job_timers(job), poll_s=settings.poll_s, ask_bound_s=inf)  # the job manager tells it unasked
+        self._rounds = JobRounds(job, timers.scaled(settings.time))
+        self._manager = manager
+        retries = RETRIES[settings.mode].scaled(settings.time)
+        self._root = DataClient(
+            settings.netns_fd, settings.root, settings.size, retries=retries, patience_s=settings.patience_s
+        )
+        self._events = events
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Work from arrival to the end of the last round. ``EdgeError`` if the job manager is gone."""
+        await asyncio.sleep(self._rounds.job.arrival_s * self._settings.time)
+        self._do(self._rounds.start(time.monotonic()))
+        try:
+            await self._done
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await self._root.close()
+
+    def _do(self, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            if isinstance(action, jobs.Sleep):
+                self._sleep(action.seconds)
+            elif isinstance(action, (jobs.Scheduled, jobs.RoundDone, jobs.TimedOut)):
+                self._note(action)
+            elif not isinstance(action, jobs.AskBound):
+                self._begin(self._call(action))
+
+    def _sleep(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._woke)
+
+    def _woke(self) -> None:
+        self._do(self._rounds.woke(time.monotonic()))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    async def _call(self, action: JobAction) -> None:
+        state = self._rounds
+        if isinstance(action, jobs.RegisterJob):
+            self._do(state.registered(await self._manager.register(state.job), time.monotonic()))
+        elif isinstance(action, jobs.RequestClients):
+            await self._request(action)
+        elif isinstance(action, jobs.EndRequest):
+            count = await self._manager.end_request(self._number)
+            now = time.monotonic()
+            self._do(state.forgotten(now) if count is None else state.ended(count, now))
+        elif isinstance(action, jobs.Put):
+            await self._put(action)
+        elif isinstance(action, jobs.Poll):
+            await self._poll(action)
+        elif isinstance(action, jobs.FinishJob):
+            await self._manager.finish(self._number)
+            self._done.set_result(None)
+
+    async def _request(self, action: jobs.RequestClients) -> None:
+        """Send REQUEST, then tell the job its clients when it has them all."""
+        state, number = self._rounds, self._number
+        known = await self._manager.request(number, action.round, action.demand, action.attempt)
+        if not known:
+            self._do(state.forgotten(time.monotonic()))
+        while known and self._is_current(action.round, action.attempt) and state.phase == "scheduling":
+            count, is_open = await self._manager.bound(number, wait=True)
+            if not self._is_current(action.round, action.attempt):
+                return
+            if count is None:
+                self._do(state.forgotten(time.monotonic()))
+            elif not is_open:
+                self._do(state.bound(count, time.monotonic()))
+                return
+
+    async def _put(self, action: jobs.Put) -> None:
+        """Put the model at the root; if that fails, the round's timer ends the round."""
+        state = self._rounds
+        with suppress(EdgeError):
+            stage, model = RoundAttempt(action.round, action.attempt), bytes(self._settings.size)
+            await self._root.put(self._number, stage, state.job.demand, model)
+            if self._is_current(action.round, action.attempt):
+                self._do(state.put(time.monotonic()))
+
+    async def _poll(self, action: jobs.Poll) -> None:
+        count, attempt = 0, self._rounds.attempt
+        with suppress(EdgeError):
+            count, _ = await self._root.job_get(self._number, action.round)
+        if self._is_current(action.round, attempt):
+            self._do(self._rounds.polled(count, time.monotonic()))
+
+    def _is_current(self, round: int, attempt: int) -> bool:
+        return (self._rounds.round, self._rounds.attempt) == (round, attempt)
+
+    @property
+    def _number(self) -> int:
+        assert self._rounds.number is not None, "a job asks for clients after it has registered"
+        return self._rounds.number
+
+    def _note(self, event: jobs.Scheduled | jobs.RoundDone | jobs.TimedOut) -> None:
+        now, job = time.monotonic(), self._number
+        if isinstance(event, jobs.Scheduled):
+            self._events.note("scheduled", now, job=job, round=event.round, bound=event.bound)
+        elif isinstance(event, jobs.TimedOut):
+            self._events.note("timeout", now, job=job, round=event.round, phase=event.phase)
+        else:
+            self._events.note(
+                "round",
+                event.began,
+                now,
+                job=job,
+                round=event.round,
+                scheduling_s=event.scheduling_s,
+                response_s=event.response_s,
+                clients=event.clients,
+                attempt=event.attempt,
+            )
+
+
+async def jobs_work(plain: dict[str, Any], orders: Orders) -> None:
+    settings = from_plain(JobSettings, plain, "the jobs of a run")
+    events = EventFile(settings.events)
+    for address in (settings.control, settings.root):
+        await (await connect_when_up(settings.netns_fd, address)).close()
+    manager = JobClient(settings.netns_fd, settings.control)
+    jobs = [JobRun(job, settings, manager, events) for job in settings.jobs]
+    orders.ready()
+    await orders.go.wait()
+    try:
+        await asyncio.gather(*(job.run() for job in jobs))
+        await orders.stop.wait()
+    finally:
+        await manager.close()
