@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.job_point import Fabric
 from experiments.point_run import Counted, counted, note_circuits
 from experiments.propius import virtual
-from experiments.propius.data.client_process import Vanishing
 from experiments.propius.data.clients import ClientProfile, stratified
 from experiments.propius.data.jobs import EdgeJob
 from experiments.propius.data.messages import Mode
 from experiments.propius.data.update import check_sum
-from experiments.propius.edge_run import EdgeProcesses, EdgeRun
 from experiments.propius.metrics import EdgeMetrics, edge_metrics
+from experiments.propius.processes import EdgeProcesses
 from experiments.propius.row import PropiusRow
+from experiments.propius.run import EdgeRun, Vanishing
 from experiments.propius.settings import PropiusSettings, edge_fabric
 from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
@@ -108,7 +108,18 @@ def play(
     number = runner.next_number()
     rounds = sum(job.rounds for job in point.jobs)
     folder = runner.record.point_folder(number, mode=title, plan=point.fabric.name, title=title, steps=rounds)
-    run = edge_run(settings, session, point, folder)
+    run = edge_run(
+        settings,
+        session,
+        folder,
+        point.profiles,
+        jobs=point.jobs,
+        policy=point.policy,
+        mode=point.mode,
+        seed=point.seed,
+        verify=settings.verify,
+        vanishing=point.vanishing,
+    )
     runner.progress.begin(title, None, rounds)
     counters = Counted(session)
     done = 0
@@ -122,12 +133,12 @@ def play(
     try:
         note_circuits(session, folder)
         with processes, counted(session, folder / "sampler.jsonl", counters):
-            before = read_root(run.netns_fds[ROOT])
+            before = read_root(session.netns_fds()[ROOT])
             with beside(session, processes):
                 processes.go()
                 processes.wait(scale.emulated_s(settings.longest_s), on_round, counters.check)
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
-            root = read_root(run.netns_fds[ROOT]).since(before)
+            root = read_root(session.netns_fds()[ROOT]).since(before)
     finally:
         events = events_of(folder, counters)
         runner.record.add_events([_interval(number, title, session, began), *events], folder)
@@ -195,25 +206,19 @@ def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequen
     return wrong, len(sums)
 
 
-def edge_run(settings: PropiusSettings, session: Session, point: PacketPoint, folder: Path) -> EdgeRun:
-    """The processes of a point on a session that is up."""
-    plan, scale = session.plan.edge, settings.scale.scale()
+def edge_run(
+    settings: PropiusSettings, session: Session, folder: Path, clients: Sequence[ClientProfile] = (), **more: Any
+) -> EdgeRun:
+    """A run on a session that is up: ``more`` fields than the settings give; the processes write to ``folder``.
+
+    Without ``clients`` those of the settings' seed.
+    """
+    plan, jobs = session.plan.edge, more.pop("jobs", ())
     assert plan is not None, "the fabric is an edge network"
-    return EdgeRun(
-        plan=plan,
-        netns_fds=tuple(session.netns_fds()),
-        folder=folder,
-        jobs=point.jobs,
-        clients=tuple(point.profiles),
-        size=emulated_size(settings),
-        policy=point.policy,
-        mode=point.mode,
-        managers=settings.managers,
-        time=scale.time,
-        seed=point.seed,
-        verify=settings.verify,
-        vanishing=point.vanishing,
-    )
+    clients = clients or stratified(plan.clients, len(plan.regions), settings.seed)
+    own = {"time": settings.scale.time, "seed": settings.seed, "managers": settings.managers}
+    fields = {"size": emulated_size(settings), **own, **more}
+    return EdgeRun(plan, tuple(session.netns_fds()), folder, jobs, tuple(clients), **fields)
 
 
 def emulated_size(settings: PropiusSettings) -> int:

@@ -12,23 +12,23 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Client
-from experiments.propius.data.messages import EdgeError
+from experiments.propius.run import EdgeRun
 from railyard.child import read_settings
 from railyard.errors import MachineError, RailyardError
 from railyard.ownership import open_text
 from railyard.reading import line_count
 from railyard.timeline import Event
+from railyard.validation import from_plain
 
 _STDIN = 0
 _STOP_WITHIN_S = 0.3
 """All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
-_UP_WITHIN_S = 8.0
-_TRY_EVERY_S = 0.02
 
 
 class EventFile:
@@ -83,7 +83,7 @@ class Orders:
 
 
 MODULE = "experiments.propius.process"
-_ROLES = {
+_WORK = {
     "control": "experiments.propius.control.servers:control_work",
     "manager": "experiments.propius.control.servers:manager_work",
     "trunk": "experiments.propius.control.trunk_server:trunk_work",
@@ -94,28 +94,43 @@ _ROLES = {
 }
 
 
+@dataclass(frozen=True)
+class Role:
+    """What a process of a run does: number ``number`` of its ``kind``, started for the ``incarnation``-th time, from 0.
+
+    It appends its events to the file ``events``.
+    """
+
+    kind: str
+    number: int
+    incarnation: int
+    events: str
+
+
 def main() -> None:
-    """Run the role that the parent names in the settings of this process, which is a ``Child``."""
+    """Take the role in the run that the parent names in the settings of this process, which is a ``Child``."""
     given = read_settings()
-    module, _, work = _ROLES[given["role"]].partition(":")
-    run_actor(getattr(import_module(module), work), given["settings"])
+    run = from_plain(EdgeRun, given["run"], "an edge run")
+    role = from_plain(Role, given["role"], "a process of an edge run")
+    module, _, work = _WORK[role.kind].partition(":")
+    run_actor(partial(getattr(import_module(module), work), run, role))
 
 
-def run_actor(work: Callable[[dict[str, Any], Orders], Awaitable[None]], settings: dict[str, Any]) -> None:
-    """Run ``work`` with these settings until it returns or the parent says stop.
+def run_actor(work: Callable[[Orders], Awaitable[None]]) -> None:
+    """Do ``work`` until it returns or the parent says stop.
 
     An error of Railyard's own is printed as one sentence, and the exit status is its.
     """
     try:
-        asyncio.run(_until_stopped(work, settings))
+        asyncio.run(_until_stopped(work))
     except RailyardError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_status)
 
 
-async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None]], settings: dict[str, Any]) -> None:
+async def _until_stopped(work: Callable[[Orders], Awaitable[None]]) -> None:
     orders = Orders()
-    working = asyncio.ensure_future(work(settings, orders))
+    working = asyncio.ensure_future(work(orders))
     stopping = asyncio.ensure_future(orders.stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
     if working.done() and not stopping.done():
@@ -126,19 +141,6 @@ async def _until_stopped(work: Callable[[dict[str, Any], Orders], Awaitable[None
     else:
         stopping.cancel()
         working.result()
-
-
-async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
-    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + _UP_WITHIN_S
-    while True:
-        try:
-            return await Client.connect(netns_fd, address, patience_s=patience_s)
-        except EdgeError:
-            if loop.time() > end:
-                raise
-        await asyncio.sleep(_TRY_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 
 from experiments.job_point import Fabric
-from experiments.propius.data.client_process import RETRIES, DataClient
-from experiments.propius.data.endpoint import Address
+from experiments.propius.data.client_process import DataClient
 from experiments.propius.data.messages import Mode, RoundAttempt, UpdateId
-from experiments.propius.data_plane import DataHosts, DataPlane
-from experiments.propius.edge_run import TRUNK_PORT, TrunkTurns, trunk_settings
 from experiments.propius.model.formulas import (
     crossing_delay_s,
     root_bytes,
@@ -27,44 +23,23 @@ from experiments.propius.model.formulas import (
     transfer_s,
     turns_round_s,
 )
-from experiments.propius.packet_run import RootBytes, emulated_size, read_root, recorded
-from experiments.propius.process import MODULE
+from experiments.propius.packet_run import RootBytes, edge_run, emulated_size, read_root, recorded
+from experiments.propius.processes import EdgeProcesses
 from experiments.propius.row import PropiusRow
+from experiments.propius.run import IDLE_S, EdgeRun, TrunkTurns
 from experiments.propius.settings import PropiusSettings, edge_fabric
 from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
-from railyard.child import Child
 from railyard.errors import AgentError
 from railyard.timeline import Event
 from topos.client_rates import client_rates
-from topos.edge_plan import CONTROL
+from topos.edge_plan import ROOT
 
 _JOB = 0
 _STAGE = RoundAttempt(0, 0)
 _POLL_S = 0.02
-
-
-@dataclass(frozen=True)
-class RoundSettings:
-    """Parameter servers of ``mode``, with ``leaves`` or as a star; models and updates have ``size`` bytes.
-
-    A client asks for the model at once, or ``delays_s`` (one a client) after the start, and trains for ``train_s``. A
-    leaf server flushes ``idle_s`` after its last update, and ``longest_s`` ends a round that does not complete. These
-    are seconds of the run, ``time`` is emulated seconds per real second. ``arbiters`` are those of ``DataPlane``. With
-    ``together`` no client uploads before all have the model.
-    """
-
-    mode: Mode
-    leaves: bool
-    size: int
-    idle_s: float
-    time: float
-    train_s: float = 0.0
-    delays_s: Sequence[float] = ()
-    arbiters: Sequence[Address] = ()
-    together: bool = True
-    longest_s: float = 300.0
+_LONGEST_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -81,35 +56,27 @@ class OneRound:
     events: tuple[Event, ...]
 
 
-def one_round(hosts: DataHosts, settings: RoundSettings, folder: Path) -> OneRound:
-    """Run the round on the hosts of an edge network; the servers write their events to ``folder``.
+def one_round(run: EdgeRun, *, train_s: float = 0.0, delays_s: Sequence[float] = (), together: bool = True) -> OneRound:
+    """One round with the root server and the leaf servers of ``run``, without jobs and a control plane.
 
-    Raises ``AgentError`` if the round does not complete, ``EdgeError`` if a server does not answer.
+    A client asks for the model at once, or ``delays_s`` (one a client) after the start, and trains for ``train_s``, in
+    seconds of the run. With ``together`` no client uploads before all have the model. Raises ``AgentError`` if the
+    round does not complete, ``EdgeError`` if a server does not answer.
     """
-    plane = DataPlane(
-        hosts,
-        folder,
-        mode=settings.mode,
-        size=settings.size,
-        idle_s=settings.idle_s,
-        leaves=settings.leaves,
-        arbiters=settings.arbiters,
-    )
-    with plane:
-        before = read_root(hosts.root_fd)
-        found = asyncio.run(_Round(plane, settings).run())
-        return replace(found, root=read_root(hosts.root_fd).since(before))
+    root_fd = run.netns_fds[ROOT]
+    assert root_fd is not None
+    with EdgeProcesses(run, run.data_servers):
+        before = read_root(root_fd)
+        measured = asyncio.run(_Round(run, train_s, delays_s, together).run())
+        return replace(measured, root=read_root(root_fd).since(before))
 
 
 class _Round:
-    def __init__(self, plane: DataPlane, settings: RoundSettings) -> None:
-        self._plane = plane
-        self._settings = settings
-        retries = RETRIES[settings.mode].scaled(settings.time)
-        self._job = plane.to_root(None, retries)
-        connect = plane.to_leaf if settings.leaves else plane.to_root
-        self._clients = [connect(client, retries) for client in range(len(plane.hosts.regions))]
-        self._update = bytes(settings.size)
+    def __init__(self, run: EdgeRun, train_s: float, delays_s: Sequence[float], together: bool) -> None:
+        self._train_s, self._delays_s, self._together = train_s, delays_s, together
+        self._job = DataClient.of(run, None)
+        self._clients = [DataClient.of(run, client.number) for client in run.clients]
+        self._update = bytes(run.size)
         self._events: list[Event] = []
         self._waiting = len(self._clients)
         self._all_got = asyncio.Event()
@@ -128,15 +95,15 @@ class _Round:
         return OneRound(RootBytes(0, 0), began, got - began, ended - began, tuple(self._events))
 
     async def _serve(self, number: int, client: DataClient) -> None:
-        if self._settings.delays_s:
-            await asyncio.sleep(self._settings.delays_s[number])
+        if self._delays_s:
+            await asyncio.sleep(self._delays_s[number])
         await self._get(number, client)
-        if self._settings.together:
+        if self._together:
             self._waiting -= 1
             if not self._waiting:
                 self._all_got.set()
             await self._all_got.wait()
-        await asyncio.sleep(self._settings.train_s)
+        await asyncio.sleep(self._train_s)
         await self._push(number, client)
 
     async def _get(self, number: int, client: DataClient) -> None:
@@ -150,19 +117,17 @@ class _Round:
         self._note("push", began, number, outcome=outcome)
 
     def _note(self, kind: str, began: float, client: int, **more: object) -> None:
-        fields = {"client": client, "job": _JOB, "round": 0, "bytes": self._settings.size, **more}
+        fields = {"client": client, "job": _JOB, "round": 0, "bytes": len(self._update), **more}
         self._events.append(Event(began, "edge", kind, time.monotonic(), fields))
 
     async def _complete(self, began: float) -> None:
         """Wait until the root has all updates."""
         while (await self._job.job_get(_JOB, _STAGE.round))[1] is None:
-            if time.monotonic() > began + self._settings.longest_s:
-                raise AgentError(f"the root server did not get all updates within {self._settings.longest_s:g} s")
+            if time.monotonic() > began + _LONGEST_S:
+                raise AgentError(f"the root server did not get all updates within {_LONGEST_S:g} s")
             await asyncio.sleep(_POLL_S)
 
 
-IDLE_S = 10.0
-"""Real seconds after its last update at which a leaf server flushes."""
 LAW_SHARE = 0.02
 """How far the bytes on the root's link may be from the law."""
 
@@ -188,13 +153,8 @@ def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusR
     scale = settings.scale.scale()
     for topology, mode in tree_points(settings):
         session = runner.session(edge_fabric(settings, settings.clients))
-        assert session.plan.edge is not None
-        hosts = DataHosts.of(session.plan.edge, session.netns_fds())
-        given = RoundSettings(
-            mode, topology == "tree", emulated_size(settings), scale.emulated_s(IDLE_S), settings.scale.time
-        )
         with recorded(runner, session, f"{topology}, {mode}, {settings.clients} clients") as (folder, events):
-            found = one_round(hosts, given, folder)
+            found = one_round(edge_run(settings, session, folder, mode=mode, topology=topology))
             events += found.events
         row = tree_row(settings, topology, mode)
         row.root_bytes, row.root_received_bytes = found.root
@@ -310,26 +270,13 @@ def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[Propius
 def _measure(
     runner: Runner, settings: PropiusSettings, session: Session, policy: str, delay_ms: float | None
 ) -> PropiusRow:
-    scale, plan = settings.scale.scale(), session.plan.edge
-    assert plan is not None
+    scale = settings.scale.scale()
     optical = delay_ms is not None
-    given = RoundSettings(
-        "fixed",
-        True,
-        emulated_size(settings),
-        scale.emulated_s(IDLE_S),
-        settings.scale.time,
-        scale.emulated_s(TRAIN_S),
-        arbiters=[(region.control_ip, TRUNK_PORT) for region in plan.regions] if optical else (),
-        together=False,
-    )
+    turns = _turns(settings, session, policy, delay_ms) if delay_ms is not None else None
     title = f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms")
     with recorded(runner, session, title) as (folder, events):
-        arbiter: AbstractContextManager[object] = nullcontext()
-        if delay_ms is not None:
-            arbiter = _arbiter(settings, session, policy, scale.emulated_s(delay_ms / 1e3), folder / "trunk.jsonl")
-        with arbiter:
-            found = one_round(DataHosts.of(plan, session.netns_fds()), given, folder)
+        run = edge_run(settings, session, folder, turns=turns)
+        found = one_round(run, train_s=scale.emulated_s(TRAIN_S), together=False)
         events += found.events
     gap_s = scale.emulated_s((delay_ms or 0.0) / 1e3 + TrunkModel.of(settings).guard_s)
     began_s = scale.real_s(_into_rotation(found.began, events, gap_s))
@@ -344,15 +291,14 @@ def _measure(
     return row
 
 
-def _arbiter(settings: PropiusSettings, session: Session, policy: str, delay_s: float, events: Path) -> Child:
-    """The process that hands out the circuits, on the host of the control plane."""
-    scale, model, plan = settings.scale.scale(), TrunkModel.of(settings), session.plan.edge
-    assert plan is not None and session.channel_path is not None
-    fd = session.netns_fds()[CONTROL]
+def _turns(settings: PropiusSettings, session: Session, policy: str, delay_ms: float) -> TrunkTurns:
+    """How the arbiter hands out the circuits."""
+    scale, model = settings.scale.scale(), TrunkModel.of(settings)
+    assert session.channel_path is not None
     slot_s = scale.emulated_s(model.slot_s) if policy == "rotor" else 0.0
-    turns = TrunkTurns(session.channel_path, policy, delay_s, slot_s, scale.emulated_s(model.guard_s), _MTU)
-    given = trunk_settings(plan, fd, turns, str(events))
-    return Child(MODULE, {"role": "trunk", "settings": asdict(given)}, [fd], "the arbiter of the trunk", patience_s=2.0)
+    return TrunkTurns(
+        session.channel_path, policy, scale.emulated_s(delay_ms / 1e3), slot_s, scale.emulated_s(model.guard_s)
+    )
 
 
 def _into_rotation(now: float, events: Sequence[Event], gap_s: float) -> float:

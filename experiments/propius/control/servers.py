@@ -13,7 +13,6 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, TypeVar
 
@@ -27,51 +26,36 @@ from experiments.propius.control.managers import (
     JobManager,
     LoadBalancer,
 )
-from experiments.propius.control.policies import EdgePolicy, OpenJob, Scheduler, Sees, load_edge_policy
+from experiments.propius.control.policies import EdgePolicy, OpenJob, Scheduler, load_edge_policy
 from experiments.propius.data import messages
 from experiments.propius.data.clients import Binding, Offer
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool, Reply, serve
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool, Reply, connect_when_up, serve
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame
-from experiments.propius.process import EventFile, Orders, connect_when_up
+from experiments.propius.process import EventFile, Orders, Role
+from experiments.propius.run import CONTROL_PORT, EVERYWHERE, HERE, EdgeRun
 from railyard.protocol import to_json
-from railyard.validation import from_plain
+from topos.edge_plan import CONTROL
 
 HOLD_S = 10.0
 """Longest time for which a request that waits for a change is held."""
 MOST_PLAN_BYTES = 32 << 10
 MOST_CONNECTIONS = 1024
+_IDS_OF_AN_INCARNATION = 1_000_000
 _CLIENT = struct.Struct(f"<{len(Attributes._fields)}d")
-
-
-@dataclass(frozen=True)
-class ControlSettings:
-    """What the process needs: its namespace, its address, where to write, and the control plane's own settings.
-
-    ``time`` is emulated seconds per real second. ``manager_ports`` has the port of each client manager.
-    """
-
-    netns_fd: int | None
-    address: Address
-    events: str
-    policy: str
-    seed: int
-    sees: Sees
-    time: float
-    manager_ports: tuple[int, ...]
 
 
 class ControlServer:
     """Answers each request by the pure classes and tells those who wait when something has changed."""
 
-    def __init__(self, settings: ControlSettings, events: EventFile) -> None:
-        self._settings = settings
+    def __init__(self, run: EdgeRun, events: EventFile) -> None:
+        self._run = run
         self._events = events
-        self.policy = load_edge_policy(settings.policy, settings.seed)
-        self._jobs = JobManager(SILENT_S * settings.time)
-        self._scheduler = Scheduler(self.policy, settings.sees)
-        self._balancer = LoadBalancer(len(settings.manager_ports))
-        self._known: list[tuple[Attributes, ...]] = [() for _ in settings.manager_ports]
+        self.policy = load_edge_policy(run.policy, run.seed)
+        self._jobs = JobManager(SILENT_S * run.time)
+        self._scheduler = Scheduler(self.policy, run.sees)
+        self._balancer = LoadBalancer(run.managers)
+        self._known: list[tuple[Attributes, ...]] = [() for _ in range(run.managers)]
         self._plan: Any = None
         self._plans = 0
         self._news = asyncio.Event()
@@ -91,7 +75,7 @@ class ControlServer:
         if isinstance(request, messages.WatchRequest):
             return Reply(await self._watch(request.seen))
         if isinstance(request, messages.BoundRequest):
-            return Reply(await self._bound(request.job, request.wait))
+            return Reply(await self._bound(request.job))
         before = self._version
         answer = self._answers[request.op](request, frame)
         if self._version != before:
@@ -101,7 +85,7 @@ class ControlServer:
     async def refresh(self) -> None:
         """Make a new plan and forget silent jobs every ``refresh_s`` seconds, for ever."""
         while True:
-            await asyncio.sleep(self.policy.refresh_s * self._settings.time)
+            await asyncio.sleep(self.policy.refresh_s * self._run.time)
             before = self._version
             self._jobs.prune(time.monotonic())
             if plans(self.policy):
@@ -154,7 +138,7 @@ class ControlServer:
 
     def _balance(self, request: messages.BalanceRequest, _: Frame) -> dict[str, Any]:
         manager = self._balancer.manager_of(request.client)
-        return {"manager": manager, "port": self._settings.manager_ports[manager]}
+        return {"manager": manager, "port": self._run.manager_ports[manager]}
 
     def _bind(self, request: messages.BindRequest, _: Frame) -> dict[str, Any]:
         now = time.monotonic()
@@ -186,10 +170,10 @@ class ControlServer:
     def _end_request(self, request: messages.EndRoundRequest, _: Frame) -> dict[str, Any]:
         return {"bound": self._jobs.end_request(request.job, time.monotonic())}
 
-    async def _bound(self, number: int, wait: bool) -> dict[str, Any]:
+    async def _bound(self, number: int) -> dict[str, Any]:
         until = time.monotonic() + HOLD_S
         self._jobs.heard(number, time.monotonic())
-        while wait and self._is_open(number) and await self._changed(until):
+        while self._is_open(number) and await self._changed(until):
             pass
         return {"bound": self._jobs.bound(number), "open": self._is_open(number)}
 
@@ -209,12 +193,13 @@ def plans(policy: EdgePolicy) -> bool:
     return type(policy).plan is not EdgePolicy.plan
 
 
-async def control_work(plain: dict[str, Any], orders: Orders) -> None:
-    settings = from_plain(ControlSettings, plain, "the control plane")
-    control = ControlServer(settings, EventFile(settings.events))
+async def control_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """Job manager, scheduler and load balancer, until the parent says stop."""
+    control = ControlServer(run, EventFile(role.events))
     most = messages.MOST_KNOWN * _CLIENT.size
+    address = (EVERYWHERE, CONTROL_PORT)
     server = await serve(
-        settings.netns_fd, settings.address, control.handle, most_payload=most, most_connections=MOST_CONNECTIONS
+        run.netns_fds[CONTROL], address, control.handle, most_payload=most, most_connections=MOST_CONNECTIONS
     )
     try:
         orders.ready()
@@ -228,44 +213,28 @@ _ACCEPTS_AT_ONCE = 8
 _JOBS: TypeAdapter[list[OpenJob]] = TypeAdapter(list[OpenJob])
 
 
-@dataclass(frozen=True)
-class ManagerSettings:
-    """What the process needs: its namespace, its address, that of the control actor, and its number of ``managers``.
-
-    ``time`` is emulated seconds per real second; ``first_id``: ``ClientManager``.
-    """
-
-    netns_fd: int | None
-    address: Address
-    control: Address
-    number: int
-    managers: int
-    policy: str
-    seed: int
-    time: float
-    first_id: int = 0
-
-
 class ManagerServer:
-    """Answers check-ins by the pure client manager, and forwards accepts to the job manager.
+    """Answers check-ins by the pure client manager, and forwards accepts to the job manager at ``control``.
+
+    Ids of clients that it gives begin at ``first_id`` (``ClientManager``).
 
     ``failed`` has the error of the policy, if it fails.
     """
 
-    def __init__(self, settings: ManagerSettings) -> None:
-        self._settings = settings
-        self._policy = load_edge_policy(settings.policy, settings.seed, settings.number)
-        self._refresh_s = self._policy.refresh_s * settings.time
+    def __init__(self, run: EdgeRun, number: int, control: Address, first_id: int = 0) -> None:
+        self._number, self._netns_fd, self._control_address = number, run.netns_fds[CONTROL], control
+        self._policy = load_edge_policy(run.policy, run.seed, number)
+        self._refresh_s = self._policy.refresh_s * run.time
         self._manager = ClientManager(
-            settings.number,
-            settings.managers,
+            number,
+            run.managers,
             self._policy,
-            store_s=STORE_S * settings.time,
-            temporary_s=TEMPORARY_STORE_S * settings.time,
+            store_s=STORE_S * run.time,
+            temporary_s=TEMPORARY_STORE_S * run.time,
             refresh_s=self._refresh_s,
-            first_id=settings.first_id,
+            first_id=first_id,
         )
-        self._control = Pool(settings.netns_fd, settings.control)
+        self._control = Pool(self._netns_fd, control)
         self._accepts = asyncio.Semaphore(_ACCEPTS_AT_ONCE)
         self.has_jobs = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -292,7 +261,7 @@ class ManagerServer:
 
     async def follow(self) -> None:
         """Keep jobs and plan as new as the control actor's, for ever. ``EdgeError`` if the control actor is gone."""
-        control = await connect_when_up(self._settings.netns_fd, self._settings.control, patience_s=2 * HOLD_S)
+        control = await connect_when_up(self._netns_fd, self._control_address, patience_s=2 * HOLD_S)
         seen = -1
         try:
             while True:
@@ -312,7 +281,7 @@ class ManagerServer:
             if known is not last:
                 last, newest = known, known[-messages.MOST_KNOWN :]
                 packed = struct.pack(f"<{len(Attributes._fields) * len(newest)}d", *chain.from_iterable(newest))
-                await self._control.call("known", packed, manager=self._settings.number)
+                await self._control.call("known", packed, manager=self._number)
             await asyncio.sleep(self._refresh_s)
 
     async def close(self) -> None:
@@ -320,16 +289,21 @@ class ManagerServer:
         await self._control.close()
 
 
-async def manager_work(plain: dict[str, Any], orders: Orders) -> None:
-    settings = from_plain(ManagerSettings, plain, "a client manager")
-    manager = ManagerServer(settings)
+async def manager_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """A client manager, until the parent says stop; each incarnation gives ids that were never given."""
+    manager = ManagerServer(run, role.number, (HERE, CONTROL_PORT), role.incarnation * _IDS_OF_AN_INCARNATION)
     following = asyncio.ensure_future(manager.follow())
     waiting = asyncio.ensure_future(manager.has_jobs.wait())
     await asyncio.wait((following, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if following.done():
         following.result()
-    server = await serve(settings.netns_fd, settings.address, manager.handle, most_connections=MOST_CLIENTS)
+    server = await serve(
+        run.netns_fds[CONTROL],
+        (EVERYWHERE, run.manager_ports[role.number]),
+        manager.handle,
+        most_connections=MOST_CLIENTS,
+    )
     try:
         orders.ready()
         await asyncio.gather(following, manager.report(), manager.failed)
@@ -464,9 +438,9 @@ class JobClient:
         """Close the round to more clients; how many it has, None if the job is not known (any more)."""
         return _read(_Clients, (await self._manager.call("end_request", job=job)).fields).bound
 
-    async def bound(self, job: int, *, wait: bool) -> tuple[int | None, bool]:
-        """(clients of the round, whether it takes more), if ``wait`` after a change or some seconds."""
-        reply = _read(_Clients, (await self._manager.call("bound", job=job, wait=wait)).fields)
+    async def bound(self, job: int) -> tuple[int | None, bool]:
+        """(clients of the round, whether it takes more), when it takes no more or after some seconds."""
+        reply = _read(_Clients, (await self._manager.call("bound", job=job)).fields)
         return reply.bound, reply.open
 
     async def finish(self, job: int) -> None:

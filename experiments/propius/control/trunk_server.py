@@ -11,18 +11,19 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controllers.northbound.client import ChannelClient
 from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
-from experiments.propius.data.endpoint import Address, Pool, Reply, serve
+from experiments.propius.data.endpoint import Pool, Reply, serve
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Message, read
-from experiments.propius.process import EventFile, Orders
+from experiments.propius.process import EventFile, Orders, Role
+from experiments.propius.run import EVERYWHERE, TRUNK_PORT, EdgeRun, TrunkTurns
 from railyard.errors import ControlError
-from railyard.validation import from_plain
+from railyard.scale import goodput_share
+from topos.edge_plan import CONTROL
 
 LONGEST_WAIT_S = 600.0
 """Patience of the pool of connections to the arbiter: a request is answered when its turn has come."""
@@ -51,7 +52,7 @@ class TrunkGate:
     """``async with gate.turn()`` around each transfer of ``size`` bytes with the root.
 
     ``arbiter`` leads to the server that hands the circuit out (``experiments.propius.control.trunk_server``);
-    its patience should     be ``LONGEST_WAIT_S``.
+    its patience should be ``LONGEST_WAIT_S``.
     """
 
     def __init__(self, arbiter: Pool, region: int, size: int) -> None:
@@ -70,42 +71,19 @@ class TrunkGate:
                 await self._arbiter.call("release", token=granted.fields["token"])
 
 
-_ROOT_PORT = 1
+_SWITCH, _ROOT_PORT = "trunk", 1
+_MTU = 1500
 _CHANNEL_S = 30.0
-
-
-@dataclass(frozen=True)
-class TrunkSettings:
-    """``address`` is one of the namespace ``netns_fd`` (None: that of this process), ``events`` the file to append to.
-
-    ``channel`` is the socket of the controller's job channel, ``ports`` has the port of each region on ``switch``.
-    ``mbps`` is the rate of a transfer on the trunk, headers excluded; ``delay_s`` is the reconfiguration delay and
-    ``slot_s`` the length of a slot of the policy ``rotor``, in seconds of the run. Before a reconfiguration the circuit
-    stays up for ``guard_s`` without transfers, so that what is on its way over the trunk, such as the acknowledgement
-    of the last segment, arrives: at least the one-way delay of the trunk.
-    """
-
-    netns_fd: int | None
-    address: Address
-    events: str
-    channel: str
-    ports: tuple[int, ...]
-    policy: str
-    mbps: float
-    delay_s: float
-    slot_s: float = 0.0
-    guard_s: float = 0.0
-    switch: str = "trunk"
 
 
 class TrunkActor:
     """Answers the leaf servers and executes what the arbiter orders. ``failed`` raises an error of the controller."""
 
-    def __init__(self, given: TrunkSettings) -> None:
-        self._given = given
-        self._arbiter = TrunkArbiter(len(given.ports), given.policy, given.mbps, given.slot_s)
-        self._events = EventFile(given.events)
-        self._channel = ChannelClient(given.channel, timeout_s=given.delay_s + _CHANNEL_S)
+    def __init__(self, run: EdgeRun, turns: TrunkTurns, events: EventFile) -> None:
+        self._turns, self._regions, self._events = turns, run.plan.regions, events
+        mbps = run.plan.trunk_mbps * goodput_share(_MTU)
+        self._arbiter = TrunkArbiter(len(self._regions), turns.policy, mbps, turns.slot_s)
+        self._channel = ChannelClient(turns.channel, timeout_s=turns.delay_s + _CHANNEL_S)
         self._thread = ThreadPoolExecutor(1)
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -158,11 +136,11 @@ class TrunkActor:
     def _note(self, ended: CircuitEnded) -> None:
         """Write the ``trunk`` event of a circuit, from the moment at which it was up."""
         fields = {"region": ended.region, "transfers": ended.transfers, "bytes": ended.bytes}
-        self._events.note("trunk", ended.began, time.monotonic(), policy=self._given.policy, **fields)
+        self._events.note("trunk", ended.began, time.monotonic(), policy=self._turns.policy, **fields)
 
     async def _tune(self, region: int) -> None:
-        circuit = (_ROOT_PORT, self._given.ports[region])
-        await asyncio.sleep(self._given.guard_s)
+        circuit = (_ROOT_PORT, self._regions[region].trunk_port)
+        await asyncio.sleep(self._turns.guard_s)
         try:
             await self._loop.run_in_executor(self._thread, self._rewire, circuit)
         except ControlError as error:
@@ -172,7 +150,7 @@ class TrunkActor:
         self._do(self._arbiter.tuned(time.monotonic()))
 
     def _rewire(self, circuit: tuple[int, int]) -> None:
-        self._channel.rewire(self._given.switch, [circuit], delay_s=self._given.delay_s)
+        self._channel.rewire(_SWITCH, [circuit], delay_s=self._turns.delay_s)
 
     def close(self) -> None:
         """Note the circuit that is up, and leave the controller."""
@@ -188,12 +166,12 @@ class TrunkActor:
         self._events.close()
 
 
-async def trunk_work(settings: dict[str, Any], orders: Orders) -> None:
+async def trunk_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     """Hand out circuits until the parent says stop."""
-    given = from_plain(TrunkSettings, settings, "the arbiter of a trunk")
-    actor = TrunkActor(given)
+    assert run.turns is not None, "an electrical trunk has no arbiter"
+    actor = TrunkActor(run, run.turns, EventFile(role.events))
     try:
-        server = await serve(given.netns_fd, given.address, actor.answer, cancels=True)
+        server = await serve(run.netns_fds[CONTROL], (EVERYWHERE, TRUNK_PORT), actor.answer, cancels=True)
         try:
             actor.start()
             orders.ready()

@@ -11,9 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import inf
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from experiments.propius.control.servers import ControlClient, JobClient
@@ -23,20 +21,19 @@ from experiments.propius.data.clients import (
     Action,
     AskForJobs,
     Binding,
-    ClientProfile,
     Device,
-    DeviceTimers,
     Get,
     Nack,
     Pause,
     Push,
     Train,
 )
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Reply
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Reply, connect_when_up
 from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, RoundAttempt, UpdateId
-from experiments.propius.process import EventFile, Orders, connect_when_up
-from railyard.validation import from_plain
+from experiments.propius.process import EventFile, Orders, Role
+from experiments.propius.run import CONTROL_PORT, DATA_PORT, EdgeRun
+from topos.edge_plan import ROOT
 
 PushOutcome = Literal["acknowledged", "late", "lost", "refused"]
 """``late``: the round is over. ``lost``: no answer came, so nobody knows whether the update is counted."""
@@ -78,6 +75,15 @@ class DataClient:
         self._patience_s = patience_s
         self._retries = retries
         self._client: Client | None = None
+
+    @staticmethod
+    def of(run: EdgeRun, client: int | None) -> DataClient:
+        """A client of ``run`` and the server of its region; None: a job, on the root's host, and the root."""
+        region = None if client is None else run.plan.region_of(client)
+        fd = run.netns_fds[ROOT] if client is None else run.client_fd(client)
+        address = (run.plan.root_ip, DATA_PORT) if region is None else run.data_address(region)
+        retries = RETRIES[run.mode].scaled(run.time)
+        return DataClient(fd, address, run.size, retries=retries, patience_s=run.patience_s(region))
 
     async def connect(self) -> None:
         """Connect now, if there is no connection. ``EdgeError`` if the server does not answer."""
@@ -139,100 +145,45 @@ class DataClient:
                 await client.close()
 
 
-@dataclass(frozen=True)
-class Vanishing:
-    """A client that goes for ever: before it delivers its update of ``round`` (of any job if ``job`` is None).
-
-    With ``at_s``, so many seconds of the run after its start, whatever the client does then.
-    """
-
-    client: int
-    job: int | None = None
-    round: int | None = None
-    at_s: float | None = None
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """What the process needs.
-
-    ``clients`` are the profiles of its clients and ``netns_fds`` their namespaces; ``control`` is the address of the
-    load balancer, ``data`` that of the server of models and updates, each of ``size`` bytes. ``timers`` are seconds of
-    the run, ``time`` is emulated seconds per real second. ``assigned`` has the only job of each client of a fixed
-    partition. With ``verify`` updates are numbers (``update.draw``), otherwise zeros. A transfer may take
-    ``patience_s`` seconds of the run.
-    """
-
-    clients: tuple[ClientProfile, ...]
-    netns_fds: tuple[int | None, ...]
-    control: Address
-    data: Address
-    events: str
-    size: int
-    mode: Mode
-    timers: DeviceTimers
-    time: float
-    seed: int
-    verify: bool = False
-    assigned: dict[int, str] | None = None
-    vanishing: tuple[Vanishing, ...] = ()
-    patience_s: float = PATIENCE_S
-
-    @cached_property
-    def zeros(self) -> bytes:
-        """The update of every client without ``verify``."""
-        return bytes(self.size)
-
-
 class EdgeClient:
     """One client: does what its device decides and tells it what came of it."""
 
-    def __init__(self, settings: ClientSettings, index: int, events: EventFile) -> None:
-        profile, netns_fd = settings.clients[index], settings.netns_fds[index]
-        self.number = profile.number
-        self._settings = settings
+    def __init__(self, run: EdgeRun, number: int, events: EventFile) -> None:
+        profile, fd, region = run.clients[number], run.client_fd(number), run.plan.region_of(number)
+        self.number = number
+        self._run = run
         self._events = events
         self._device = Device(
             profile,
-            settings.timers,
-            settings.seed,
-            train_s=profile.train_s() * settings.time,
-            assigned=(settings.assigned or {}).get(profile.number),
+            run.client_timers,
+            run.seed,
+            train_s=profile.train_s() * run.time,
+            assigned=run.assigned.get(number),
         )
-        self._control = ControlClient(netns_fd, settings.control, profile.number)
-        retries = RETRIES[settings.mode].scaled(settings.time)
-        self._data = DataClient(netns_fd, settings.data, settings.size, retries=retries, patience_s=settings.patience_s)
-        self._vanishing = [fault for fault in settings.vanishing if fault.client == profile.number]
+        self._control = ControlClient(fd, (run.plan.regions[region].control_ip, CONTROL_PORT), number)
+        self._data = DataClient.of(run, number)
+        self._zeros = bytes(0 if run.verify else run.size)
+        self._vanishing = {fault.round for fault in run.vanishing if fault.client == number}
 
     async def run(self) -> None:
         """Work until the client vanishes."""
-        at_s = min((fault.at_s for fault in self._vanishing if fault.at_s is not None), default=None)
         try:
-            await asyncio.wait_for(self._work(), at_s)
-            why = "vanished before its upload"
-        except asyncio.TimeoutError:
-            why = "vanished"
+            await self._work()
         finally:
             await self._data.close()
             await self._control.close()
-        self._events.note("gone", client=self.number, why=why)
+        self._events.note("gone", client=self.number, why="vanished before its upload")
 
     async def _work(self) -> None:
         actions: list[Action] = list(self._device.start(time.monotonic()))
         while actions:
             action = actions.pop(0)
-            if isinstance(action, Push) and self._vanishes(action):
+            if isinstance(action, Push) and action.round in self._vanishing:
                 return
             try:
                 actions += await self._do(action)
             except EdgeError:
                 actions = list(self._device.failed(time.monotonic()))
-
-    def _vanishes(self, push: Push) -> bool:
-        return any(
-            fault.at_s is None and fault.job in (None, push.job) and fault.round == push.round
-            for fault in self._vanishing
-        )
 
     async def _do(self, action: Action) -> tuple[Action, ...]:
         """Do one action; what comes next."""
@@ -291,17 +242,17 @@ class EdgeClient:
             client=self.number,
             job=binding.job,
             round=binding.round,
-            attempt=binding.attempt if self._settings.mode == "fixed" else 0,
+            attempt=binding.attempt if self._run.mode == "fixed" else 0,
             bytes=len(payload),
             outcome=outcome,
         )
         return self._device.pushed(outcome, now)
 
     def _payload(self, binding: Binding) -> Payload:
-        settings = self._settings
-        if not settings.verify:
-            return settings.zeros
-        return update.as_bytes(update.draw(settings.seed, binding.job, binding.round, self.number, settings.size))
+        run = self._run
+        if not run.verify:
+            return self._zeros
+        return update.as_bytes(update.draw(run.seed, binding.job, binding.round, self.number, run.size))
 
     @property
     def _binding(self) -> Binding:
@@ -309,49 +260,24 @@ class EdgeClient:
         return self._device.binding
 
 
-async def clients_work(plain: dict[str, Any], orders: Orders) -> None:
-    settings = from_plain(ClientSettings, plain, "the clients of a region")
-    events = EventFile(settings.events)
-    clients = [EdgeClient(settings, index, events) for index in range(len(settings.clients))]
+async def clients_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """The clients of a region, until the parent says stop."""
+    events = EventFile(role.events)
+    clients = [EdgeClient(run, client, events) for client in run.plan.regions[role.number].clients]
     orders.ready()
     await orders.go.wait()
     await asyncio.gather(*(client.run() for client in clients))
     await orders.stop.wait()
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """What the process needs.
-
-    ``control`` is the address of the job manager, ``root`` that of the root server; a model has ``size`` bytes.
-    ``time`` is emulated seconds per real second, ``poll_s`` the real seconds between two questions for the sum.
-    A transfer may take ``patience_s`` seconds of the run.
-    """
-
-    netns_fd: int | None
-    control: Address
-    root: Address
-    events: str
-    jobs: tuple[EdgeJob, ...]
-    size: int
-    mode: Mode
-    time: float
-    poll_s: float
-    patience_s: float = PATIENCE_S
-
-
 class JobRun:
     """One job: does what its ``JobRounds`` decides. Each call is a task, so a timer may end while it is under way."""
 
-    def __init__(self, job: EdgeJob, settings: JobSettings, manager: JobClient, events: EventFile) -> None:
-        self._settings = settings
-        timers = replace(job_timers(job), poll_s=settings.poll_s, ask_bound_s=inf)  # the job manager tells it unasked
-        self._rounds = JobRounds(job, timers.scaled(settings.time))
+    def __init__(self, job: EdgeJob, run: EdgeRun, manager: JobClient, events: EventFile) -> None:
+        self._run = run
+        self._rounds = JobRounds(job, job_timers(job).scaled(run.time))
         self._manager = manager
-        retries = RETRIES[settings.mode].scaled(settings.time)
-        self._root = DataClient(
-            settings.netns_fd, settings.root, settings.size, retries=retries, patience_s=settings.patience_s
-        )
+        self._root = DataClient.of(run, None)
         self._events = events
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -359,7 +285,7 @@ class JobRun:
 
     async def run(self) -> None:
         """Work from arrival to the end of the last round. ``EdgeError`` if the job manager is gone."""
-        await asyncio.sleep(self._rounds.job.arrival_s * self._settings.time)
+        await asyncio.sleep(self._rounds.job.arrival_s * self._run.time)
         self._do(self._rounds.start(time.monotonic()))
         try:
             await self._done
@@ -376,7 +302,7 @@ class JobRun:
                 self._sleep(action.seconds)
             elif isinstance(action, (jobs.Scheduled, jobs.RoundDone, jobs.TimedOut)):
                 self._note(action)
-            elif not isinstance(action, jobs.AskBound):
+            else:
                 self._begin(self._call(action))
 
     def _sleep(self, seconds: float) -> None:
@@ -422,7 +348,7 @@ class JobRun:
         if not known:
             self._do(state.forgotten(time.monotonic()))
         while known and self._is_current(action.round, action.attempt) and state.phase == "scheduling":
-            count, is_open = await self._manager.bound(number, wait=True)
+            count, is_open = await self._manager.bound(number)
             if not self._is_current(action.round, action.attempt):
                 return
             if count is None:
@@ -435,7 +361,7 @@ class JobRun:
         """Put the model at the root; if that fails, the round's timer ends the round."""
         state = self._rounds
         with suppress(EdgeError):
-            stage, model = RoundAttempt(action.round, action.attempt), bytes(self._settings.size)
+            stage, model = RoundAttempt(action.round, action.attempt), bytes(self._run.size)
             await self._root.put(self._number, stage, state.job.demand, model)
             if self._is_current(action.round, action.attempt):
                 self._do(state.put(time.monotonic()))
@@ -475,13 +401,14 @@ class JobRun:
             )
 
 
-async def jobs_work(plain: dict[str, Any], orders: Orders) -> None:
-    settings = from_plain(JobSettings, plain, "the jobs of a run")
-    events = EventFile(settings.events)
-    for address in (settings.control, settings.root):
-        await (await connect_when_up(settings.netns_fd, address)).close()
-    manager = JobClient(settings.netns_fd, settings.control)
-    jobs = [JobRun(job, settings, manager, events) for job in settings.jobs]
+async def jobs_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """The jobs, until the parent says stop."""
+    events = EventFile(role.events)
+    fd, control = run.netns_fds[ROOT], (run.plan.control_ip, CONTROL_PORT)
+    for address in (control, (run.plan.root_ip, DATA_PORT)):
+        await (await connect_when_up(fd, address)).close()
+    manager = JobClient(fd, control)
+    jobs = [JobRun(job, run, manager, events) for job in run.jobs]
     orders.ready()
     await orders.go.wait()
     try:

@@ -22,6 +22,8 @@ Address = tuple[str, int]
 
 PATIENCE_S = 30.0
 """Default longest time of one call, and the time after which an unreachable peer counts as gone."""
+_UP_WITHIN_S = 8.0
+_TRY_EVERY_S = 0.02
 _CHUNK_BYTES = 64 << 10
 _BACKLOG = 512
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
@@ -315,6 +317,19 @@ class Client:
         async with self._turn:
             if self.is_open:
                 self._close()
+
+
+async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
+    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _UP_WITHIN_S
+    while True:
+        try:
+            return await Client.connect(netns_fd, address, patience_s=patience_s)
+        except EdgeError:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(_TRY_EVERY_S)
 
 
 class Pool:

@@ -177,11 +177,6 @@ class Poll:
 
 
 @dataclass(frozen=True)
-class AskBound:
-    """Ask the job manager how many clients the round has; then ``JobRounds.bound``."""
-
-
-@dataclass(frozen=True)
 class Sleep:
     """Call ``JobRounds.woke`` after so many seconds of the run; a new Sleep replaces an older one."""
 
@@ -226,40 +221,25 @@ class TimedOut:
 
 
 JobAction = (
-    RegisterJob
-    | RequestClients
-    | EndRequest
-    | Put
-    | Poll
-    | AskBound
-    | Sleep
-    | FinishJob
-    | Scheduled
-    | RoundDone
-    | TimedOut
+    RegisterJob | RequestClients | EndRequest | Put | Poll | Sleep | FinishJob | Scheduled | RoundDone | TimedOut
 )
 
 
 @dataclass(frozen=True)
 class JobTimers:
-    """The timers of a job in real seconds; ``scaled`` gives those of an emulated run.
-
-    ``ask_bound_s`` is how often the job asks the job manager for its clients; infinity if it is told unasked.
-    """
+    """The timers of a job in real seconds; ``scaled`` gives those of an emulated run."""
 
     scheduling_s: float = 100.0
     execution_s: float = 500.0
     poll_s: float = 5.0
-    ask_bound_s: float = 1.0
 
     def scaled(self, time: float) -> JobTimers:
         """The same timers for a run of ``time`` emulated seconds per real second."""
-        return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time, self.ask_bound_s * time)
+        return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time)
 
 
-def job_timers(job: EdgeJob, time: float = 1.0) -> JobTimers:
-    """The timers of ``job`` for a run of ``time`` emulated seconds per real second."""
-    return JobTimers(scheduling_s=job.scheduling_s, execution_s=job.execution_s).scaled(time)
+def job_timers(job: EdgeJob) -> JobTimers:
+    return JobTimers(scheduling_s=job.scheduling_s, execution_s=job.execution_s)
 
 
 Phase = Literal["new", "scheduling", "closing", "putting", "executing", "done"]
@@ -303,7 +283,7 @@ class JobRounds:
         return (RegisterJob(),)
 
     def bound(self, count: int, now: float) -> tuple[JobAction, ...]:
-        """The round has ``count`` clients, told by the job manager, asked or not."""
+        """The round has ``count`` clients, told by the job manager unasked."""
         if self.phase == "scheduling" and count >= self.job.selected:
             return self._put(count, now)
         return ()
@@ -339,11 +319,9 @@ class JobRounds:
     def woke(self, now: float) -> tuple[JobAction, ...]:
         """A sleep has ended."""
         late = now >= self._deadline - 1e-9
-        if self.phase == "scheduling":
-            if late:
-                self.phase = "closing"
-                return (EndRequest(self.round),)
-            return (AskBound(), self._sleep(self.timers.ask_bound_s, now))
+        if self.phase == "scheduling" and late:
+            self.phase = "closing"
+            return (EndRequest(self.round),)
         if self.phase in ("putting", "executing") and late:
             return self._again("execution", now)
         if self.phase != "executing":
@@ -356,7 +334,7 @@ class JobRounds:
         self._began = now if self._began is None else self._began
         self._deadline = now + self.timers.scheduling_s
         request = RequestClients(self.round, self.job.selected, self.attempt)
-        return (request, self._sleep(self.timers.ask_bound_s, now))
+        return (request, self._sleep(self.timers.scheduling_s, now))
 
     def _put(self, count: int, now: float) -> tuple[JobAction, ...]:
         self.phase = "putting"

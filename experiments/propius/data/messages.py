@@ -260,14 +260,13 @@ class EndRoundRequest(Message):
 
 
 class BoundRequest(Message):
-    """Ask how many clients the job's round has. The answer: bound, null if there is no such job.
+    """Wait until the job's round takes no more clients, some seconds at most.
 
-    ``wait``: answered when the round takes no more clients, or after some seconds.
+    The answer: bound (how many clients it has, null if there is no such job), open (whether it takes more).
     """
 
     op: Literal["bound"]
     job: Number
-    wait: bool = False
 
 
 class FinishRequest(Message):

@@ -15,12 +15,11 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Pool, Reply, serve
+from experiments.propius.data.endpoint import Address, Pool, Reply, serve
 from experiments.propius.data.messages import (
     EdgeError,
     EdgeRefused,
@@ -28,7 +27,6 @@ from experiments.propius.data.messages import (
     GetRequest,
     JobGetRequest,
     LeafRequest,
-    Mode,
     Payload,
     PushRequest,
     PutRequest,
@@ -55,11 +53,12 @@ from experiments.propius.data.servers import (
     WriteEvent,
 )
 from experiments.propius.data.update import as_bytes
-from experiments.propius.process import EventFile, Orders
+from experiments.propius.process import EventFile, Orders, Role
+from experiments.propius.run import DATA_PORT, EVERYWHERE, TRUNK_PORT, EdgeRun
 from railyard.errors import MachineError
 from railyard.ownership import make_folder, open_binary, remove_file
 from railyard.protocol import from_json, to_json
-from railyard.validation import from_plain
+from topos.edge_plan import ROOT
 
 
 class Journal:
@@ -160,6 +159,8 @@ class Journal:
         os.close(self._fd)
 
 
+_RETRY_S = 1.0
+"""Real seconds after which a leaf sends a sum again whose answer was lost."""
 Token = asyncio.Future[Reply]
 
 
@@ -169,20 +170,18 @@ class DataActor:
     A failure of a task that ``spawn`` started is raised by ``failed``.
     """
 
-    def __init__(self, events: EventFile, decide: Callable[[Token, Frame, float], Actions]) -> None:
-        self._events = events
+    def __init__(self, size: int, events: EventFile, decide: Callable[[Token, Frame, float], Actions]) -> None:
+        self._size, self._events = size, events
         self._decide = decide
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def serve(
-        self, netns_fd: int | None, address: Address, size: int, most_connections: int, orders: Orders
-    ) -> None:
-        """Answer requests at ``address`` until the parent says stop; payloads have at most ``size`` bytes.
+    async def serve(self, netns_fd: int | None, address: Address, orders: Orders) -> None:
+        """Answer requests at ``address`` until the parent says stop; payloads have at most the size of a model.
 
         Raises what ``failed`` raises.
         """
-        listener = await serve(netns_fd, address, self.answer, most_payload=size, most_connections=most_connections)
+        listener = await serve(netns_fd, address, self.answer, most_payload=self._size, most_connections=512)
         try:
             self.start()
             orders.ready()
@@ -266,109 +265,65 @@ def _settle(token: Token, result: Reply | EdgeRefused) -> None:
         token.set_result(result)
 
 
-@dataclass(frozen=True)
-class RootSettings:
-    """``address`` is one of the namespace ``netns_fd`` (None: that of this process); models have ``size`` bytes.
-
-    ``verify``: updates are float32 numbers that are added. ``events`` is the file to append events to.
-    """
-
-    netns_fd: int | None
-    address: tuple[str, int]
-    mode: Mode
-    size: int
-    events: str
-    verify: bool = False
-    most_connections: int = 512
-
-
 def check_size(payload_size: int, size: int) -> None:
     """``EdgeRefused`` if a payload is not a model or an update of this run."""
     if payload_size != size:
         raise EdgeRefused(f"the payload has {payload_size} bytes; models and updates of this run have {size}")
 
 
-def _decide(server: RootServer, size: int, token: Token, frame: Frame, now: float) -> Actions:
-    request: Any = read(RootRequest, frame)
-    if isinstance(request, GetRequest):
-        return server.get(token, request.job, request.round, now)
-    if isinstance(request, JobGetRequest):
-        return server.job_get(token, request.job, request.round, now)
-    check_size(len(frame.payload), size)
-    if isinstance(request, PushRequest):
-        return server.push(token, request.update, frame.payload, now)
-    if isinstance(request, PutRequest):
-        return server.put(token, request.job, request.stage, request.demand, frame.payload, now)
-    return server.push_sum(token, request.sum_id, request.job, request.stage, request.clients, frame.payload, now)
-
-
 class RootActor(DataActor):
-    """The actor of ``server``, for models of ``size`` bytes; it appends events to the file ``events``."""
+    """The root server of ``run``."""
 
-    def __init__(self, server: RootServer, size: int, events: str) -> None:
-        super().__init__(EventFile(events), lambda *request: _decide(server, size, *request))
-        self._server = server
+    def __init__(self, run: EdgeRun, events: EventFile) -> None:
+        super().__init__(run.size, events, self._of_request)
+        self._server = RootServer(run.mode, verify=run.verify)
+
+    def _of_request(self, token: Token, frame: Frame, now: float) -> Actions:
+        server, request = self._server, read(RootRequest, frame)
+        if isinstance(request, GetRequest):
+            return server.get(token, request.job, request.round, now)
+        if isinstance(request, JobGetRequest):
+            return server.job_get(token, request.job, request.round, now)
+        check_size(len(frame.payload), self._size)
+        if isinstance(request, PushRequest):
+            return server.push(token, request.update, frame.payload, now)
+        if isinstance(request, PutRequest):
+            return server.put(token, request.job, request.stage, request.demand, frame.payload, now)
+        sum_id, stage, clients = request.sum_id, request.stage, request.clients
+        return server.push_sum(token, sum_id, request.job, stage, clients, frame.payload, now)
 
     def stop(self) -> None:
-        """Note what is left at the end of the run; ``end`` is next."""
         self.act(self._server.stop(time.monotonic()))
 
 
-async def root_work(settings: dict[str, Any], orders: Orders) -> None:
-    """Serve until the parent says stop."""
-    given = from_plain(RootSettings, settings, "a root server")
-    server = RootServer(given.mode, verify=given.verify)
-    actor = RootActor(server, given.size, given.events)
-    await actor.serve(given.netns_fd, given.address, given.size, given.most_connections, orders)
-
-
-@dataclass(frozen=True)
-class LeafSettings:
-    """``address`` is one of the namespace ``netns_fd`` (None: that of this process), from where ``root`` is reached.
-
-    Models have ``size`` bytes; times are seconds of the run. ``verify``: updates are float32 numbers that are added.
-    ``events`` is the file to append events to. ``journal`` is the folder that outlives the process, in ``fixed`` (None:
-    a killed server loses what it held). ``arbiter`` hands out the circuit of an optical trunk (None: there is none).
-    """
-
-    leaf: int
-    netns_fd: int | None
-    address: tuple[str, int]
-    root: tuple[str, int]
-    mode: Mode
-    size: int
-    idle_s: float
-    events: str
-    journal: str | None = None
-    retry_s: float = 0.1
-    verify: bool = False
-    patience_s: float = PATIENCE_S
-    arbiter: tuple[str, int] | None = None
-    most_connections: int = 256
+async def root_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """The root server, until the parent says stop."""
+    await RootActor(run, EventFile(role.events)).serve(run.netns_fds[ROOT], (EVERYWHERE, DATA_PORT), orders)
 
 
 class LeafActor(DataActor):
-    """Serves clients, fetches models from the root and flushes sums to it."""
+    """Leaf server ``number`` of ``run``: serves clients, fetches models from the root and flushes sums to it."""
 
-    def __init__(self, given: LeafSettings) -> None:
-        super().__init__(EventFile(given.events), self._of_client)
-        fixed = given.mode == "fixed" and given.journal is not None
-        self._journal = Journal(Path(given.journal)) if fixed and given.journal else None
-        self._size = given.size
-        self._zeros = bytes(0 if given.verify else given.size)
-        self._root = Pool(given.netns_fd, given.root, most_payload=given.size, patience_s=given.patience_s)
+    def __init__(self, run: EdgeRun, number: int, events: EventFile) -> None:
+        super().__init__(run.size, events, self._of_client)
+        fd = run.netns_fds[run.plan.leaf_rank(number)]
+        self._journal = Journal(run.folder / f"journal-leaf{number}") if run.mode == "fixed" else None
+        self._zeros = bytes(0 if run.verify else run.size)
+        root = (run.plan.root_ip, DATA_PORT)
+        self._root = Pool(fd, root, most_payload=run.size, patience_s=run.patience_s())
         self._pools = [self._root]
         self._turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-        if given.arbiter is not None:
-            self._pools.append(Pool(given.netns_fd, given.arbiter, patience_s=LONGEST_WAIT_S))
-            self._turn = TrunkGate(self._pools[-1], given.leaf, given.size).turn
+        if run.turns is not None:
+            arbiter = (run.plan.regions[number].control_ip, TRUNK_PORT)
+            self._pools.append(Pool(fd, arbiter, patience_s=LONGEST_WAIT_S))
+            self._turn = TrunkGate(self._pools[-1], number, run.size).turn
         self._timer: asyncio.TimerHandle | None = None
         self._server = LeafServer(
-            given.leaf,
-            given.mode,
-            given.idle_s,
-            verify=given.verify,
-            retry_s=given.retry_s,
+            number,
+            run.mode,
+            run.idle_s * run.time,
+            verify=run.verify,
+            retry_s=_RETRY_S * run.time,
             records=self._journal.read() if self._journal else (),
         )
 
@@ -443,7 +398,7 @@ class LeafActor(DataActor):
         self.act(self._server.flushed(flush.sum_id, outcome, time.monotonic()))
 
 
-async def leaf_work(settings: dict[str, Any], orders: Orders) -> None:
-    """Serve until the parent says stop."""
-    given = from_plain(LeafSettings, settings, "a leaf server")
-    await LeafActor(given).serve(given.netns_fd, given.address, given.size, given.most_connections, orders)
+async def leaf_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    """A leaf server, until the parent says stop."""
+    fd, address = run.netns_fds[run.plan.leaf_rank(role.number)], run.data_address(role.number)
+    await LeafActor(run, role.number, EventFile(role.events)).serve(fd, address, orders)

@@ -42,7 +42,6 @@ from experiments.propius.data.clients import (
     Train,
 )
 from experiments.propius.data.jobs import (
-    AskBound,
     EdgeJob,
     EndRequest,
     FinishJob,
@@ -273,8 +272,6 @@ class SimulatedJobs:
                 if self._plane.sends_away and count < job.rounds.job.selected:
                     count = 0  # the authors' job gives up a round that has not all clients in time, even the demand
                 self._answer(job, job.rounds.ended, count)
-            case AskBound():
-                self._answer(job, job.rounds.bound, self._manager.bound(number) or 0)
             case Put(round, attempt):
                 self._plane.put(number, round, attempt)
                 self._released(job)
@@ -370,7 +367,7 @@ class _Simulation:
 
     def run(self) -> VirtualOutcome:
         for job in self.input.jobs:
-            timers = replace(job_timers(job), poll_s=self.input.poll_s, ask_bound_s=inf)
+            timers = job_timers(job)
             if self.input.network.topology == "flat":
                 timers = replace(timers, poll_s=inf)
             self.clock.at(job.arrival_s, self.jobs.start, SimulatedJob(JobRounds(job, timers)))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from experiments.propius.data.client_process import Vanishing
 from experiments.propius.data.clients import ClientProfile
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.update import check_sum
-from experiments.propius.edge_run import EdgeProcesses, EdgeRun, TrunkTurns
+from experiments.propius.processes import EdgeProcesses
+from experiments.propius.run import EdgeRun, TrunkTurns, Vanishing
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from railyard.errors import AgentError, ConfigError
@@ -100,7 +100,7 @@ def test_jobs_go_on_while_a_manager_is_killed_and_restarted(net: Emulation, tmp_
 
 def test_a_client_that_vanishes_before_its_upload_costs_a_spare(net: Emulation, tmp_path: Path) -> None:
     jobs = (EdgeJob("all", 6, ANY, 0, 2, over_selection=1.34),)
-    run = edge_run(net, tmp_path, jobs=jobs, vanishing=(Vanishing(3, round=0), Vanishing(5, at_s=60.0)))
+    run = edge_run(net, tmp_path, jobs=jobs, vanishing=(Vanishing(3, round=0),))
     with EdgeProcesses(run) as processes:
         processes.go()
         assert processes.wait(40) == []
@@ -113,7 +113,9 @@ def test_a_client_that_vanishes_before_its_upload_costs_a_spare(net: Emulation, 
 
 def test_a_job_whose_only_client_vanishes_starves_and_is_named(net: Emulation, tmp_path: Path) -> None:
     jobs = (EdgeJob("one", 1, ONE, 0, 1, scheduling_s=20, execution_s=40), JOBS[0])
-    with EdgeProcesses(edge_run(net, tmp_path, jobs=jobs, policy="srsf", vanishing=(Vanishing(0, 0, 0),))) as processes:
+    with EdgeProcesses(
+        edge_run(net, tmp_path, jobs=jobs, policy="srsf", vanishing=(Vanishing(0, round=0),))
+    ) as processes:
         processes.go()
         assert processes.wait(5) == [0]
     events = processes.events()

@@ -4,56 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from experiments.propius.data.clients import stratified
 from experiments.propius.data.messages import Mode
-from experiments.propius.data_plane import DataHosts
-from experiments.propius.round_study import RoundSettings, one_round
-from experiments.propius.trouble_study import KillSettings, kill_leaves
+from experiments.propius.round_study import one_round
+from experiments.propius.run import EdgeRun
+from experiments.propius.trouble_study import kill_leaves
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
 
 pytestmark = pytest.mark.root
 
-SIZE, MTU = 400_000, 1500
+SIZE = 400_000
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[DataHosts]:
-    with Emulation(EdgeTopo(clients=6, regions=2, client_mbps=20), openflow=None) as net:
-        assert net.plan.edge is not None
-        yield DataHosts.of(net.plan.edge, [net.netns_fd(host) for host in net.plan.hosts])
+def net() -> Iterator[Emulation]:
+    with Emulation(EdgeTopo(clients=6, regions=2, client_mbps=20), openflow=None) as running:
+        yield running
+
+
+def edge_run(net: Emulation, folder: Path, mode: Mode, **others: Any) -> EdgeRun:
+    assert net.plan.edge is not None
+    fds = tuple(net.netns_fd(host) for host in net.plan.hosts)
+    return EdgeRun(net.plan.edge, fds, folder, (), tuple(stratified(6, 2, 1)), SIZE, mode=mode, **others)
 
 
 @pytest.mark.beside
 @pytest.mark.thorough  # tests/integration/experiments/test_propius.py kills them in a study
-def test_fixed_loses_nothing_that_killed_leaf_servers_had_acknowledged(hosts: DataHosts, tmp_path: Path) -> None:
-    found = kill_leaves(hosts, KillSettings("fixed", rounds=4, size=SIZE, seed=1), tmp_path)
+def test_fixed_loses_nothing_that_killed_leaf_servers_had_acknowledged(net: Emulation, tmp_path: Path) -> None:
+    found = kill_leaves(edge_run(net, tmp_path, "fixed", verify=True, idle_s=3.0), 4)
     assert (found.kills, found.lost, found.twice, found.unanswered) == (4, 0, 0, 0)
     assert found.acknowledged == 4 * 6 == found.counted + found.late
     assert found.sums_right >= 3
 
 
 @pytest.mark.beside
-def test_authors_lose_what_killed_leaf_servers_had_acknowledged(hosts: DataHosts, tmp_path: Path) -> None:
-    found = kill_leaves(hosts, KillSettings("authors", rounds=4, size=SIZE, seed=1), tmp_path)
+def test_authors_lose_what_killed_leaf_servers_had_acknowledged(net: Emulation, tmp_path: Path) -> None:
+    found = kill_leaves(edge_run(net, tmp_path, "authors", verify=True, idle_s=3.0), 4)
     assert found.lost > 0
     assert found.acknowledged == found.lost + found.counted
 
 
 @pytest.mark.beside
-def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(hosts: DataHosts, tmp_path: Path) -> None:
+def test_bytes_that_leave_the_root_for_a_model_that_all_clients_want(net: Emulation, tmp_path: Path) -> None:
     first_alone = (0.0, 0.0, *[1.0] * 4)  # when the others ask, the leaf servers have the model
-    cases: tuple[tuple[bool, Mode, tuple[float, ...], int, int], ...] = (
-        (True, "fixed", (), 2, 0),
-        (False, "fixed", (), 6, 6),
-        (True, "authors", (), 6, 0),
-        (True, "authors", first_alone, 2, 4),
+    cases: tuple[tuple[str, Mode, tuple[float, ...], int, int], ...] = (
+        ("tree", "fixed", (), 2, 0),
+        ("star", "fixed", (), 6, 6),
+        ("tree", "authors", (), 6, 0),
+        ("tree", "authors", first_alone, 2, 4),
     )
-    for number, (leaves, mode, delays_s, copies, hits) in enumerate(cases):
-        given = RoundSettings(mode, leaves, SIZE, 0.1, 0.1, delays_s=delays_s)
-        found = one_round(hosts, given, tmp_path / f"{number}")
+    for number, (topology, mode, delays_s, copies, hits) in enumerate(cases):
+        run = edge_run(net, tmp_path / f"{number}", mode, topology=topology, idle_s=1.0)
+        found = one_round(run, delays_s=delays_s)
         assert copies <= found.root.sent / SIZE < 1.02 * copies
         assert sum(event["hit"] for event in found.events if event.kind == "get") == hits
         assert found.round_s > found.hand_out_s > 0

@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 
 from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
+from experiments.propius.data.clients import stratified
 from experiments.propius.data.endpoint import Pool, Reply, serve
 from experiments.propius.data.messages import Frame
 from experiments.propius.model.formulas import shared_round_s, turns_round_s
-from experiments.propius.process import MODULE
+from experiments.propius.processes import EdgeProcesses
+from experiments.propius.run import TRUNK_PORT, EdgeRun, TrunkTurns
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import delivery, read_port_counters
-from railyard.child import Child
 from railyard.scale import goodput_share
 from railyard.timeline import read_events
 from topos.edge import EdgeTopo
-from topos.edge_plan import CONTROL, ROOT, EdgePlan
+from topos.edge_plan import ROOT, EdgePlan
 
 pytestmark = pytest.mark.root
 REGIONS, MBPS, MTU = 3, 50.0, 1500
@@ -50,21 +51,13 @@ def edge_of(session: Session) -> EdgePlan:
 @contextmanager
 def arbiter(session: Session, policy: str, delay_s: float, slot_s: float = 0.0) -> Iterator[Path]:
     """The process of the arbiter while the block runs; its events."""
-    control = session.net.netns_fd(session.plan.hosts[CONTROL])
-    events = session.data / f"trunk-{policy}-{delay_s:g}.jsonl"
-    settings = {
-        "netns_fd": control,
-        "address": ["0.0.0.0", PORT],
-        "events": str(events),
-        "channel": session.channel_path,
-        "ports": [region.trunk_port for region in edge_of(session).regions],
-        "policy": policy,
-        "mbps": MBPS * goodput_share(MTU),
-        "delay_s": delay_s,
-        "slot_s": slot_s,
-    }
-    with Child(MODULE, {"role": "trunk", "settings": settings}, [control], "the arbiter", patience_s=2.0):
-        yield events
+    edge, folder = edge_of(session), session.data / f"{policy}-{delay_s:g}"
+    assert session.channel_path is not None
+    turns = TrunkTurns(session.channel_path, policy, delay_s, slot_s)
+    clients = tuple(stratified(REGIONS, REGIONS, 1))
+    run = EdgeRun(edge, tuple(session.netns_fds()), folder, (), clients, SIZE, turns=turns)
+    with EdgeProcesses(run, ["trunk"]):
+        yield folder / "edge-trunk-0.jsonl"
 
 
 async def _root(frame: Frame) -> Reply:
@@ -92,7 +85,7 @@ def rounds_s(session: Session, work_s: float, count: int) -> list[float]:
         for number, region in enumerate(edge.regions):
             fd = netns_fds[edge.leaf_rank(number)]
             root = Pool(fd, (edge.root_ip, PORT), most_payload=SIZE)
-            gate = Pool(fd, (region.control_ip, PORT), patience_s=LONGEST_WAIT_S)
+            gate = Pool(fd, (region.control_ip, TRUNK_PORT), patience_s=LONGEST_WAIT_S)
             leaves.append((root, TrunkGate(gate, number, SIZE).turn if edge.trunk == "ocs" else nullcontext))
             pools += [root, gate]
         took = []

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from experiments.propius.control import trunk_server
-from experiments.propius.control.trunk_server import TrunkActor, TrunkSettings
+from experiments.propius.control.trunk_server import TrunkActor
 from experiments.propius.data.endpoint import Client, serve
+from experiments.propius.process import EventFile
+from experiments.propius.run import EdgeRun, TrunkTurns
+from topos.edge_plan import EdgePlan, EdgeRegion
 
 HERE = ("127.0.0.1", 0)
 
@@ -29,8 +32,10 @@ def test_the_request_of_a_leaf_server_that_dies_holds_up_nobody(
     monkeypatch.setattr(trunk_server, "ChannelClient", Channel)
 
     async def run() -> None:
-        settings = TrunkSettings(None, HERE, str(tmp_path / "e"), "c", (2, 3, 4), "phase", 8.0, 0.0)
-        actor = TrunkActor(settings)
+        turns = TrunkTurns("c", "phase", 0.0)
+        plan = EdgePlan("ocs", 8.0, "", "", (EdgeRegion("", "", "", 2, ()),) * 3)
+        run = EdgeRun(plan, (None, None), tmp_path, (), (), 10, turns=turns)
+        actor = TrunkActor(run, turns, EventFile(tmp_path / "e"))
         server = await serve(None, HERE, actor.answer, cancels=True)
         actor.start()
         leaves = [await Client.connect(None, server.address) for _ in range(3)]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.propius.edge_run import EdgeProcesses
+from experiments.propius.processes import EdgeProcesses
 from railyard.errors import MachineError
 
 

@@ -15,7 +15,9 @@ from experiments.propius.process import EventFile, run_actor
 from railyard.errors import AgentError
 from railyard.child import read_settings
 
-async def work(settings, orders):
+settings = read_settings()
+
+async def work(orders):
     events = EventFile(settings["events"])
     orders.ready()
     await orders.go.wait()
@@ -27,7 +29,7 @@ async def work(settings, orders):
     finally:
         events.note("finished", 5.0, 6.0, job=1)
 
-run_actor(work, read_settings())
+run_actor(work)
 """
 
 

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge.loopback import loopback_run
 
 from experiments.propius.control.trunk_server import AcquireRequest, TrunkRequest
 from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address, Reply, Server, serve
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Mode, RoundAttempt, UpdateId, read
-from experiments.propius.data.server_process import DataActor, LeafActor, LeafSettings, RootActor
-from experiments.propius.data.servers import RootServer
+from experiments.propius.data.server_process import DataActor, LeafActor, RootActor
 from experiments.propius.data.update import as_bytes, check_sum, draw
+from experiments.propius.process import EventFile
+from experiments.propius.run import DATA_PORT, TRUNK_PORT, EdgeRun, TrunkTurns
 from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 
 SIZE, SEED, JOB = 40_000, 5, 3
-HERE = ("127.0.0.1", 0)
 FIRST = RoundAttempt(0, 0)
 MODEL = bytes(SIZE)
 
@@ -28,41 +29,26 @@ MODEL = bytes(SIZE)
 class Tree:
     """A root, one leaf server, and connections to both."""
 
-    def __init__(self, folder: Path, mode: Mode, arbiter: Address | None = None) -> None:
-        self.folder, self.mode, self.arbiter = folder, mode, arbiter
+    def __init__(self, run: EdgeRun) -> None:
+        self.run = run
         self.servers: list[Server] = []
         self.clients: list[DataClient] = []
 
     async def __aenter__(self) -> Tree:
-        self.root_server = RootServer(self.mode, verify=True)
-        self.root = RootActor(self.root_server, SIZE, str(self.folder / "root.jsonl"))
-        self.root_address = await self._listen(self.root)
+        self.root_address = (self.run.plan.root_ip, DATA_PORT)
+        self.root = RootActor(self.run, EventFile(self.run.folder / "root.jsonl"))
+        await self._listen(self.root, self.root_address)
         await self.start_leaf()
         return self
 
     async def start_leaf(self) -> None:
-        self.leaf = LeafActor(
-            LeafSettings(
-                leaf=0,
-                netns_fd=None,
-                address=HERE,
-                root=self.root_address,
-                mode=self.mode,
-                size=SIZE,
-                idle_s=0.05,
-                events=str(self.folder / "leaf.jsonl"),
-                journal=str(self.folder / "journal"),
-                retry_s=0.02,
-                verify=True,
-                arbiter=self.arbiter,
-            )
-        )
+        self.leaf_address = self.run.data_address(0)
+        self.leaf = LeafActor(self.run, 0, EventFile(self.run.folder / "leaf.jsonl"))
         self.leaf.start()
-        self.leaf_address = await self._listen(self.leaf)
+        await self._listen(self.leaf, self.leaf_address)
 
-    async def _listen(self, actor: DataActor) -> Address:
-        self.servers.append(await serve(None, HERE, actor.answer, most_payload=SIZE))
-        return self.servers[-1].address
+    async def _listen(self, actor: DataActor, address: Address) -> None:
+        self.servers.append(await serve(None, address, actor.answer, most_payload=SIZE))
 
     def client(self, address: Address) -> DataClient:
         self.clients.append(DataClient(None, address, SIZE, retries=Retries(0.01, 3), patience_s=5))
@@ -79,7 +65,7 @@ class Tree:
         return event
 
     def events(self, name: str) -> list[Event]:
-        return read_events(self.folder / f"{name}.jsonl")
+        return read_events(self.run.folder / f"{name}.jsonl")
 
     async def __aexit__(self, *_: object) -> None:
         for client in self.clients:
@@ -90,9 +76,13 @@ class Tree:
         await self.root.end()
 
 
+def tree_run(folder: Path, mode: Mode, turns: TrunkTurns | None = None) -> EdgeRun:
+    return loopback_run(folder, SIZE, mode=mode, verify=True, time=0.02, idle_s=2.5, turns=turns)
+
+
 def in_a_tree(folder: Path, mode: Mode, test: Callable[[Tree], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with Tree(folder, mode) as tree:
+        async with Tree(tree_run(folder, mode)) as tree:
             await test(tree)
 
     asyncio.run(run())
@@ -217,8 +207,9 @@ def test_with_an_optical_trunk_transfers_ask_for_the_circuit_and_give_it_back(tm
         return Reply({"token": 7})
 
     async def run() -> None:
-        server = await serve(None, HERE, arbiter)
-        async with Tree(tmp_path, "fixed", server.address) as tree:
+        given = tree_run(tmp_path, "fixed", TrunkTurns("", "phase", 0.0))
+        server = await serve(None, (given.plan.control_ip, TRUNK_PORT), arbiter)
+        async with Tree(given) as tree:
             job, clients = tree.client(tree.root_address), [tree.client(tree.leaf_address) for _ in range(3)]
             await job.put(JOB, FIRST, 1, MODEL)
             await asyncio.gather(*(client.get(JOB, 0) for client in clients))

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import math
-
 from edge.jobs import edge_job
 
 from experiments.propius.data.jobs import (
     TEN_JOBS,
-    AskBound,
     EndRequest,
     FinishJob,
     JobRounds,
@@ -25,7 +22,7 @@ from experiments.propius.data.jobs import (
 
 def rounds(demand: int = 10, over: float = 1.2, count: int = 2) -> JobRounds:
     """A job that is told its clients unasked, after REGISTER and the first REQUEST at second 0."""
-    tested = JobRounds(edge_job(demand=demand, rounds=count, over_selection=over), JobTimers(ask_bound_s=math.inf))
+    tested = JobRounds(edge_job(demand=demand, rounds=count, over_selection=over), JobTimers())
     assert tested.start(0.0) == (RegisterJob(),)
     assert tested.registered(4, 0.0) == (RequestClients(0, int(over * demand), 0), Sleep(100.0))
     return tested
@@ -74,14 +71,6 @@ def test_the_execution_timer_starts_the_round_again() -> None:
     assert tested.polled(12, 511.0) == (), "an answer to the attempt before comes too late"
 
 
-def test_a_job_that_is_not_told_asks_every_second() -> None:
-    tested = JobRounds(edge_job(demand=3), JobTimers())
-    tested.start(0.0)
-    assert tested.registered(0, 0.0)[-1] == Sleep(1.0)
-    assert tested.woke(1.0) == (AskBound(), Sleep(1.0))
-    assert tested.woke(99.5) == (AskBound(), Sleep(0.5))
-
-
 def test_a_job_that_the_manager_has_forgotten_registers_anew_and_repeats_its_round() -> None:
     tested = rounds()
     executing(tested, 10.0)
@@ -93,4 +82,4 @@ def test_a_job_that_the_manager_has_forgotten_registers_anew_and_repeats_its_rou
 
 def test_timers_are_those_of_the_job_and_scale() -> None:
     assert job_timers(TEN_JOBS[0]) == JobTimers(400.0, 400.0)
-    assert JobTimers().scaled(0.5) == JobTimers(50.0, 250.0, 2.5, 0.5)
+    assert JobTimers().scaled(0.5) == JobTimers(50.0, 250.0, 2.5)
