@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from measure.metrics.quantiles import Quantiles, quantiles
 from railyard.timeline import Event
 
 COUNTED = "acknowledged"
@@ -25,19 +24,15 @@ class UpdateCounts:
     """What became of the updates of a run; all are numbers of updates.
 
     ``acknowledged`` uploads were confirmed to their client. Of these, ``lost`` reached no sum although their round was
-    completed and no server reported them late or cleared, ``discarded`` belonged to an attempt of a round that timed
-    out, and ``twice`` counts each time beyond the first that a sum held a client's update of a round. ``late`` uploads
-    or parts of a leaf's sum came after their round and were reported so. ``refused`` and ``broken`` uploads were never
-    acknowledged: the server declined them, or they did not arrive.
+    completed, no attempt of it timed out with them and no server reported them late or cleared, and ``twice`` counts
+    each time beyond the first that a sum held a client's update of a round. ``late`` uploads
+    or parts of a leaf's sum came after their round and were reported so.
     """
 
     acknowledged: int
     lost: int
     twice: int
     late: int
-    refused: int
-    broken: int
-    discarded: int
 
 
 @dataclass
@@ -60,7 +55,6 @@ class Updates:
         self._rounds: dict[tuple[int, int, int], _Round] = {}
         self._completed: set[tuple[int, int]] = set()
         self._outcomes: Counter[str] = Counter()
-        self._discarded = 0
         self._late_flushed = 0
         self._leaves = False
 
@@ -80,9 +74,8 @@ class Updates:
             case "round":
                 self._completed.add((event["job"], event["round"]))
             case "timeout" if event["phase"] == "execution":
-                for key, found in self._rounds.items():
+                for key in self._rounds:
                     if key[:2] == (event["job"], event["round"]):
-                        self._discarded += len(found.acknowledged)
                         self._rounds[key] = _Round()
 
     def _round(self, event: Event) -> _Round:
@@ -110,9 +103,6 @@ class Updates:
             lost=lost,
             twice=twice,
             late=self._outcomes[LATE] + self._late_flushed,
-            refused=self._outcomes["refused"],
-            broken=self._outcomes["lost"],
-            discarded=self._discarded,
         )
 
     def _counted(self, found: _Round) -> Sequence[int]:
@@ -137,20 +127,14 @@ OF_JOBS = ("registered", "request", "scheduled", "round", "timeout", "finished")
 
 @dataclass(frozen=True)
 class JobTime:
-    """One job: ``job`` is its number, ``name`` its name ("" where none was recorded).
+    """One job: its number, its name ("" where none was recorded), and its completion time (registered to finished).
 
-    ``finished_s`` and ``jct_s`` (completion time: registered to finished) are None if it did not finish.
-
-    ``repeated`` counts the attempts at a round that timed out.
+    ``jct_s`` is None if it did not finish.
     """
 
     job: int
-    registered_s: float
-    finished_s: float | None
+    name: str
     jct_s: float | None
-    rounds: int
-    repeated: int
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,45 +142,30 @@ class EdgeMetrics:
     """The metrics of an edge run; all times are seconds of the run, None where nothing was recorded.
 
     The run lasts from the first ``registered`` to the last ``finished``, or to the last event if a job did not finish.
-    ``jct_s`` is the mean completion time of the jobs that finished; the others are in ``unfinished``. ``busy_s`` adds
-    up downloads, training and uploads, wasted ones included, within the run. ``utilisation`` is ``busy_s`` per second
-    of the run and client that had any work, ``active_s`` is ``busy_s`` per client that checked in (another definition
-    of utilisation; ``active_share`` relates it to the length of the run). ``scheduling_s`` and ``response_s`` are means
-    over completed rounds: REQUEST of the attempt that succeeded until it had its clients, and from then until the round
-    was complete. ``scheduling_attempt_s`` is the mean over all attempts, those that timed out before they had their
-    clients included, as the authors of Propius report it.
+    ``jct_s`` is the mean completion time of the jobs that finished; the others are in ``unfinished``. Clients are busy
+    with downloads, training and uploads, wasted ones included. ``utilisation`` is the busy time per second of the run
+    and client that had any work, ``active_share`` the same per client that checked in (another definition of
+    utilisation). ``bindings_per_s`` counts clients bound, ``completed_clients_per_s`` those of completed rounds, and
+    ``gone`` those that vanished or were sent away. ``scheduling_s`` and ``response_s`` are means over completed rounds:
+    REQUEST of the attempt that succeeded until it had its clients, and from then until the round was complete.
+    ``scheduling_attempt_s`` is the mean over all attempts, those that timed out before they had their clients included,
+    as the authors of Propius report it.
     """
 
     length_s: float
     jobs: tuple[JobTime, ...]
     jct_s: float | None
     unfinished: tuple[int, ...]
-    clients: int
-    clients_with_work: int
-    busy_s: float
     utilisation: float | None
-    active_s: float | None
     active_share: float | None
-    bindings: int
     bindings_per_s: float | None
-    completed_clients: int
     completed_clients_per_s: float | None
-    rounds: int
     repeated_scheduling: int
     repeated_execution: int
     scheduling_s: float | None
     scheduling_attempt_s: float | None
     response_s: float | None
-    scheduling: Quantiles | None
-    response: Quantiles | None
-    check_ins: int
-    offers: int
-    refused_accepts: int
     gone: int
-    get_hits: int
-    get_misses: int
-    got_bytes: int
-    pushed_bytes: int
     updates: UpdateCounts
 
 
@@ -233,8 +202,6 @@ class EdgeMeter:
         self._registered: dict[int, float] = {}
         self._names: dict[int, str] = {}
         self._finished: dict[int, float] = {}
-        self._rounds: Counter[int] = Counter()
-        self._repeated: Counter[int] = Counter()
         self._requested: dict[int, float] = {}
         self._timed_out_s = 0.0
         self._scheduling: list[float] = []
@@ -251,16 +218,12 @@ class EdgeMeter:
         self._last = max(self._last, at)
         if kind in BUSY:
             self._busy.add(event["client"], event.t, at)
-            self._counts[f"{kind} bytes"] += event.get("bytes", 0)
         elif kind in OF_JOBS:
             self._job(event, at)
             self._busy.passed(at)
         match kind:
             case "checkin":
                 self._clients.add(event["client"])
-                self._counts["offers"] += event["offers"]
-            case "get":
-                self._counts["hits" if event.get("hit") else "misses"] += 1
             case "push" | "flush" | "cleared" | "sum" | "round" | "timeout":
                 self._updates.add(event)
 
@@ -275,12 +238,10 @@ class EdgeMeter:
             case "request":
                 self._requested[job] = at
             case "timeout":
-                self._repeated[job] += 1
                 if event["phase"] == "scheduling":
                     self._timed_out_s += at - self._requested.get(job, at)
                 self._counts[f"timeout {event['phase']}"] += 1
             case "round":
-                self._rounds[job] += 1
                 self._counts["completed"] += event["clients"]
                 self._scheduling.append(event["scheduling_s"])
                 self._response.append(event["response_s"])
@@ -288,7 +249,7 @@ class EdgeMeter:
     def result(self) -> EdgeMetrics:
         """The metrics of the events so far."""
         jobs = tuple(self._job_time(job) for job in sorted(self._registered))
-        unfinished = tuple(job.job for job in jobs if job.finished_s is None)
+        unfinished = tuple(job.job for job in jobs if job.jct_s is None)
         end = self._last if unfinished or not self._finished else max(self._finished.values())
         length = end - min(self._registered.values(), default=end)
         busy, with_work, everyone = self._busy.total(end), len(self._busy.clients), len(self._clients)
@@ -299,39 +260,22 @@ class EdgeMeter:
             jobs=jobs,
             jct_s=_mean(job.jct_s for job in jobs if job.jct_s is not None),
             unfinished=unfinished,
-            clients=everyone,
-            clients_with_work=with_work,
-            busy_s=busy,
             utilisation=_per(busy, length * with_work),
-            active_s=_per(busy, everyone),
             active_share=_per(busy, length * everyone),
-            bindings=count["bound"],
             bindings_per_s=_per(count["bound"], length),
-            completed_clients=count["completed"],
             completed_clients_per_s=_per(count["completed"], length),
-            rounds=rounds,
             repeated_scheduling=count["timeout scheduling"],
             repeated_execution=count["timeout execution"],
             scheduling_s=_mean(self._scheduling),
             scheduling_attempt_s=_per(tried_s, rounds + count["timeout scheduling"]),
             response_s=_mean(self._response),
-            scheduling=quantiles(self._scheduling),
-            response=quantiles(self._response),
-            check_ins=count["checkin"],
-            offers=count["offers"],
-            refused_accepts=count["refused"],
             gone=count["gone"],
-            get_hits=count["hits"],
-            get_misses=count["misses"],
-            got_bytes=count["get bytes"],
-            pushed_bytes=count["push bytes"],
             updates=self._updates.counts(),
         )
 
     def _job_time(self, job: int) -> JobTime:
         began, ended = self._registered[job], self._finished.get(job)
-        jct = None if ended is None else ended - began
-        return JobTime(job, began, ended, jct, self._rounds[job], self._repeated[job], self._names[job])
+        return JobTime(job, self._names[job], None if ended is None else ended - began)
 
 
 def edge_metrics(events: Iterable[Event]) -> EdgeMetrics:

@@ -24,16 +24,14 @@ does (``experiments.propius.model.authors``, ``experiments.propius.control.irs``
 their figures stand beside both kinds."""
 
 
-def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, mode: Mode = "fixed") -> VirtualOutcome:
+def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -> VirtualOutcome:
     """The run on packets in virtual time: the same jobs, clients, network and policy."""
     network = Network(
         topology="tree",
-        mode=mode,
         model_bytes=settings.object_bytes,
         trunk_mbps=settings.trunk_mbps,
         access_round_trip_s=2 * settings.access_delay_ms / 1e3,
         trunk_round_trip_s=2 * settings.trunk_delay_ms / 1e3,
-        mtu_bytes=1500,
     )
     return simulate(
         VirtualRun(

@@ -184,15 +184,14 @@ class JobManager:
     """Jobs and bindings. ``version`` grows whenever a job or round comes, closes or goes, not with each binding.
 
     All state is soft. A job manager that is started again knows no job and no binding: it answers REQUEST as for an
-    unknown job, upon which the job registers anew, and refuses ACCEPT until then. ``first`` is its first number for a
-    job; one above those given before keeps late messages from reaching another job. Each method runs to its end
-    before another begins, so ACCEPT is one compare-and-increment.
+    unknown job, upon which the job registers anew, and refuses ACCEPT until then. Each method runs to its end before
+    another begins, so ACCEPT is one compare-and-increment.
     """
 
-    def __init__(self, silent_s: float = SILENT_S, first: int = 0) -> None:
+    def __init__(self, silent_s: float = SILENT_S) -> None:
         self.version = 0
         self._silent_s = silent_s
-        self._next = first
+        self._next = 0
         self._jobs: dict[int, _Entry] = {}
 
     def register(self, job: EdgeJob, now: float) -> int:

@@ -44,9 +44,7 @@ def root_bytes(clients_per_region: Sequence[int], size_bytes: float, topology: s
 _ROUNDING = 1e-9
 
 
-def turns_round_s(
-    regions: int, transfer_s: float, work_s: float, delay_s: float, *, first_is_up: bool = False
-) -> float:
+def turns_round_s(regions: int, transfer_s: float, work_s: float, delay_s: float) -> float:
     """Seconds of a round when the regions take turns on an optical trunk (policies ``phase`` and ``demand``).
 
     Models are handed out one after another, each after a
@@ -56,14 +54,12 @@ def turns_round_s(
 
         max((R + 1) u + work, 2 R u),
 
-    but with one region the circuit stays up for the flush. ``first_is_up``: the circuit of the region that asks first
-    is up when the round begins, since it flushed last in the round before; everything is then ``delay_s`` earlier.
+    but with one region the circuit stays up for the flush.
     """
     turn_s = delay_s + transfer_s
-    earlier_s = delay_s if first_is_up else 0.0
     if regions == 1:
-        return turn_s + work_s + transfer_s - earlier_s
-    return max((regions + 1) * turn_s + work_s, 2 * regions * turn_s) - earlier_s
+        return turn_s + work_s + transfer_s
+    return max((regions + 1) * turn_s + work_s, 2 * regions * turn_s)
 
 
 def rotor_round_s(

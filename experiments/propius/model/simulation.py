@@ -5,7 +5,7 @@ Job manager, client managers, scheduler, policy, devices and jobs are those of `
 
 A client without an offer asks again by its timers, over and over. As long as no job is open for it, each of these
 check-ins only confirms that it is there. So an idle client is left alone until a job opens that it may serve, and
-checks in at the time at which its own timers would have made it do so; the check-ins left out are counted.
+checks in at the time at which its own timers would have made it do so.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class VirtualRun:
     """What to simulate; all times are real seconds.
 
     ``policy`` is a name of ``experiments.propius.control.policies`` or a user's own. ``until_s`` ends a run
-    whose jobs do not all finish. ``poll_s`` is how often a job polls the root for its sum in a star or tree.
+    whose jobs do not all finish.
     """
 
     jobs: Sequence[EdgeJob]
@@ -78,23 +78,15 @@ class VirtualRun:
     sees: Sees = "all"
     timers: DeviceTimers = field(default_factory=DeviceTimers)
     network: Network = field(default_factory=Network)
-    poll_s: float = 5.0
     until_s: float = inf
 
 
 @dataclass(frozen=True)
 class VirtualOutcome:
-    """What a simulated run gave: its metrics, and its events if they were asked for.
-
-    ``skipped`` check-ins were left out, since nothing could come of them. ``root_down_bytes`` and ``root_up_bytes``
-    are payload bytes on the root's link; 0 without a network.
-    """
+    """What a simulated run gave: its metrics, and its events if they were asked for."""
 
     metrics: EdgeMetrics
     events: tuple[Event, ...]
-    skipped: int
-    root_down_bytes: float
-    root_up_bytes: float
 
 
 class Idle:
@@ -160,11 +152,8 @@ class Idle:
             self._first = int(self._due.argmin())
         return float(self._due[self._first])
 
-    def pop(self) -> tuple[int, int, list[float]]:
-        """The client of ``next_s``, now about to check in; how often it did so in vain before, and when lately.
-
-        The times are those since its last pause, the earliest first.
-        """
+    def pop(self) -> tuple[int, list[float]]:
+        """The client of ``next_s``, now about to check in; when it did so in vain since its last pause."""
         client = self._first if self._first is not None else int(self._due.argmin())
         device, asked, cycles = self._devices[client], int(self._asked[client]), int(self._cycles[client])
         start = float(self._anchor[client] + cycles * self._period[client])
@@ -174,15 +163,7 @@ class Idle:
         self._idle[client] = False
         self._due[client] = inf
         self._first = None
-        return client, cycles * self._asks + asked, lately
-
-    def skipped(self, now: float) -> int:
-        """How many check-ins the clients that are idle now have left out until ``now``."""
-        found = np.flatnonzero(self._idle)
-        since = now - self._anchor[found]
-        cycles = np.maximum(0, np.floor(since / self._period[found]))
-        rest = since - cycles * self._period[found]
-        return int((cycles * self._asks).sum() + (self._offsets[found] < rest[:, None]).sum())
+        return client, lately
 
 
 def _wait(device: Device, now: float) -> float:
@@ -360,7 +341,6 @@ class _Simulation:
         self.eligible: dict[int, npt.NDArray[np.bool_]] = {}
         self.plan: Any = None
         self.version = -1
-        self.skipped = 0
 
     def _policy(self, number: int) -> EdgePolicy:
         return self.policy if number == 0 else load_edge_policy(self.input.policy, self.input.seed, number)
@@ -377,14 +357,7 @@ class _Simulation:
             self.clock.at(0.0, self._refresh)
         self._play()
         self._drain()
-        end = min(self.clock.now, self.input.until_s)
-        return VirtualOutcome(
-            self.meter.result(),
-            tuple(sorted(self.events or (), key=lambda event: event.t)),
-            self.skipped + self.idle.skipped(end),
-            self.plane.down.bytes,
-            self.plane.up.bytes,
-        )
+        return VirtualOutcome(self.meter.result(), tuple(sorted(self.events or (), key=lambda event: event.t)))
 
     def _play(self) -> None:
         while self.jobs.finished < len(self.input.jobs):
@@ -457,12 +430,10 @@ class _Simulation:
     def _wake(self, time: float) -> None:
         """An idle client checks in."""
         self.clock.now = time
-        client, left_out, lately = self.idle.pop()
-        self.skipped += left_out
+        client, lately = self.idle.pop()
         if self.policy.batch:  # the manager has to know since when the client waits for a batch
             for before in lately:
                 self._check_in(client, before)
-            self.skipped -= len(lately)
         self._act(client, (AskForJobs(),))
 
     def _check_in(self, client: int, now: float) -> Sequence[Any]:
@@ -489,7 +460,7 @@ class _Simulation:
                     self._get(client)
                 case Train(seconds):
                     self.began[client] = now
-                    self.clock.later(seconds + 2 * self.input.network.pause_s, self._trained, client)
+                    self.clock.later(seconds, self._trained, client)
                 case Push():
                     self._push(client)
 

@@ -1,15 +1,19 @@
+"""The wait for an edge run ends when something that it needs has ended."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from experiments.propius.data.clients import stratified
 from experiments.propius.data.jobs import FIVE_JOBS, scaled_jobs
+from experiments.propius.processes import EdgeProcesses
 from experiments.propius.run import EdgeRun
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, MachineError
 from railyard.validation import from_plain
 from topos.describe import plan
 from topos.edge import EdgeTopo
@@ -88,3 +92,14 @@ def test_what_does_not_fit_the_network_is_refused() -> None:
         edge_run(managers=65)
     with pytest.raises(ConfigError, match="clients: must be 9, as many as the network has, not 8"):
         edge_run(clients=tuple(stratified(8, 2, 1)))
+
+
+def test_an_error_of_the_network_ends_the_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EdgeProcesses, "_look", lambda processes, on_round: [0])
+
+    def check() -> None:
+        raise MachineError("the private ovs-vswitchd ended")
+
+    processes = EdgeProcesses(cast(Any, SimpleNamespace(names=())))
+    with pytest.raises(MachineError, match="ovs-vswitchd ended"):
+        processes.wait(60.0, check=check)

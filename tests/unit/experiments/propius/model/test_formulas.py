@@ -1,3 +1,5 @@
+"""Formulas of edge transfers, and the link that flows share, against values by hand."""
+
 from __future__ import annotations
 
 import math
@@ -9,7 +11,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.propius.control.trunk import TrunkArbiter
-from experiments.propius.model.formulas import crossing_delay_s, rotor_round_s, shared_round_s, turns_round_s
+from experiments.propius.model.formulas import (
+    crossing_delay_s,
+    root_bytes,
+    rotor_round_s,
+    shared_round_s,
+    transfer_s,
+    turns_round_s,
+)
+from experiments.propius.model.plane import Clock, SharedLink
+from railyard.scale import goodput_share
+
+MODEL = 9.25e6
+SHARE = goodput_share(9000)
+
+
+def test_a_transfer_takes_its_bits_at_the_goodput_and_one_round_trip() -> None:
+    assert transfer_s(1.25e6, 10, 0.1) == pytest.approx(1 / SHARE + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("topology", "mode", "least", "most"),
+    [("star", "fixed", 48, 48), ("star", "authors", 48, 48), ("tree", "fixed", 4, 4), ("tree", "authors", 4, 48)],
+)
+def test_bytes_on_the_root_link(topology: str, mode: str, least: int, most: int) -> None:
+    assert root_bytes([12] * 4, MODEL, topology, mode) == (least * MODEL, most * MODEL)  # type: ignore[arg-type]
+
+
+def test_a_region_without_clients_fetches_nothing() -> None:
+    assert root_bytes([3, 0], MODEL, "tree", "fixed") == (MODEL, MODEL)
+
+
+def ended(rate: float, sends: list[tuple[float, float, float]]) -> list[float]:
+    """When transfers of (start, bytes, most bit/s) end."""
+    clock = Clock()
+    link = SharedLink(clock, rate)
+    ends = [0.0] * len(sends)
+    for number, (start, size, most) in enumerate(sends):
+        clock.at(start, link.send, size, most, partial(lambda n: ends.__setitem__(n, clock.now), number))
+    while clock.next_s < float("inf"):
+        clock.step()
+    return ends
+
+
+def test_a_link_is_shared_fairly_and_slow_flows_leave_the_rest_to_the_others() -> None:
+    assert ended(8e6, [(0, 1e6, 1e9), (0, 1e6, 1e9)]) == pytest.approx([2, 2])
+    assert ended(8e6, [(0, 1e6, 2e6), (0, 3e6, 1e9)]) == pytest.approx([4, 4])
+    assert ended(8e6, [(0, 1e6, 1e9), (0.5, 1e6, 1e9)]) == pytest.approx([1.5, 2])
+
 
 REGIONS = st.integers(1, 6)
 SECONDS = st.integers(0, 400).map(lambda hundredths: hundredths / 64)
@@ -25,13 +74,9 @@ def played(
     delay_s: float,
     slot_s: float = 0.0,
     began: float = 0.0,
-    up: bool = False,
 ) -> float:
-    """The time of a round by the arbiter of the product, event by event; ``up``: region 0 used the trunk before."""
+    """The time of a round by the arbiter of the product, event by event."""
     player = TrunkPlayer(TrunkArbiter(regions, policy, MBPS, slot_s), delay_s)
-    if up:
-        player.transfer(0, 0.5)
-        began += delay_s + 1.0
     flushed: list[int] = []
 
     def fetched(region: int) -> None:
@@ -52,8 +97,6 @@ def test_turns_take_what_the_formula_says(regions: int, transfer_s: float, work_
     expected = turns_round_s(regions, transfer_s, work_s, delay_s)
     for policy in ("phase", "demand"):
         assert played(policy, regions, transfer_s, work_s, delay_s) == pytest.approx(expected)
-    expected = turns_round_s(regions, transfer_s, work_s, delay_s, first_is_up=True)
-    assert played("phase", regions, transfer_s, work_s, delay_s, up=True) == pytest.approx(expected)
 
 
 @given(regions=REGIONS, transfer_s=SOME_SECONDS, work_s=SECONDS, delay_s=SECONDS, longer_s=SECONDS, began=SECONDS)
