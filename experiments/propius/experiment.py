@@ -86,7 +86,6 @@ class Propius(Experiment[PropiusSettings]):
             rehearse(load_edge_policy(policy, seed), jobs, [each.attributes for each in profiles])
 
     def _fabrics(self) -> Iterator[Fabric]:
-        """Every network of the studies."""
         from experiments.propius.round_study import trunk_fabric
 
         settings = self.settings

@@ -59,7 +59,6 @@ class Updates:
         self._leaves = False
 
     def add(self, event: Event) -> None:
-        """Take one event; those of other kinds are ignored."""
         match event.kind:
             case "push":
                 self._outcomes[event["outcome"]] += 1
@@ -91,7 +90,6 @@ class Updates:
             self._late_flushed += len(event["clients"])
 
     def counts(self) -> UpdateCounts:
-        """What became of the updates so far."""
         lost = twice = 0
         for key, found in self._rounds.items():
             if key[:2] in self._completed:
@@ -210,7 +208,6 @@ class EdgeMeter:
         self._last = 0.0
 
     def add(self, event: Event) -> None:
-        """Take one event."""
         if event.source != "edge":
             return
         kind, at = event.kind, event.t if event.end is None else event.end
@@ -247,7 +244,6 @@ class EdgeMeter:
                 self._response.append(event["response_s"])
 
     def result(self) -> EdgeMetrics:
-        """The metrics of the events so far."""
         jobs = tuple(self._job_time(job) for job in sorted(self._registered))
         unfinished = tuple(job.job for job in jobs if job.jct_s is None)
         end = self._last if unfinished or not self._finished else max(self._finished.values())

@@ -50,7 +50,6 @@ class RootBytes(NamedTuple):
     received: int
 
     def since(self, before: RootBytes) -> RootBytes:
-        """The bytes since an earlier reading."""
         return RootBytes(self.sent - before.sent, self.received - before.received)
 
 
@@ -249,7 +248,6 @@ RESPONSE_SHARE = 0.25
 
 
 def policy_point(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PacketPoint:
-    """The run of one policy."""
     return PacketPoint(
         edge_fabric(settings, clients),
         settings.jobs(),
@@ -263,7 +261,6 @@ def policy_point(settings: PropiusSettings, policy: str, clients: int, seed: int
 def measure_policies(
     runner: Runner, settings: PropiusSettings, points: Iterable[tuple[str, int, int]]
 ) -> Iterator[PropiusRow]:
-    """Run every point (policy, number of clients, seed)."""
     for policy, clients, seed in points:
         yield measure_policy(runner, settings, policy, clients, seed)
 

@@ -54,7 +54,6 @@ class EventFile:
             raise MachineError(f"events cannot be written to {self._file.name}: {error.strerror}; make room") from None
 
     def close(self) -> None:
-        """Close the file."""
         with suppress(OSError):  # a line that could not be written, as ``note`` has said
             self._file.close()
 

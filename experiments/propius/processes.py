@@ -158,7 +158,6 @@ class EdgeProcesses:
         return time.monotonic()
 
     def stop(self) -> None:
-        """Stop all processes; their events stay."""
         running = [process for process in self._processes.values() if not process.killed]
         if running:
             with ThreadPoolExecutor(len(running)) as pool:

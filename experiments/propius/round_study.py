@@ -121,7 +121,6 @@ class _Round:
         self._events.append(Event(began, "edge", kind, time.monotonic(), fields))
 
     async def _complete(self, began: float) -> None:
-        """Wait until the root has all updates."""
         while (await self._job.job_get(_JOB, _STAGE.round))[1] is None:
             if time.monotonic() > began + _LONGEST_S:
                 raise AgentError(f"the root server did not get all updates within {_LONGEST_S:g} s")
@@ -203,7 +202,6 @@ class TrunkModel:
 
     @staticmethod
     def of(settings: PropiusSettings) -> TrunkModel:
-        """The model of the study's network."""
         size, trip_s = settings.object_bytes, 2 * settings.trunk_delay_ms / 1e3
         over_trunk = transfer_s(size, settings.slow_trunk_mbps, trip_s, _MTU)
         at_client = transfer_s(size, CLIENT_MBPS, 2 * settings.access_delay_ms / 1e3, _MTU)
@@ -212,7 +210,6 @@ class TrunkModel:
 
     @property
     def slot_s(self) -> float:
-        """Length of a slot of the rotor."""
         return SLOT_TRANSFERS * self.turn_s
 
     def round_s(self, policy: str, delay_s: float, began_s: float = 0.0) -> float:
@@ -250,7 +247,6 @@ def trunk_row(settings: PropiusSettings, policy: str, delay_ms: float | None, be
 
 
 def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
-    """The network of the study: few equal clients, and a slow trunk."""
     return edge_fabric(
         settings,
         settings.regions * CLIENTS_OF_A_REGION,
@@ -261,7 +257,6 @@ def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
 
 
 def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """One round for each policy and delay, all clients starting together."""
     for policy, delay_ms in trunk_points(settings):
         session = runner.session(trunk_fabric(settings, policy))
         yield _measure(runner, settings, session, policy, delay_ms)

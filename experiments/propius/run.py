@@ -119,7 +119,6 @@ class EdgeRun:
         return (ROOT if role in ("root", "jobs") else CONTROL,)
 
     def client_fd(self, client: int) -> int | None:
-        """The namespace of a client's host."""
         return self.netns_fds[self.plan.client_rank(client)]
 
     def data_address(self, region: int) -> Address:
@@ -133,7 +132,6 @@ class EdgeRun:
 
     @property
     def sees(self) -> Sees:
-        """Which client managers the scheduler sees."""
         return "first" if self.mode == "authors" else "all"
 
     @cached_property

@@ -165,7 +165,6 @@ def trouble_points(settings: PropiusSettings) -> Iterator[tuple[TroubleCase, Mod
 
 
 def measure_trouble(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """Run every case in each mode."""
     for case, mode, loss in trouble_points(settings):
         if case == "leaf-killed":
             yield measure_leaf_kills(runner, settings, mode)

@@ -19,7 +19,6 @@ Cell = tuple[int, ...]
 
 
 def cells_of(clients: Sequence[Attributes], bounds: Sequence[Attributes]) -> Counter[Cell]:
-    """How many of ``clients`` are in each cell."""
     return Counter(cell_of(client, bounds) for client in clients)
 
 
@@ -173,7 +172,6 @@ class IrsTiers(Irs):
         self._sorted: tuple[Sequence[Attributes], Any, dict[int, list[float]]] | None = None
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> dict[str, Any]:
-        """The plan of IRS, and the tier of each group's first job."""
         plan = super().plan(jobs, clients, now)
         speeds = self._speeds(clients, plan)
         plan["tier"] = {}
@@ -186,7 +184,6 @@ class IrsTiers(Irs):
         return plan
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """The order of IRS without the jobs that want another tier."""
         ordered = super().order(client, jobs, plan)
         wanted = {number: (least, most) for number, least, most in plan["tier"].values()} if plan else {}
         always = (client.speed_ms, client.speed_ms)

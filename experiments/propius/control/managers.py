@@ -252,11 +252,9 @@ class JobManager:
         return None if entry is None else len(entry.clients)
 
     def heard(self, number: int, now: float) -> None:
-        """The job has sent something at ``now``, so it is alive."""
         self._heard(number, now)
 
     def prune(self, now: float) -> list[int]:
-        """Forget the jobs that have been silent for too long; their numbers."""
         silent = [number for number, entry in self._jobs.items() if now - entry.heard_s >= self._silent_s]
         for number in silent:
             del self._jobs[number]
@@ -264,7 +262,6 @@ class JobManager:
         return silent
 
     def jobs(self) -> tuple[OpenJob, ...]:
-        """All registered jobs, by number."""
         return tuple(
             OpenJob(
                 entry.number,

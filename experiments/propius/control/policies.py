@@ -192,7 +192,6 @@ class Fifo(EdgePolicy):
     name: ClassVar[str] = "fifo"
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """Earlier registered jobs first."""
         return sorted(jobs, key=lambda job: (job.registered_s, job.number))
 
 
@@ -205,7 +204,6 @@ class RandomJobs(EdgePolicy):
     name: ClassVar[str] = "random"
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """Jobs by their draw, highest first."""
         return sorted(jobs, key=lambda job: random.Random(f"{self.seed} {job.number}").random(), reverse=True)
 
 
@@ -216,7 +214,6 @@ class RandomClients(EdgePolicy):
     per_client: ClassVar[bool] = True
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """A shuffle of the jobs."""
         return self.random.sample(jobs, len(jobs))
 
 
@@ -226,7 +223,6 @@ class SmallestRound(EdgePolicy):
     name: ClassVar[str] = "srsf"
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """Jobs by the demand of their round."""
         return sorted(jobs, key=by_demand)
 
 
@@ -256,7 +252,6 @@ class RandomSelection(EdgePolicy):
     blind: ClassVar[bool] = True
 
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
-        """One of the jobs."""
         return [self.random.choice(jobs)]
 
 

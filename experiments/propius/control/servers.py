@@ -194,7 +194,6 @@ def plans(policy: EdgePolicy) -> bool:
 
 
 async def control_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """Job manager, scheduler and load balancer, until the parent says stop."""
     control = ControlServer(run, EventFile(role.events))
     most = messages.MOST_KNOWN * _CLIENT.size
     address = (EVERYWHERE, CONTROL_PORT)
@@ -285,7 +284,6 @@ class ManagerServer:
             await asyncio.sleep(self._refresh_s)
 
     async def close(self) -> None:
-        """Close the connections to the control actor."""
         await self._control.close()
 
 
@@ -380,12 +378,10 @@ class ControlClient:
         return Binding(client, job, reply.round, reply.attempt) if reply.bound else None
 
     async def nack(self, jobs: Sequence[int]) -> None:
-        """Decline offers."""
         client, manager = self._checked_in()
         await self._call(_Nothing, manager, "nack", client=client, jobs=jobs)
 
     async def close(self) -> None:
-        """Close the connection to the client manager."""
         manager, self._manager, self._id = self._manager, None, None
         if manager is not None:
             with suppress(EdgeError):
@@ -397,7 +393,6 @@ class ControlClient:
         return self._id, self._manager
 
     async def _balanced(self) -> Client:
-        """Connect to the client manager that the load balancer names."""
         balancer = await Client.connect(self._netns_fd, self._address, patience_s=self._patience_s)
         try:
             port = _read(_Balanced, (await balancer.call("balance", client=self._id)).fields).port
@@ -444,11 +439,9 @@ class JobClient:
         return reply.bound, reply.open
 
     async def finish(self, job: int) -> None:
-        """The job is complete."""
         await self._manager.call("finish", job=job)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._manager.close()
 
 

@@ -132,7 +132,6 @@ class TrunkArbiter:
         return min(times, default=None)
 
     def tick(self, now: float) -> Actions:
-        """End the slot and the grants whose time is over."""
         for token in [token for token, ends in self._active.items() if ends <= now]:
             del self._active[token]
         return self._advance(now)

@@ -92,7 +92,6 @@ class TrunkActor:
         self.failed: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
-        """Begin to hand out circuits."""
         self._do(self._arbiter.start(time.monotonic()))
 
     async def answer(self, frame: Frame) -> Reply:
@@ -167,7 +166,6 @@ class TrunkActor:
 
 
 async def trunk_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """Hand out circuits until the parent says stop."""
     assert run.turns is not None, "an electrical trunk has no arbiter"
     actor = TrunkActor(run, run.turns, EventFile(role.events))
     try:

@@ -47,7 +47,6 @@ class Retries:
     tries: int
 
     def scaled(self, time: float) -> Retries:
-        """The same for a run of ``time`` emulated seconds per real second."""
         return Retries(self.pause_s * time, self.tries)
 
 
@@ -138,7 +137,6 @@ class DataClient:
             await asyncio.sleep(self._retries.pause_s)
 
     async def close(self) -> None:
-        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             with suppress(EdgeError):
@@ -186,7 +184,6 @@ class EdgeClient:
                 actions = list(self._device.failed(time.monotonic()))
 
     async def _do(self, action: Action) -> tuple[Action, ...]:
-        """Do one action; what comes next."""
         device, began = self._device, time.monotonic()
         if isinstance(action, AskForJobs):
             offers = await self._control.check_in(device.profile.attributes)
@@ -261,7 +258,6 @@ class EdgeClient:
 
 
 async def clients_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """The clients of a region, until the parent says stop."""
     events = EventFile(role.events)
     clients = [EdgeClient(run, client, events) for client in run.plan.regions[role.number].clients]
     orders.ready()
@@ -402,7 +398,6 @@ class JobRun:
 
 
 async def jobs_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """The jobs, until the parent says stop."""
     events = EventFile(role.events)
     fd, control = run.netns_fds[ROOT], (run.plan.control_ip, CONTROL_PORT)
     for address in (control, (run.plan.root_ip, DATA_PORT)):

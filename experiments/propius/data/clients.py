@@ -245,7 +245,6 @@ class DeviceTimers:
     polls: int = 50
 
     def scaled(self, time: float) -> DeviceTimers:
-        """The same timers for a run of ``time`` emulated seconds per real second."""
         return replace(
             self,
             ask_again_s=self.ask_again_s * time,
@@ -295,7 +294,6 @@ class Device:
         return (Nack(tuple(offer.job for offer in offers)), wait) if offers else (wait,)
 
     def accepted(self, binding: Binding, now: float) -> tuple[Action, ...]:
-        """ACCEPT was granted."""
         self.binding = binding
         self._asked = self._polled = 0
         return self._get()
@@ -313,11 +311,9 @@ class Device:
         return (Pause(self.timers.poll_s),)
 
     def got(self, now: float) -> tuple[Action, ...]:
-        """The model has arrived."""
         return (Train(self.train_s),)
 
     def trained(self, now: float) -> tuple[Action, ...]:
-        """The training has ended."""
         assert self.binding is not None, "only a bound client trains"
         return (Push(self.binding.job, self.binding.round),)
 
@@ -334,7 +330,6 @@ class Device:
         return (Pause(self.timers.pause_s),)
 
     def woke(self, now: float) -> tuple[Action, ...]:
-        """A wait has ended."""
         return self._get() if self._fetching else (AskForJobs(),)
 
     def _get(self) -> tuple[Action, ...]:

@@ -359,6 +359,5 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """Close the idle connections."""
         while self._idle:
             await self._idle.pop().close()

@@ -28,7 +28,6 @@ class Attributes(NamedTuple):
     speed_ms: float = 0.0
 
     def meets(self, bounds: Attributes) -> bool:
-        """Whether each attribute but the speed is at least that of ``bounds``."""
         return (
             self.cpu_f >= bounds.cpu_f
             and self.ram >= bounds.ram
@@ -234,7 +233,6 @@ class JobTimers:
     poll_s: float = 5.0
 
     def scaled(self, time: float) -> JobTimers:
-        """The same timers for a run of ``time`` emulated seconds per real second."""
         return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time)
 
 
@@ -263,11 +261,9 @@ class JobRounds:
         self._clients = 0
 
     def start(self, now: float) -> tuple[JobAction, ...]:
-        """The job arrives."""
         return (RegisterJob(),)
 
     def registered(self, number: int, now: float) -> tuple[JobAction, ...]:
-        """The job manager has entered the job."""
         self.number = number
         return self._request(now)
 
@@ -317,7 +313,6 @@ class JobRounds:
         return (done, FinishJob())
 
     def woke(self, now: float) -> tuple[JobAction, ...]:
-        """A sleep has ended."""
         late = now >= self._deadline - 1e-9
         if self.phase == "scheduling" and late:
             self.phase = "closing"

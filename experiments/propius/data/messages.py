@@ -155,7 +155,6 @@ class _StageRequest(Message):
 
     @property
     def stage(self) -> RoundAttempt:
-        """The attempt of the round."""
         return RoundAttempt(self.round, self.attempt)
 
 
@@ -167,7 +166,6 @@ class PushRequest(_StageRequest):
 
     @property
     def update(self) -> UpdateId:
-        """The identity of the update."""
         return UpdateId(self.job, self.stage, self.client)
 
 
@@ -182,7 +180,6 @@ class SumRequest(_StageRequest):
 
     @property
     def sum_id(self) -> SumId:
-        """The identity of the sum."""
         return SumId(self.leaf, self.incarnation, self.number)
 
 

@@ -155,7 +155,6 @@ class Journal:
         return record
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
 
@@ -232,7 +231,6 @@ class DataActor:
         raise TypeError(f"this server does not do {action}")
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes time."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -297,7 +295,6 @@ class RootActor(DataActor):
 
 
 async def root_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """The root server, until the parent says stop."""
     await RootActor(run, EventFile(role.events)).serve(run.netns_fds[ROOT], (EVERYWHERE, DATA_PORT), orders)
 
 
@@ -328,11 +325,9 @@ class LeafActor(DataActor):
         )
 
     def start(self) -> None:
-        """Begin the incarnation."""
         self.act(self._server.start(time.monotonic()))
 
     def stop(self) -> None:
-        """Note what is left at the end of the run; ``end`` is next."""
         super().act(self._server.stop(time.monotonic()))
 
     async def end(self) -> None:
@@ -353,7 +348,6 @@ class LeafActor(DataActor):
         return self._server.push(token, request.update, frame.payload, now)
 
     def act(self, actions: Actions) -> None:
-        """Do the actions, then set the timer for what is due next."""
         super().act(actions)
         due = self._server.due()
         if self._timer is not None:
@@ -364,7 +358,6 @@ class LeafActor(DataActor):
         self.act(self._server.tick(time.monotonic()))
 
     def more(self, action: ServerAction) -> None:
-        """Start a transfer, or write a record to the journal."""
         if isinstance(action, Fetch):
             self.spawn(self._fetch(action))
         elif isinstance(action, Flush):
@@ -399,6 +392,5 @@ class LeafActor(DataActor):
 
 
 async def leaf_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    """A leaf server, until the parent says stop."""
     fd, address = run.netns_fds[run.plan.leaf_rank(role.number)], run.data_address(role.number)
     await LeafActor(run, role.number, EventFile(role.events)).serve(fd, address, orders)

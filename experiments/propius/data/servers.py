@@ -443,7 +443,6 @@ class RootServer:
         return (Answer(token, {"hit": True}, held.model),)
 
     def push(self, token: Any, update: UpdateId, payload: Payload, now: float) -> Actions:
-        """A client delivers an update without a leaf server."""
         return self._add(token, update, update.job, update.stage, (update.client,), payload)
 
     def push_sum(
@@ -456,7 +455,6 @@ class RootServer:
         payload: Payload,
         now: float,
     ) -> Actions:
-        """A leaf server delivers the sum of the updates of ``clients``."""
         return self._add(token, sum_id, job, stage, clients, payload)
 
     def _add(
@@ -490,7 +488,6 @@ class RootServer:
         return held.sum if stage == held.stage and not held.sum.answered else None
 
     def job_get(self, token: Any, job: int, round: int, now: float) -> Actions:
-        """The job asks for the sum of a round."""
         held = self._rounds.get(job)
         if held is None or held.stage.round != round:
             return (RefuseRequest(token, f"the root server does not hold round {round} of job {job}"),)

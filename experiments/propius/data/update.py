@@ -49,7 +49,6 @@ def as_bytes(total: Numbers) -> memoryview:
 
 
 def crc(total: Numbers) -> int:
-    """The CRC-32 of the bytes of ``total``."""
     return zlib.crc32(as_bytes(total))
 
 

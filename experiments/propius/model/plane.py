@@ -34,7 +34,6 @@ class Clock:
             heapq.heappush(self._due, (max(time, self.now), self._number, callback, args))
 
     def later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
-        """Call ``callback`` in so many virtual seconds."""
         self.at(self.now + seconds, callback, *args)
 
     @property
@@ -43,7 +42,6 @@ class Clock:
         return self._due[0][0] if self._due else inf
 
     def step(self) -> None:
-        """Move on to the next callback and call it."""
         self.now, _, callback, args = heapq.heappop(self._due)
         callback(*args)
 

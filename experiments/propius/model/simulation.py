@@ -214,7 +214,6 @@ class SimulatedJobs:
         self._entered, self._released, self._changed = entered, released, changed
 
     def start(self, job: SimulatedJob) -> None:
-        """The job arrives."""
         self._do(job, job.rounds.start(self._clock.now))
 
     def full(self, number: int, bound: int) -> None:
@@ -428,7 +427,6 @@ class _Simulation:
         )
 
     def _wake(self, time: float) -> None:
-        """An idle client checks in."""
         self.clock.now = time
         client, lately = self.idle.pop()
         if self.policy.batch:  # the manager has to know since when the client waits for a batch

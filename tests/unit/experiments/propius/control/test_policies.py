@@ -205,7 +205,7 @@ def test_a_policy_that_offers_what_it_may_not_is_refused_at_the_check_in(order: 
 def test_a_rehearsal_refuses_a_policy_before_the_run() -> None:
     with pytest.raises(ConfigError, match="would bind it twice; order each job once"):
         rehearse(policy_that(lambda jobs: [*jobs, *jobs]), [edge_job()], [BEST])
-    with pytest.raises(ConfigError, match=r"Wrong failed in line \d+ of test_guard\.py: IndexError: list index"):
+    with pytest.raises(ConfigError, match=r"Wrong failed in line \d+ of test_policies\.py: IndexError: list index"):
         rehearse(policy_that(lambda jobs: [jobs[7]]), [edge_job()], [BEST])
     rehearse(policy_that(lambda jobs: jobs), [edge_job()], [BEST])
 
