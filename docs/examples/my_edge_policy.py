@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.propius.control.policy import EdgePolicy, OpenJob
-from experiments.propius.data.attributes import Attributes
+from experiments.propius.control.policies import EdgePolicy, OpenJob
+from experiments.propius.data.jobs import Attributes
 
 
 class FurthestBehind(EdgePolicy):

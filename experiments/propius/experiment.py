@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric
 from experiments.propius import virtual
-from experiments.propius.control.catalog import load_edge_policy
-from experiments.propius.control.guard import rehearse
-from experiments.propius.data.check import check_run
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.population import stratified
-from experiments.propius.network import edge_fabric
+from experiments.propius.control.policies import load_edge_policy, rehearse
+from experiments.propius.data.clients import check_run, stratified
+from experiments.propius.data.jobs import EdgeJob
 from experiments.propius.row import PropiusRow
-from experiments.propius.settings import POLICY_STUDIES, PropiusSettings, Study
+from experiments.propius.settings import POLICY_STUDIES, PropiusSettings, Study, edge_fabric
 from experiments.settings import MOST_POINTS
 from railyard.errors import ConfigError
 
@@ -89,8 +86,7 @@ class Propius(Experiment[PropiusSettings]):
             rehearse(load_edge_policy(policy, seed), jobs, [each.attributes for each in profiles])
 
     def _fabrics(self) -> Iterator[Fabric]:
-        """Every network of the studies."""
-        from experiments.propius.trunk_study import trunk_fabric
+        from experiments.propius.round_study import trunk_fabric
 
         settings = self.settings
         yield edge_fabric(settings, settings.clients)
@@ -100,8 +96,7 @@ class Propius(Experiment[PropiusSettings]):
 
     def predict(self) -> Iterator[PropiusRow]:
         """The policy studies in virtual time, and the formulas of the studies ``tree`` and ``trunk``."""
-        from experiments.propius.data_study import tree_points, tree_row
-        from experiments.propius.trunk_study import trunk_points, trunk_row
+        from experiments.propius.round_study import tree_points, tree_row, trunk_points, trunk_row
 
         settings = self.settings
         if not {*POLICY_STUDIES, "tree", "trunk"}.intersection(settings.studies):
@@ -122,9 +117,8 @@ class Propius(Experiment[PropiusSettings]):
 
     def points(self) -> int:
         """One row for each run of every study."""
-        from experiments.propius.data_study import tree_points
+        from experiments.propius.round_study import tree_points, trunk_points
         from experiments.propius.trouble_study import trouble_points
-        from experiments.propius.trunk_study import trunk_points
 
         settings = self.settings
         policy_runs = len(list(self._points())) + len(settings.virtual_clients) * len(settings.policies)
@@ -138,10 +132,9 @@ class Propius(Experiment[PropiusSettings]):
 
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name; what is computed in virtual time comes last."""
-        from experiments.propius.data_study import measure_tree
-        from experiments.propius.policy_study import measure_policies
+        from experiments.propius.packet_run import measure_policies
+        from experiments.propius.round_study import measure_tree, measure_trunk
         from experiments.propius.trouble_study import measure_trouble
-        from experiments.propius.trunk_study import measure_trunk
 
         settings = self.settings
         for row in measure_policies(runner, settings, self._points()):

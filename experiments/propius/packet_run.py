@@ -1,32 +1,64 @@
-"""One run on packets: the processes of an edge run on a fabric that is up, its events, metrics and verdict."""
+"""One run on packets: the processes of an edge run on a fabric that is up, its events, metrics and verdict.
+
+And the policy studies: five jobs share the clients under each policy, for each number of clients and seed.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from experiments.job_point import Fabric
 from experiments.point_run import Counted, counted, note_circuits
-from experiments.propius.control.processes import EdgeProcesses
-from experiments.propius.control.run import EdgeRun
-from experiments.propius.data.client_actor import Vanishing
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.population import ClientProfile
+from experiments.propius import virtual
+from experiments.propius.data.clients import ClientProfile, stratified
+from experiments.propius.data.jobs import EdgeJob
+from experiments.propius.data.messages import Mode
 from experiments.propius.data.update import check_sum
-from experiments.propius.live.root_link import RootBytes, read_root
-from experiments.propius.metrics.meter import EdgeMetrics, edge_metrics
-from experiments.propius.metrics.verdict import EdgeLinks, Expected, judge_edge
-from experiments.propius.settings import Mode, PropiusSettings
+from experiments.propius.metrics import EdgeMetrics, edge_metrics
+from experiments.propius.processes import EdgeProcesses
+from experiments.propius.row import PropiusRow
+from experiments.propius.run import EdgeRun, Vanishing
+from experiments.propius.settings import PropiusSettings, edge_fabric
+from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
+from measure.live.counters import Counters
 from measure.metrics.checks import Check, Verdict
 from railyard.errors import VerifyError
 from railyard.reading import files_below
+from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from railyard.timeline import Event, events_in, with_gaps
 from topos.edge_plan import ROOT
+
+INTERFACE = "root-trunk"
+_HEADERS = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
+
+
+class RootBytes(NamedTuple):
+    """Bytes that the root's port sent and received, without the headers of Ethernet, IP and TCP.
+
+    A TSO segment counts as one packet, so bytes with headers would depend on how the kernel cut the stream. Bytes that
+    were sent twice count twice.
+    """
+
+    sent: int
+    received: int
+
+    def since(self, before: RootBytes) -> RootBytes:
+        return RootBytes(self.sent - before.sent, self.received - before.received)
+
+
+def read_root(root_fd: int) -> RootBytes:
+    """The bytes so far; ``root_fd`` is the descriptor of the namespace of the root's host."""
+    with Counters(root_fd) as counters:
+        port = counters.links()[INTERFACE]
+    return RootBytes(port.tx_bytes - port.tx_packets * _HEADERS, port.rx_bytes - port.rx_packets * _HEADERS)
+
 
 _DRAIN_REAL_S = 15.0
 """After the last round leaves may still flush what came late: idle time and a transfer."""
@@ -75,7 +107,18 @@ def play(
     number = runner.next_number()
     rounds = sum(job.rounds for job in point.jobs)
     folder = runner.record.point_folder(number, mode=title, plan=point.fabric.name, title=title, steps=rounds)
-    run = edge_run(settings, session, point, folder)
+    run = edge_run(
+        settings,
+        session,
+        folder,
+        point.profiles,
+        jobs=point.jobs,
+        policy=point.policy,
+        mode=point.mode,
+        seed=point.seed,
+        verify=settings.verify,
+        vanishing=point.vanishing,
+    )
     runner.progress.begin(title, None, rounds)
     counters = Counted(session)
     done = 0
@@ -89,12 +132,12 @@ def play(
     try:
         note_circuits(session, folder)
         with processes, counted(session, folder / "sampler.jsonl", counters):
-            before = read_root(run.netns_fds[ROOT])
+            before = read_root(session.netns_fds()[ROOT])
             with beside(session, processes):
                 processes.go()
                 processes.wait(scale.emulated_s(settings.longest_s), on_round, counters.check)
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
-            root = read_root(run.netns_fds[ROOT]).since(before)
+            root = read_root(session.netns_fds()[ROOT]).since(before)
     finally:
         events = events_of(folder, counters)
         runner.record.add_events([_interval(number, title, session, began), *events], folder)
@@ -162,25 +205,19 @@ def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequen
     return wrong, len(sums)
 
 
-def edge_run(settings: PropiusSettings, session: Session, point: PacketPoint, folder: Path) -> EdgeRun:
-    """The processes of a point on a session that is up."""
-    plan, scale = session.plan.edge, settings.scale.scale()
+def edge_run(
+    settings: PropiusSettings, session: Session, folder: Path, clients: Sequence[ClientProfile] = (), **more: Any
+) -> EdgeRun:
+    """A run on a session that is up: ``more`` fields than the settings give; the processes write to ``folder``.
+
+    Without ``clients`` those of the settings' seed.
+    """
+    plan, jobs = session.plan.edge, more.pop("jobs", ())
     assert plan is not None, "the fabric is an edge network"
-    return EdgeRun(
-        plan=plan,
-        netns_fds=tuple(session.netns_fds()),
-        folder=folder,
-        jobs=point.jobs,
-        clients=tuple(point.profiles),
-        size=emulated_size(settings),
-        policy=point.policy,
-        mode=point.mode,
-        managers=settings.managers,
-        time=scale.time,
-        seed=point.seed,
-        verify=settings.verify,
-        vanishing=point.vanishing,
-    )
+    clients = clients or stratified(plan.clients, len(plan.regions), settings.seed)
+    own = {"time": settings.scale.time, "seed": settings.seed, "managers": settings.managers}
+    fields = {"size": emulated_size(settings), **own, **more}
+    return EdgeRun(plan, tuple(session.netns_fds()), folder, jobs, tuple(clients), **fields)
 
 
 def emulated_size(settings: PropiusSettings) -> int:
@@ -204,3 +241,39 @@ def verdict_of(
     )
     plan = found.counted.session.plan
     return judge_edge(found.events, links, expected, plan=plan, sums=found.sums, more=more)
+
+
+RESPONSE_SHARE = 0.25
+"""How far the mean response time of a run may be from the model: which clients a round gets is a matter of moments."""
+
+
+def policy_point(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PacketPoint:
+    return PacketPoint(
+        edge_fabric(settings, clients),
+        settings.jobs(),
+        stratified(clients, settings.regions, seed),
+        policy,
+        seed,
+        lossy=bool(settings.access_loss or settings.trunk_loss),
+    )
+
+
+def measure_policies(
+    runner: Runner, settings: PropiusSettings, points: Iterable[tuple[str, int, int]]
+) -> Iterator[PropiusRow]:
+    for policy, clients, seed in points:
+        yield measure_policy(runner, settings, policy, clients, seed)
+
+
+def measure_policy(runner: Runner, settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
+    """Run one policy on packets; its row, with the prediction in virtual time beside it."""
+    point = policy_point(settings, policy, clients, seed)
+    row = virtual.policy_row(settings, policy, clients, seed, point.jobs)
+    virtual.predict_into(row, virtual.predicted(settings, policy, clients, seed).metrics)
+    found = play(runner, settings, point, f"{policy}, {clients} clients, seed {seed}")
+    virtual.fill(row, found.metrics, point.jobs, 1 / settings.scale.time)
+    row.root_bytes, row.root_received_bytes = found.root.sent, found.root.received
+    row.sums_checked, row.wrong_sums = (None, None) if found.sums is None else (found.sums[1], found.sums[0])
+    response = Expected("response time", row.response_time_s, row.predicted_response_time_s, RESPONSE_SHARE)
+    row.judge(verdict_of(settings, point, found, [response]))
+    return row

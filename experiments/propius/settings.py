@@ -6,19 +6,23 @@ Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.propius.data.job import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
+from experiments.job_point import Fabric
+from experiments.propius.data.jobs import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
+from experiments.propius.data.messages import Mode
 from experiments.propius.model.authors import ONLINE_SHARE
 from experiments.settings import Delay, Option, PacketSettings, ScaleSection
+from topos.edge import EdgeTopo
+from topos.edge_plan import Trunk
 
 Study = Literal["jct", "utilisation", "throughput", "delays", "tree", "trouble", "trunk"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 POLICY_STUDIES: tuple[Study, ...] = ("jct", "utilisation", "throughput", "delays")
 """Four views of the same runs."""
-Mode = Literal["authors", "fixed"]
 TroubleCase = Literal["none", "leaf-killed", "manager-restarted", "client-vanishes", "trunk-loss", "background"]
 CASES: tuple[TroubleCase, ...] = get_args(TroubleCase)
 
@@ -155,3 +159,39 @@ class PropiusSettings(PacketSettings):
         Their demands are in proportion to the clients: 2, 3, 3, 6 and 12 for 48.
         """
         return scaled_jobs(FIVE_JOBS, self.clients / FIVE_JOBS_CLIENTS, self.rounds)
+
+
+def edge_fabric(
+    settings: PropiusSettings,
+    clients: int,
+    *,
+    trunk: Trunk = "electrical",
+    time: float | None = None,
+    access_delay_ms: float | None = None,
+    trunk_delay_ms: float | None = None,
+    trunk_loss: float | None = None,
+    trunk_mbps: float | None = None,
+    client_mbps: float | Sequence[float] | None = None,
+) -> Fabric:
+    """The network for ``clients`` clients; delays are real milliseconds, emulated at ``time`` seconds per second.
+
+    What is not given is taken from the settings.
+    """
+    scale = settings.scale.scale()
+    emulated = scale.time if time is None else time
+    access = settings.access_delay_ms if access_delay_ms is None else access_delay_ms
+    uplink = settings.trunk_delay_ms if trunk_delay_ms is None else trunk_delay_ms
+    options = {
+        "clients": clients,
+        "regions": settings.regions,
+        "trunk": trunk,
+        "trunk_mbps": settings.trunk_mbps if trunk_mbps is None else trunk_mbps,
+        "client_mbps": client_mbps,
+        "access_delay_ms": access * emulated,
+        "trunk_delay_ms": uplink * emulated,
+        "control_delay_ms": uplink * emulated,
+        "access_loss": settings.access_loss,
+        "trunk_loss": settings.trunk_loss if trunk_loss is None else trunk_loss,
+    }
+    key = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in options.items())
+    return Fabric(f"edge-{clients}-{trunk}", key, lambda: EdgeTopo(**options))

@@ -1,31 +1,148 @@
-"""The study of faults: what becomes of acknowledged updates, and of the jobs, when something fails."""
+"""The study of faults: what becomes of acknowledged updates, and of the jobs, when something fails.
+
+In one case leaf servers are killed in the middle of rounds of one job without a control plane.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 from experiments.propius import virtual
-from experiments.propius.control.processes import EdgeProcesses
-from experiments.propius.data.client_actor import Vanishing
-from experiments.propius.data.population import stratified
-from experiments.propius.data_study import IDLE_S
-from experiments.propius.live.data_plane import DataHosts
-from experiments.propius.live.leaf_kills import KillSettings, kill_leaves
-from experiments.propius.metrics.verdict import EdgeLinks, judge_edge
-from experiments.propius.network import edge_fabric
-from experiments.propius.packet_run import PacketPoint, emulated_size, play, recorded, verdict_of
+from experiments.propius.data.client_process import DataClient, PushOutcome
+from experiments.propius.data.clients import stratified
+from experiments.propius.data.messages import EdgeError, Mode, RoundAttempt, UpdateId
+from experiments.propius.data.update import as_bytes, check_sum, draw
+from experiments.propius.packet_run import PacketPoint, edge_run, emulated_size, play, recorded, verdict_of
+from experiments.propius.processes import EdgeProcesses
 from experiments.propius.row import PropiusRow
-from experiments.propius.settings import Mode, PropiusSettings, TroubleCase
+from experiments.propius.run import IDLE_S, EdgeRun, Vanishing
+from experiments.propius.settings import PropiusSettings, TroubleCase, edge_fabric
+from experiments.propius.verdict import EdgeLinks, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.metrics.checks import Check
+from railyard.timeline import Event
 from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
 from workloads.stragglers.background import Background
+
+_JOB = 0
+
+
+@dataclass(frozen=True)
+class LeafKills:
+    """What became of the updates; all but the first two are numbers of updates.
+
+    ``acknowledged``: that clients were told are delivered, of which ``counted`` are in a sum of the root, ``late``
+    were noted as late by a server, and of ``lost`` nobody knows. ``twice``: how often an update was in a sum beyond
+    the first time. ``unanswered``: whose clients were told nothing.
+    """
+
+    kills: int
+    sums_right: int
+    acknowledged: int
+    counted: int
+    late: int
+    lost: int
+    twice: int
+    unanswered: int
+
+
+def kill_leaves(run: EdgeRun, rounds: int, spread_s: float = 0.5, longest_s: float = 2.0) -> LeafKills:
+    """One kill in each of ``rounds`` rounds of one job, at a random moment and of a random leaf server of ``run``.
+
+    Each client gets the model, waits up to ``spread_s`` seconds and pushes an update of real numbers. A round is given
+    up ``longest_s`` after its last answer to a client. Every sum is checked bit by bit: ``VerifyError`` if one is
+    wrong. ``MachineError`` if a server does not start.
+    """
+    with EdgeProcesses(run, run.data_servers) as servers:
+        told = asyncio.run(_Kills(run, servers, spread_s, longest_s).run(rounds))
+    return account(run, rounds, told, servers.events())
+
+
+Told = dict[UpdateId, PushOutcome]
+
+
+class _Kills:
+    def __init__(self, run: EdgeRun, servers: EdgeProcesses, spread_s: float, longest_s: float) -> None:
+        self._run, self._servers = run, servers
+        self._spread_s, self._longest_s, self._idle_s = spread_s, longest_s, run.idle_s * run.time
+        self._random = random.Random(run.seed)
+        self._job = DataClient.of(run, None)
+        self._clients = [DataClient.of(run, client.number) for client in run.clients]
+        self._told: Told = {}
+
+    async def run(self, rounds: int) -> Told:
+        async with AsyncExitStack() as stack:
+            for client in (self._job, *self._clients):
+                stack.push_async_callback(client.close)
+            for round in range(rounds):
+                await self._round(round)
+        return self._told
+
+    async def _round(self, round: int) -> None:
+        stage = RoundAttempt(round, 0)
+        await self._job.put(_JOB, stage, len(self._clients), bytes(self._run.size))
+        serving = (self._serve(number, client, stage) for number, client in enumerate(self._clients))
+        await asyncio.gather(self._kill(), *serving)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._longest_s
+        while (await self._job.job_get(_JOB, round))[1] is None and loop.time() < end:
+            await asyncio.sleep(self._idle_s / 4)
+
+    async def _kill(self) -> None:
+        region = self._random.randrange(len(self._run.plan.regions))
+        await asyncio.sleep(self._random.uniform(0, self._spread_s + 2 * self._idle_s))
+        await asyncio.to_thread(self._servers.restart, f"leaf{region}")
+
+    async def _serve(self, number: int, client: DataClient, stage: RoundAttempt) -> None:
+        wait = self._random.uniform(0, self._spread_s)
+        try:
+            await client.get(_JOB, stage.round)
+        except EdgeError:
+            return
+        await asyncio.sleep(wait)
+        payload = as_bytes(draw(self._run.seed, _JOB, stage.round, number, self._run.size))
+        update = UpdateId(_JOB, stage, number)
+        self._told[update] = await client.push(update, payload)
+
+
+def account(run: EdgeRun, rounds: int, told: Told, events: Iterable[Event]) -> LeafKills:
+    """What became of the updates, from what the clients were told and from the events of the servers.
+
+    What the root had of a round that was given up (``cleared``) has arrived there as well.
+    """
+    arrived: Counter[tuple[int, int]] = Counter()
+    noted: set[tuple[int, int]] = set()
+    sums = 0
+    for event in events:
+        if event.kind == "sum":
+            check_sum(event, run.seed, run.size)
+            sums += 1
+            arrived.update((event["round"], client) for part in event["order"] for client in part)
+        elif event.kind == "cleared":
+            arrived.update((event["round"], client) for client in event["clients"])
+        elif event.kind == "flush" and event["outcome"] == "late":
+            noted.update((event["round"], client) for client in event["clients"])
+    acknowledged = {(update.stage.round, update.client) for update, said in told.items() if said == "acknowledged"}
+    return LeafKills(
+        kills=rounds,
+        sums_right=sums,
+        acknowledged=len(acknowledged),
+        counted=len(acknowledged & arrived.keys()),
+        late=len((acknowledged & noted) - arrived.keys()),
+        lost=len(acknowledged - noted - arrived.keys()),
+        twice=sum(count - 1 for count in arrived.values()),
+        unanswered=sum(said == "lost" for said in told.values()),
+    )
+
 
 POLICY = "irs"
 BACKGROUND_SHARE = 0.5
@@ -48,7 +165,6 @@ def trouble_points(settings: PropiusSettings) -> Iterator[tuple[TroubleCase, Mod
 
 
 def measure_trouble(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """Run every case in each mode."""
     for case, mode, loss in trouble_points(settings):
         if case == "leaf-killed":
             yield measure_leaf_kills(runner, settings, mode)
@@ -69,10 +185,9 @@ def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) ->
     idle_s = scale.emulated_s(IDLE_S)
     longest_s = max(_LEAST_LONGEST_S, 2 * idle_s)
     spread_s = scale.emulated_s(_SPREAD_REAL_S)
-    given = KillSettings(mode, settings.kills, size, settings.seed, spread_s, idle_s, longest_s, scale.time)
-    assert session.plan.edge is not None
     with recorded(runner, session, f"{settings.kills} leaf servers killed, {mode}") as (folder, events):
-        found = kill_leaves(DataHosts.of(session.plan.edge, session.netns_fds()), given, folder)
+        run = edge_run(settings, session, folder, mode=mode, verify=True, size=size)
+        found = kill_leaves(run, settings.kills, spread_s, longest_s)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None
     row.kills, row.updates_acknowledged, row.updates_late = found.kills, found.acknowledged, found.late
@@ -132,7 +247,7 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
 def _vanishing(settings: PropiusSettings) -> tuple[Vanishing, ...]:
     """Clients that go between their first accept and the upload, whichever round that is."""
     rounds = range(settings.rounds)
-    return tuple(Vanishing(client, round=number) for client in range(VANISHING_CLIENTS) for number in rounds)
+    return tuple(Vanishing(client, number) for client in range(VANISHING_CLIENTS) for number in rounds)
 
 
 @contextmanager

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.propius.data.job import TEN_JOBS, EdgeJob, scaled_jobs
-from experiments.propius.data.population import stratified
-from experiments.propius.metrics.meter import EdgeMetrics
+from experiments.propius.data.clients import stratified
+from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
+from experiments.propius.data.messages import Mode
+from experiments.propius.metrics import EdgeMetrics
 from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run
 from experiments.propius.model.plane import Network
-from experiments.propius.model.run import VirtualOutcome, VirtualRun
-from experiments.propius.model.simulation import simulate
+from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
 from experiments.propius.row import PropiusRow
-from experiments.propius.settings import Mode, PropiusSettings
+from experiments.propius.settings import PropiusSettings
 from measure.published import published
 
 JCT = published("propius-jct-6000")
@@ -24,16 +24,14 @@ does (``experiments.propius.model.authors``, ``experiments.propius.control.irs``
 their figures stand beside both kinds."""
 
 
-def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int, mode: Mode = "fixed") -> VirtualOutcome:
+def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -> VirtualOutcome:
     """The run on packets in virtual time: the same jobs, clients, network and policy."""
     network = Network(
         topology="tree",
-        mode=mode,
         model_bytes=settings.object_bytes,
         trunk_mbps=settings.trunk_mbps,
         access_round_trip_s=2 * settings.access_delay_ms / 1e3,
         trunk_round_trip_s=2 * settings.trunk_delay_ms / 1e3,
-        mtu_bytes=1500,
     )
     return simulate(
         VirtualRun(

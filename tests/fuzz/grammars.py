@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from controllers.northbound import bodies
 from experiments.experiment import Experiment
-from experiments.propius.control import messages as edge
-from experiments.propius.data import wire
+from experiments.propius.data import messages
+from experiments.propius.data import messages as edge
 from experiments.settings import validated
 from measure.live import packets
 from measure.live.calibration import default_calibration
@@ -285,7 +285,7 @@ PLAN = {
         for number in range(2)
     ],
 }
-EDGE_KINDS = [kind for kind in vars(edge).values() if isinstance(kind, type) and issubclass(kind, wire.Message)]
+EDGE_KINDS = [kind for kind in vars(edge).values() if isinstance(kind, type) and issubclass(kind, messages.Message)]
 EDGE_REQUESTS = [
     {key: get_args(kind.model_fields["op"].annotation)[0] if key == "op" else 1 for key in kind.model_fields}
     for kind in EDGE_KINDS
@@ -361,7 +361,7 @@ def saved_checkpoint() -> bytes:
 
 def edge_frame(fields: Any, payload: bytes = b"") -> bytes:
     """A frame of edge learning."""
-    return wire.header(to_json(fields)[: wire.MOST_FIELDS_BYTES], payload) + payload
+    return messages.header(to_json(fields)[: messages.MOST_FIELDS_BYTES], payload) + payload
 
 
 PUSH = {"op": "push", "job": 0, "round": 1, "client": 5, "attempt": 0}

@@ -24,9 +24,9 @@ from controllers.northbound import bodies, http_server, rest
 from controllers.northbound.messages import read_request
 from experiments.collectives.all_to_all.demand import read_demand
 from experiments.experiment import Experiment
-from experiments.propius.data import wire
-from experiments.propius.data.data_requests import GetRequest, PushRequest, SumRequest
-from experiments.propius.data.journal import Journal
+from experiments.propius.data import messages as edge
+from experiments.propius.data.messages import GetRequest, PushRequest, SumRequest
+from experiments.propius.data.server_process import Journal
 from experiments.redraw import read_folder
 from experiments.registry import find
 from experiments.report import show as show_report
@@ -229,14 +229,14 @@ def plan(data: bytes, folder: Path) -> None:
     from_plain(FabricPlan, data, "a fabric plan")
 
 
-def _in_all_kinds(kinds: Sequence[type[wire.Message]], frame: wire.Frame) -> None:
+def _in_all_kinds(kinds: Sequence[type[edge.Message]], frame: edge.Frame) -> None:
     for kind in kinds:
-        with suppress(wire.EdgeRefused):
-            wire.read(kind, frame)
+        with suppress(edge.EdgeRefused):
+            edge.read(kind, frame)
 
 
 def edge_requests(data: bytes, folder: Path) -> None:
-    _in_all_kinds(grammars.EDGE_KINDS, wire.Frame(data))
+    _in_all_kinds(grammars.EDGE_KINDS, edge.Frame(data))
 
 
 class _AnsweringWorld(World):
@@ -314,11 +314,11 @@ def checkpoint(data: bytes, folder: Path) -> None:
 
 def edge_frame(data: bytes, folder: Path) -> None:
     """A frame of edge learning, as an endpoint receives it."""
-    head, rest_of_frame = data[: wire.HEADER.size], data[wire.HEADER.size :]
-    if len(head) < wire.HEADER.size:
+    head, rest_of_frame = data[: edge.HEADER.size], data[edge.HEADER.size :]
+    if len(head) < edge.HEADER.size:
         return
-    fields, payload = wire.lengths(head, _MOST_PAYLOAD)
-    frame = wire.Frame(rest_of_frame[:fields], rest_of_frame[fields : fields + payload])
+    fields, payload = edge.lengths(head, _MOST_PAYLOAD)
+    frame = edge.Frame(rest_of_frame[:fields], rest_of_frame[fields : fields + payload])
     _in_all_kinds((GetRequest, PushRequest, SumRequest), frame)
     _ = frame.fields
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from experiments.options import field_options
-from experiments.propius.data import wire
+from experiments.propius.data import messages
 from experiments.registry import ENTRIES, find
 from railyard.errors import AgentError, CircuitError, ConfigError, MachineError, VerifyError
 from tests.fuzz import grammars, readers
@@ -138,7 +138,7 @@ TABLE = {reader.name: reader for reader in (
     Reader("checkpoint", readers.checkpoint, [grammars.saved_checkpoint()], (AgentError,), made=grammars.checkpoint()),
     Reader("edge-frame", readers.edge_frame, [grammars.edge_frame({"op": "get", "job": 0, "round": 1}),
                                               grammars.edge_frame({"op": "push", "job": 0, "round": 1}, b"12")],
-           (wire.EdgeError,), made=grammars.frames),
+           (messages.EdgeError,), made=grammars.frames),
     Reader("edge-journal", readers.edge_journal, [json_lines(grammars.RECORDS)], (MachineError,),
            made=changed_trees([grammars.RECORDS]).map(json_lines)),
     _json("agent-configs", readers.agent_configs, _CONFIGS),

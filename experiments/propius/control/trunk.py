@@ -9,8 +9,8 @@ Leaf servers ask before they fetch a model or flush a sum, and send only while t
   served.
 
 With ``demand`` and ``phase`` all requests that a region has when its turn begins are granted in it. No clock and no
-socket: ``now`` is monotonic seconds, and the circuits are set up by whoever executes ``Rewire``
-(``experiments.propius.control.trunk_actor``).
+socket: ``now`` is monotonic seconds, and the circuits are set up by whoever executes ``TurnTo``
+(``experiments.propius.control.trunk_server``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ been killed, or its connection is lost."""
 _ROUNDING_S = 1e-9
 
 
-class Rewire(NamedTuple):
+class TurnTo(NamedTuple):
     """Connect the root with ``region``; ``TrunkArbiter.tuned`` is to be called when the circuit is up."""
 
     region: int
@@ -51,7 +51,7 @@ class CircuitEnded(NamedTuple):
     bytes: int
 
 
-TrunkAction = Rewire | Granted | CircuitEnded
+TrunkAction = TurnTo | Granted | CircuitEnded
 Actions = list[TrunkAction]
 
 
@@ -120,7 +120,7 @@ class TrunkArbiter:
         return self._advance(now)
 
     def tuned(self, now: float) -> Actions:
-        """Note that the circuit of the last ``Rewire`` is up."""
+        """Note that the circuit of the last ``TurnTo`` is up."""
         self._began = now
         return self._grant(now) + self._advance(now)
 
@@ -132,7 +132,6 @@ class TrunkArbiter:
         return min(times, default=None)
 
     def tick(self, now: float) -> Actions:
-        """End the slot and the grants whose time is over."""
         for token in [token for token, ends in self._active.items() if ends <= now]:
             del self._active[token]
         return self._advance(now)
@@ -174,9 +173,9 @@ class TrunkArbiter:
             queued[request.region] = queued.get(request.region, 0) + request.size
         return max(queued, key=lambda region: queued[region]) if self._policy == "demand" else next(iter(queued))
 
-    def _turn_to(self, region: int) -> Rewire:
+    def _turn_to(self, region: int) -> TurnTo:
         self._region, self._began = region, None
-        return Rewire(region)
+        return TurnTo(region)
 
     def _ended(self) -> Actions:
         if self._region is None or self._began is None:

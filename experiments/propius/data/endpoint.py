@@ -1,4 +1,4 @@
-"""Frames over TCP between network namespaces: a server, a client, and a client of several connections, on asyncio.
+"""Frames over TCP between network namespaces, on asyncio's streams: a server, a client, and one of several connections.
 
 A socket is made inside its namespace and belongs to it from then on, so one process and one event loop serve many
 hosts. A connection carries one request at a time; its answer comes before the next request.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
-from experiments.propius.data import wire
-from experiments.propius.data.wire import EdgeError, EdgeRefused, Frame, Payload
+from experiments.propius.data import messages
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Payload
 from railyard.errors import MachineError, RailyardError
 from railyard.protocol import to_json
 from topos.kernel.namespaces import inside
@@ -22,7 +22,10 @@ Address = tuple[str, int]
 
 PATIENCE_S = 30.0
 """Default longest time of one call, and the time after which an unreachable peer counts as gone."""
+_UP_WITHIN_S = 8.0
+_TRY_EVERY_S = 0.02
 _CHUNK_BYTES = 64 << 10
+_BUFFER_BYTES = 1 << 18
 _BACKLOG = 512
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
 """The first that the kernel has is used, whatever the machine's default is."""
@@ -40,155 +43,112 @@ class Reply(NamedTuple):
 Handler = Callable[[Frame], Awaitable[Reply]]
 
 
-class Connection:
+class FrameStream:
     """One TCP connection that carries frames with at most ``most_payload`` bytes of payload each."""
 
-    def __init__(self, sock: socket.socket, most_payload: int) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(PATIENCE_S))
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(1000 * PATIENCE_S))
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most_payload: int) -> None:
+        self._reader, self._writer = reader, writer
+        self._most_payload = most_payload
+        self._sock: socket.socket = writer.get_extra_info("socket")
+        self._low_water = 1
+        writer.transport.set_write_buffer_limits(high=0)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(PATIENCE_S))
+        self._sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(1000 * PATIENCE_S))
         for name in _CONGESTION_CONTROLS:
             with suppress(OSError):  # the kernel does not have it
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
                 break
-        self._sock = sock
-        self._most_payload = most_payload
-        self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
-        self._low_water = 1
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send a frame; returns when the socket has taken it. ``OSError`` if the connection is broken."""
-        try:
-            sent = self._sock.sendmsg((head, payload))
-        except BlockingIOError:
-            sent = 0
-        if sent < len(head):
-            await self._loop.sock_sendall(self._sock, head[sent:])
-            sent = len(head)
-        if sent < len(head) + len(payload):
-            await self._loop.sock_sendall(self._sock, memoryview(payload)[sent - len(head) :])
+        self._writer.writelines((head, payload))
+        await self._writer.drain()
 
     async def receive(self) -> Frame | None:
         """The next frame; None if the other side has closed the connection.
 
         Raises ``EdgeError`` for what is no frame or breaks off, ``OSError`` if the connection is broken.
         """
-        if not await self._fill(wire.HEADER.size):
+        try:
+            head = await self._reader.readexactly(messages.HEADER.size)
+        except asyncio.IncompleteReadError:
             return None
-        fields, size = wire.lengths(self._take(wire.HEADER.size), self._most_payload)
-        if not await self._fill(fields):
-            raise EdgeError("a connection broke off in the middle of a frame")
-        json = bytes(self._take(fields))
-        return Frame(json, await self._payload(size)) if size else Frame(json)
-
-    async def _fill(self, size: int) -> bool:
-        """Receive until the buffer has ``size`` bytes; False if the connection ends before."""
-        while len(self._buffer) < size:
-            data = await self._loop.sock_recv(self._sock, _CHUNK_BYTES)
-            if not data:
-                return False
-            self._buffer += data
-        return True
-
-    def _take(self, size: int) -> bytearray:
-        taken = self._buffer[:size]
-        del self._buffer[:size]
-        return taken
+        fields, size = messages.lengths(head, self._most_payload)
+        try:
+            json = await self._reader.readexactly(fields)
+            return Frame(json, await self._payload(size)) if size else Frame(json)
+        except asyncio.IncompleteReadError:
+            raise EdgeError("a connection broke off in the middle of a frame") from None
 
     async def _payload(self, size: int) -> bytearray:
-        """A payload of ``size`` bytes, the part after what is in the buffer received into its place."""
-        payload = bytearray(size)
-        early = self._take(size)
-        payload[: len(early)] = early
-        view, have = memoryview(payload), len(early)
-        while have < size:
-            self._wake_at(min(size - have, _CHUNK_BYTES))
-            count = await self._loop.sock_recv_into(self._sock, view[have:])
-            if not count:
-                raise EdgeError("a connection broke off in the middle of a frame")
-            have += count
+        """A payload of ``size`` bytes; the kernel wakes this process for many of them, and not for each packet."""
+        payload = bytearray()
+        while (rest := size - len(payload)) > 0:
+            self._wake_at(min(rest, _CHUNK_BYTES))
+            payload += await self._reader.read(rest) or await self._reader.readexactly(1)  # which raises at the end
         self._wake_at(1)
         return payload
 
     def _wake_at(self, size: int) -> None:
-        """Let the kernel wake this process when so many bytes have arrived, and not for each packet."""
         if size != self._low_water:
             self._low_water = size
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
-    @contextmanager
-    def cancels(self) -> Iterator[None]:
-        """Cancel the calling task if the other side closes the connection before the block ends."""
+    @asynccontextmanager
+    async def cancels(self) -> AsyncIterator[None]:
+        """Cancel the calling task if the other side closes the connection, or sends more, before the block ends."""
         task = asyncio.current_task()
         assert task is not None
-
-        def look() -> None:
-            try:
-                ended = not self._sock.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                return
-            except OSError:
-                ended = True
-            self._loop.remove_reader(self._sock)
-            if ended:
-                task.cancel()
-
-        self._loop.add_reader(self._sock, look)
+        more = asyncio.ensure_future(self._reader.read(1))
+        more.add_done_callback(lambda read: None if read.cancelled() else task.cancel(str(read.exception())))
         try:
             yield
         finally:
-            self._loop.remove_reader(self._sock)
-
-    def shut(self) -> None:
-        """Make pending calls of ``send`` and ``receive`` end; the socket stays open."""
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            more.cancel()
+            await asyncio.wait((more,))
 
     def close(self) -> None:
-        """Close the socket, which no call may use at this time."""
-        self._sock.close()
+        """End the connection; pending calls of ``send`` and ``receive`` end."""
+        self._writer.transport.abort()
 
 
 class Server:
-    """A listening server (``serve``); ``address`` has the port it got."""
+    """A listening server (``serve``)."""
 
-    def __init__(
-        self, listener: socket.socket, handler: Handler, most_payload: int, most_connections: int, cancels: bool
-    ) -> None:
-        self.address: Address = listener.getsockname()
-        self._listener = listener
+    def __init__(self, handler: Handler, most_payload: int, most_connections: int, cancels: bool) -> None:
         self._handler = handler
         self._most_payload = most_payload
         self._most_connections = most_connections
         self._cancels = cancels
-        self._connections: set[asyncio.Task[None]] = set()
-        self._accepting = asyncio.create_task(self._accept())
+        self._connections: set[asyncio.Task[Any]] = set()
+        self._server: asyncio.Server | None = None
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock = (await loop.sock_accept(self._listener))[0]
-            except OSError:  # the peer was gone already, or there are too many open files for a moment
-                await asyncio.sleep(0.01)
-                continue
-            task = loop.create_task(self._serve(sock, len(self._connections) >= self._most_connections))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
+    async def listen(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=listener, backlog=_BACKLOG, limit=_BUFFER_BYTES)
+        self.address: Address = listener.getsockname()
 
-    async def _serve(self, sock: socket.socket, full: bool) -> None:
-        with sock, suppress(OSError, EdgeError):
-            connection = Connection(sock, self._most_payload)
-            if full:
-                await connection.send(wire.encode(error="the server has no free connection; try again later"))
-                return
-            while (request := await connection.receive()) is not None:
-                with connection.cancels() if self._cancels else nullcontext():
-                    reply = await self._answer(request)
-                await connection.send(wire.header(to_json(reply.fields), reply.payload), reply.payload)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        full = len(self._connections) >= self._most_connections
+        self._connections.add(task)
+        try:
+            with suppress(OSError, EdgeError):
+                await self._talk(FrameStream(reader, writer, self._most_payload), full)
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _talk(self, connection: FrameStream, full: bool) -> None:
+        if full:
+            await connection.send(messages.encode(error="the server has no free connection; try again later"))
+            return
+        while (request := await connection.receive()) is not None:
+            async with connection.cancels() if self._cancels else nullcontext():
+                reply = await self._answer(request)
+            await connection.send(messages.header(to_json(reply.fields), reply.payload), reply.payload)
 
     async def _answer(self, request: Frame) -> Reply:
         try:
@@ -202,11 +162,12 @@ class Server:
 
     async def close(self) -> None:
         """Close the listener and all connections; requests that are being answered are given up."""
-        tasks = [self._accepting, *self._connections]
+        assert self._server is not None, "it listens"
+        self._server.close()
+        tasks = list(self._connections)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
 
 
 async def serve(
@@ -230,8 +191,9 @@ async def serve(
             listener = socket.create_server(address, backlog=_BACKLOG)
         except OSError as error:
             raise MachineError(f"no server can listen at {address[0]}:{address[1]}: {error.strerror}") from None
-    listener.setblocking(False)
-    return Server(listener, handler, most_payload, most_connections, cancels)
+    server = Server(handler, most_payload, most_connections, cancels)
+    await server.listen(listener)
+    return server
 
 
 class Client:
@@ -240,7 +202,7 @@ class Client:
     After an ``EdgeError`` that is no ``EdgeRefused`` the connection is closed, and every further call fails.
     """
 
-    def __init__(self, connection: Connection, address: Address, patience_s: float) -> None:
+    def __init__(self, connection: FrameStream, address: Address, patience_s: float) -> None:
         self._connection = connection
         self._peer = f"{address[0]}:{address[1]}"
         self._patience_s = patience_s
@@ -260,7 +222,8 @@ class Client:
         try:
             sock.setblocking(False)
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), patience_s)
-            return Client(Connection(sock, most_payload), address, patience_s)
+            streams = await asyncio.open_connection(sock=sock, limit=_BUFFER_BYTES)
+            return Client(FrameStream(*streams, most_payload), address, patience_s)
         except (OSError, asyncio.TimeoutError) as error:
             sock.close()
             why = getattr(error, "strerror", None) or f"no answer within {patience_s:g} s"
@@ -275,7 +238,7 @@ class Client:
         Raises ``EdgeRefused`` with the reason of the server, and ``EdgeError`` if the server is gone or has not
         answered within ``patience_s`` seconds; then nobody knows whether it did what was asked.
         """
-        head = wire.encode(payload, **{**fields, "op": op})
+        head = messages.encode(payload, **{**fields, "op": op})
         async with self._turn:
             frame = await self._exchange(op, head, payload)
         answer = frame.fields
@@ -286,24 +249,24 @@ class Client:
     async def _exchange(self, op: str, head: bytes, payload: Payload) -> Frame:
         if not self.is_open:
             raise EdgeError(f"the connection to {self._peer} is closed")
-        timer = asyncio.get_running_loop().call_later(self._patience_s, self._connection.shut)
         why = "it has closed the connection"
         try:
-            await self._connection.send(head, payload)
-            frame = await self._connection.receive()
+            frame = await asyncio.wait_for(self._ask(head, payload), self._patience_s)
             if frame is not None:
                 return frame
-            if timer.when() <= asyncio.get_running_loop().time():
-                why = f"no answer within {self._patience_s:g} s"
+        except asyncio.TimeoutError:
+            why = f"no answer within {self._patience_s:g} s"
         except (OSError, EdgeError) as error:
             why = str(error)
         except BaseException:
             self._close()
             raise
-        finally:
-            timer.cancel()
         self._close()
         raise EdgeError(f"{op} at {self._peer} failed: {why}")
+
+    async def _ask(self, head: bytes, payload: Payload) -> Frame | None:
+        await self._connection.send(head, payload)
+        return await self._connection.receive()
 
     def _close(self) -> None:
         self.is_open = False
@@ -311,10 +274,22 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection; a call that waits for its answer fails."""
-        self._connection.shut()
+        self._close()
         async with self._turn:
-            if self.is_open:
-                self._close()
+            pass
+
+
+async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
+    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _UP_WITHIN_S
+    while True:
+        try:
+            return await Client.connect(netns_fd, address, patience_s=patience_s)
+        except EdgeError:
+            if loop.time() > end:
+                raise
+        await asyncio.sleep(_TRY_EVERY_S)
 
 
 class Pool:
@@ -344,6 +319,5 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """Close the idle connections."""
         while self._idle:
             await self._idle.pop().close()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.propius.data.wire import Payload
+from experiments.propius.data.messages import Payload
 from railyard.errors import VerifyError
 
 Numbers = NDArray[np.float32]
@@ -49,7 +49,6 @@ def as_bytes(total: Numbers) -> memoryview:
 
 
 def crc(total: Numbers) -> int:
-    """The CRC-32 of the bytes of ``total``."""
     return zlib.crc32(as_bytes(total))
 
 

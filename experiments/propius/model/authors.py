@@ -1,7 +1,7 @@
 """The authors' ten-job runs of 6,000 to 10,000 clients, as far as their inputs are known.
 
 Known, from the authors' public code and results at commit 73807cc: the jobs, their arrivals, order and timers
-(``experiments.propius.data.job.TEN_JOBS``), the client's cycle of check-ins, the flat server, the number of
+(``experiments.propius.data.jobs.TEN_JOBS``), the client's cycle of check-ins, the flat server, the number of
 client managers (2), and that the scheduler read the store of the first one. Their clock ran three times as fast as
 the time they report, but the waits between two polls did not, so those are three times as long in reported time
 (``TIMERS``).
@@ -11,7 +11,7 @@ public as text), how speed and attributes of a device belong together, and how l
 first two are fitted, each to one kind of number: ``ONLINE_SHARE`` to the job completion time of ``fifo`` with 6,000
 clients, ``SPEED_BY_RANK`` to the response times of jobs with 10,000 clients, by the share of the clients that fit
 (``propius-response-by-group`` of ``measure.published``).
-The third is an assumption of ``experiments.propius.data.population``.
+The third is an assumption of ``experiments.propius.data.clients``.
 All other numbers follow from these. A random order behaves as their results show only if it is drawn anew for each
 client (``random-client``): with one draw for each job, a job at the front gets all its clients and no two jobs hold
 back each other.
@@ -26,10 +26,9 @@ from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from experiments.propius.data.device import DeviceTimers
-from experiments.propius.data.job import TEN_JOBS, EdgeJob
-from experiments.propius.data.population import ClientProfile, drawn
-from experiments.propius.model.run import VirtualRun
+from experiments.propius.data.clients import ClientProfile, DeviceTimers, drawn
+from experiments.propius.data.jobs import TEN_JOBS, EdgeJob
+from experiments.propius.model.simulation import VirtualRun
 from measure.published import published
 
 ONLINE_SHARE = 0.24

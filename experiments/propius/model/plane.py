@@ -1,27 +1,109 @@
-"""Where models and updates go in virtual time: the authors' flat server without a network, a star, or a tree of leaves.
+"""Where models and updates go in virtual time: the authors' flat server without a network, or a tree of leaves.
 
 Approximations, for the scale of packets: a transfer moves at the goodput of its client's access link, or at its fair
 share of the one link of the root that all regions use, whichever is less, and takes one round trip besides
-(``experiments.propius.model.transfers``). A leaf is joined to its clients without a narrower link in between. The two
+(``experiments.propius.model.formulas``). A leaf is joined to its clients without a narrower link in between. The two
 directions of the root's link do not disturb each other.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal
 
-from experiments.propius.data.data_requests import Mode
-from experiments.propius.data.device import Binding, Outcome
-from experiments.propius.data.population import ClientProfile
-from experiments.propius.model.clock import Clock
-from experiments.propius.model.link import SharedLink
-from railyard.scale import MTU_BYTES, goodput_share
+from experiments.propius.data.clients import Binding, ClientProfile, Outcome
+from railyard.scale import goodput_share
 from railyard.timeline import Event
+
+
+class Clock:
+    """A heap of callbacks; those of the same time run in the order in which they were entered."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+
+    def at(self, time: float, callback: Callable[..., None], *args: Any) -> None:
+        """Call ``callback`` at virtual second ``time``, or now if that has passed; never if ``time`` is infinite."""
+        if time < inf:
+            self._number += 1
+            heapq.heappush(self._due, (max(time, self.now), self._number, callback, args))
+
+    def later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        self.at(self.now + seconds, callback, *args)
+
+    @property
+    def next_s(self) -> float:
+        """When the next callback is due; infinity if there is none."""
+        return self._due[0][0] if self._due else inf
+
+    def step(self) -> None:
+        self.now, _, callback, args = heapq.heappop(self._due)
+        callback(*args)
+
+
+DONE_BITS = 1e-3
+
+
+@dataclass(eq=False)
+class _Flow:
+    left: float
+    most: float
+    done: Callable[[], None]
+    rate: float = 0.0
+
+
+class SharedLink:
+    """A link of ``bits_per_s`` on ``clock``. Shares are max-min fair."""
+
+    def __init__(self, clock: Clock, bits_per_s: float) -> None:
+        self._clock = clock
+        self._rate = bits_per_s
+        self._flows: list[_Flow] = []
+        self._since = 0.0
+        self._state = 0
+
+    def send(self, size_bytes: float, most_bits_per_s: float, done: Callable[[], None]) -> None:
+        """Move ``size_bytes`` at no more than ``most_bits_per_s``, then call ``done``."""
+        self._advance()
+        self._flows.append(_Flow(size_bytes * 8, most_bits_per_s, done))
+        self._share()
+
+    def _advance(self) -> None:
+        passed, self._since = self._clock.now - self._since, self._clock.now
+        for flow in self._flows:
+            flow.left -= flow.rate * passed
+
+    def _share(self) -> None:
+        """Give each flow its rate: the slow ones what they can take, the others equal parts of the rest."""
+        left, flows = self._rate, sorted(self._flows, key=lambda flow: flow.most)
+        for place, flow in enumerate(flows):
+            flow.rate = min(flow.most, left / (len(flows) - place))
+            left -= flow.rate
+        self._state += 1
+        if flows:
+            first = min(max(0.0, flow.left) / flow.rate for flow in flows)
+            self._clock.later(first, self._due, self._state)
+
+    def _due(self, state: int) -> None:
+        if state != self._state:
+            return
+        self._advance()
+        ended = [flow for flow in self._flows if flow.left <= max(DONE_BITS, flow.rate * 1e-9)]
+        self._flows = [flow for flow in self._flows if flow not in ended]
+        self._share()
+        for flow in ended:
+            flow.done()
+
 
 MODEL_BYTES = 9_252_000
 """MobileNetV2 as the authors' clients transfer it: 74,016 kbit."""
+_MTU = 1500
+_FLUSH_IDLE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -30,25 +112,20 @@ class Network:
 
     ``flat`` is the authors' harness: no network but the client's own rate, all clients of a round start together when
     the last is bound, the round closes at the update that completes it, and whoever comes later is sent away.
-    ``pause_s`` is how long a client of it sleeps after the download; it sleeps twice as long after training. In
-    ``star`` and ``tree`` the root's link has ``trunk_mbps`` (None: limits nobody) and the job polls the root for its
-    sum.
+    In a ``tree`` each region has a leaf server in mode ``fixed``, the root's link has ``trunk_mbps``, and the job polls
+    the root for its sum.
     """
 
-    topology: Literal["flat", "star", "tree"] = "flat"
-    mode: Mode = "fixed"
+    topology: Literal["flat", "tree"] = "flat"
     model_bytes: float = MODEL_BYTES
-    trunk_mbps: float | None = None
+    trunk_mbps: float = 100.0
     access_round_trip_s: float = 0.0
     trunk_round_trip_s: float = 0.0
-    flush_idle_s: float = 10.0
-    pause_s: float = 0.0
-    mtu_bytes: int = MTU_BYTES
 
     @property
     def goodput_share(self) -> float:
         """Payload per byte on a wire; 1 without a network."""
-        return 1.0 if self.topology == "flat" else goodput_share(self.mtu_bytes)
+        return 1.0 if self.topology == "flat" else goodput_share(_MTU)
 
 
 @dataclass
@@ -67,8 +144,6 @@ class _Leaf:
     fetching: dict[tuple[int, int], list[Callable[[], None]]] = field(default_factory=dict)
     sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     touched: dict[tuple[int, int], float] = field(default_factory=dict)
-    locked_until: float = 0.0
-    queue: list[Callable[[], None]] = field(default_factory=list)
 
 
 class Plane:
@@ -89,9 +164,8 @@ class Plane:
         self._emit = emit
         self.sends_away = network.topology == "flat"
         self.counted: Callable[[int, int], None] = lambda job, count: None
-        trunk = None if network.trunk_mbps is None else network.trunk_mbps * 1e6 * network.goodput_share
-        self.down, self.up = SharedLink(clock, trunk), SharedLink(clock, trunk)
-        self._trunk = trunk
+        self._trunk = network.trunk_mbps * 1e6 * network.goodput_share
+        self._down, self._up = SharedLink(clock, self._trunk), SharedLink(clock, self._trunk)
         self._held: dict[int, _Held] = {}
         self._leaves = [_Leaf() for _ in range(regions)]
 
@@ -123,10 +197,7 @@ class Plane:
         """Bring the model to a client, then tell whether its leaf held it (None: there are no leaves)."""
         network, rate = self.network, self._rate(client)
         if network.topology == "flat":
-            self._clock.later(network.model_bytes * 8 / rate + network.pause_s, got, None)
-        elif network.topology == "star":
-            trip = network.access_round_trip_s + network.trunk_round_trip_s
-            self.down.send(network.model_bytes, rate, lambda: self._clock.later(trip, got, None))
+            self._clock.later(network.model_bytes * 8 / rate, got, None)
         else:
             self._get_at_leaf(client, binding, got)
 
@@ -135,11 +206,6 @@ class Plane:
         network, rate = self.network, self._rate(client)
         if network.topology == "flat":
             self._clock.later(network.model_bytes * 8 / rate, lambda: pushed(self._add(binding, 1)))
-        elif network.topology == "star":
-            trip = network.access_round_trip_s + network.trunk_round_trip_s
-            self.up.send(
-                network.model_bytes, rate, lambda: self._clock.later(trip, lambda: pushed(self._add(binding, 1)))
-            )
         else:
             seconds = network.model_bytes * 8 / rate + network.access_round_trip_s
             leaf = self._leaves[client.region]
@@ -171,34 +237,28 @@ class Plane:
         def reply() -> None:
             self._clock.later(seconds, got, False)
 
-        if self.network.mode == "fixed" and of in leaf.fetching:
+        if of in leaf.fetching:
             leaf.fetching[of].append(reply)
             return
-        waiting: list[Callable[[], None]] = [reply]
-        if self.network.mode == "fixed":
-            leaf.fetching[of] = waiting
+        waiting = leaf.fetching[of] = [reply]
 
         def fetched() -> None:
             leaf.model[binding.job] = max(binding.round, leaf.model.get(binding.job, -1))
-            leaf.fetching.pop(of, None)
+            del leaf.fetching[of]
             for answer in waiting:
                 answer()
 
-        self._over(self.down, fetched)
+        self._over(self._down, fetched)
 
     def _over(self, link: SharedLink, done: Callable[[], None]) -> None:
         trip = self.network.trunk_round_trip_s
-        most = self._trunk if self._trunk is not None else 1e12
-        link.send(self.network.model_bytes, most, lambda: self._clock.later(trip, done))
+        link.send(self.network.model_bytes, self._trunk, lambda: self._clock.later(trip, done))
 
     def _at_leaf(self, leaf: _Leaf, client: ClientProfile, binding: Binding, pushed: Callable[[Outcome], None]) -> None:
-        if self._clock.now < leaf.locked_until:
-            leaf.queue.append(lambda: self._at_leaf(leaf, client, binding, pushed))
-            return
         of = (binding.job, binding.round)
         leaf.sums.setdefault(of, []).append(client.number)
         leaf.touched[of] = self._clock.now
-        self._clock.later(self.network.flush_idle_s, self._flush, leaf, client.region, binding, self._clock.now)
+        self._clock.later(_FLUSH_IDLE_S, self._flush, leaf, client.region, binding, self._clock.now)
         pushed("acknowledged")
 
     def _flush(self, leaf: _Leaf, region: int, binding: Binding, touched: float) -> None:
@@ -207,19 +267,11 @@ class Plane:
             return
         del leaf.touched[of]
         clients = leaf.sums.pop(of)
-        if self.network.mode == "authors":
-            leaf.locked_until = float("inf")
 
         def flushed() -> None:
             outcome = self._add(binding, len(clients))
-            if outcome != "acknowledged" and self.network.mode == "authors":
-                outcome = "refused"
             fields: dict[str, Any] = {"leaf": region, "job": of[0], "round": of[1], "count": len(clients)}
             fields |= {"clients": clients, "outcome": outcome}
             self._emit(Event(began, "edge", "flush", self._clock.now, fields))
-            leaf.locked_until = 0.0
-            queue, leaf.queue = leaf.queue, []
-            for held_up in queue:
-                held_up()
 
-        self._over(self.up, flushed)
+        self._over(self._up, flushed)

@@ -1,37 +1,292 @@
 """Simulates an edge run in virtual time, by the classes that also run it on packets.
 
 Job manager, client managers, scheduler, policy, devices and jobs are those of ``experiments.propius.control`` and
-``experiments.propius.data``; only time, messages and transfers are simulated. Control messages take no time. Check-ins
-that would lead nowhere are left out (``experiments.propius.model.idle``) and counted.
+``experiments.propius.data``; only time, messages and transfers are simulated. Control messages take no time.
+
+A client without an offer asks again by its timers, over and over. As long as no job is open for it, each of these
+check-ins only confirms that it is there. So an idle client is left alone until a job opens that it may serve, and
+checks in at the time at which its own timers would have made it do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from experiments.propius.control.baselines import partition, random_selection_timers
-from experiments.propius.control.catalog import load_edge_policy
-from experiments.propius.control.client_manager import ClientManager
-from experiments.propius.control.job_manager import JobManager
-from experiments.propius.control.load_balancer import LoadBalancer
-from experiments.propius.control.policy import EdgePolicy
-from experiments.propius.control.scheduler import Scheduler
-from experiments.propius.data.device import Accept, Action, Binding, CheckIn, Device, Get, Outcome, Push, Train, Wait
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.rounds import JobRounds, job_timers
-from experiments.propius.metrics.meter import EdgeMeter
-from experiments.propius.model.clock import Clock
-from experiments.propius.model.idle import Idle
-from experiments.propius.model.jobs import SimulatedJob, SimulatedJobs
-from experiments.propius.model.plane import Plane
-from experiments.propius.model.run import VirtualOutcome, VirtualRun
+from experiments.propius.control.managers import ClientManager, JobManager, LoadBalancer
+from experiments.propius.control.policies import (
+    EdgePolicy,
+    Scheduler,
+    Sees,
+    load_edge_policy,
+    partition,
+    random_selection_timers,
+)
+from experiments.propius.data.clients import (
+    Accept,
+    Action,
+    AskForJobs,
+    Binding,
+    ClientProfile,
+    Device,
+    DeviceTimers,
+    Get,
+    Outcome,
+    Pause,
+    Push,
+    Train,
+)
+from experiments.propius.data.jobs import (
+    EdgeJob,
+    EndRequest,
+    FinishJob,
+    JobAction,
+    JobRounds,
+    Poll,
+    Put,
+    RegisterJob,
+    RequestClients,
+    RoundDone,
+    Scheduled,
+    Sleep,
+    TimedOut,
+    job_timers,
+)
+from experiments.propius.metrics import EdgeMeter, EdgeMetrics
+from experiments.propius.model.plane import Clock, Network, Plane
 from railyard.timeline import Event
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """What to simulate; all times are real seconds.
+
+    ``policy`` is a name of ``experiments.propius.control.policies`` or a user's own. ``until_s`` ends a run
+    whose jobs do not all finish.
+    """
+
+    jobs: Sequence[EdgeJob]
+    clients: Sequence[ClientProfile]
+    policy: str = "irs"
+    seed: int = 0
+    managers: int = 1
+    sees: Sees = "all"
+    timers: DeviceTimers = field(default_factory=DeviceTimers)
+    network: Network = field(default_factory=Network)
+    until_s: float = inf
+
+
+@dataclass(frozen=True)
+class VirtualOutcome:
+    """What a simulated run gave: its metrics, and its events if they were asked for."""
+
+    metrics: EdgeMetrics
+    events: tuple[Event, ...]
+
+
+class Idle:
+    """The idle ones of ``devices``; ``wanted`` tells which of all clients some open job would take."""
+
+    def __init__(self, devices: list[Device], asks: int) -> None:
+        count = len(devices)
+        self._devices = devices
+        self._asks = asks + 1
+        self._anchor = np.zeros(count)
+        self._offsets = np.zeros((count, self._asks))
+        self._period = np.ones(count)
+        self._idle = np.zeros(count, dtype=bool)
+        self._wanted = np.zeros(count, dtype=bool)
+        self._cycles = np.zeros(count, dtype=np.int64)
+        self._asked = np.zeros(count, dtype=np.int64)
+        self._due = np.full(count, inf)
+        self._first: int | None = None
+
+    def park(self, client: int, ask: float, now: float) -> None:
+        """The client waits and will check in at ``ask``; its waits after that come from its own state machine."""
+        device, waits = self._devices[client], []
+        for _ in range(self._asks):
+            waits.append(_wait(device, ask))
+        self._anchor[client] = ask
+        self._offsets[client, 1:] = np.cumsum(waits[:-1])
+        self._period[client] = sum(waits)
+        self._cycles[client] = self._asked[client] = 0
+        self._idle[client] = True
+        if self._wanted[client]:
+            self._due[client] = ask
+            if self._first is not None and ask < self._due[self._first]:
+                self._first = client
+
+    def want(self, wanted: npt.NDArray[np.bool_], now: float) -> None:
+        """From ``now`` on these are the clients that some open job would take."""
+        self._wanted = wanted
+        self._first = None
+        self._due.fill(inf)
+        found = np.flatnonzero(wanted & self._idle)
+        if not len(found):
+            return
+        anchor, period = self._anchor[found], self._period[found]
+        cycles = np.maximum(0, np.floor((now - anchor) / period)).astype(np.int64)
+        since = now - anchor - cycles * period
+        asked = (self._offsets[found] < since[:, None]).sum(axis=1)
+        cycles += asked == self._asks
+        asked[asked == self._asks] = 0
+        self._cycles[found], self._asked[found] = cycles, asked
+        self._due[found] = anchor + cycles * period + self._offsets[found, asked]
+
+    def refuse(self, client: int) -> None:
+        """Nothing that is open now suits the client after all."""
+        self._wanted[client] = False
+        if self._due[client] < inf:
+            self._due[client] = inf
+            self._first = None
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next check-in that may lead to a binding; infinity if there is none."""
+        if self._first is None:
+            self._first = int(self._due.argmin())
+        return float(self._due[self._first])
+
+    def pop(self) -> tuple[int, list[float]]:
+        """The client of ``next_s``, now about to check in; when it did so in vain since its last pause."""
+        client = self._first if self._first is not None else int(self._due.argmin())
+        device, asked, cycles = self._devices[client], int(self._asked[client]), int(self._cycles[client])
+        start = float(self._anchor[client] + cycles * self._period[client])
+        lately = [start + float(offset) for offset in self._offsets[client, :asked]]
+        for time in lately:
+            _wait(device, time)
+        self._idle[client] = False
+        self._due[client] = inf
+        self._first = None
+        return client, lately
+
+
+def _wait(device: Device, now: float) -> float:
+    """One check-in in vain: how long the device then waits before it is about to check in again."""
+    wait = next(action for action in device.offered((), now) if isinstance(action, Pause))
+    device.woke(now + wait.seconds)
+    return wait.seconds
+
+
+class Tell(Protocol):
+    """Function that records an event of the source "edge"."""
+
+    def __call__(self, kind: str, began: float | None = None, **fields: object) -> None:
+        """Record an event of kind ``kind``, which ends now: a moment, or an interval since ``began``."""
+
+
+@dataclass(eq=False)
+class SimulatedJob:
+    """One job; ``waiting`` are clients bound to a round whose model is not there yet: when they first asked for it."""
+
+    rounds: JobRounds
+    number: int = -1
+    sleeps: int = 0
+    waiting: dict[int, tuple[Binding, float]] = field(default_factory=dict)
+
+
+class SimulatedJobs:
+    """The jobs of a run, by number in ``jobs``.
+
+    ``entered`` is told of a job that registers, ``released`` of one whose waiting clients get an answer, ``changed``
+    after each step.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        manager: JobManager,
+        plane: Plane,
+        tell: Tell,
+        *,
+        entered: Callable[[int, EdgeJob], None],
+        released: Callable[[SimulatedJob], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.jobs: dict[int, SimulatedJob] = {}
+        self.finished = 0
+        self._clock, self._manager, self._plane, self._tell = clock, manager, plane, tell
+        self._entered, self._released, self._changed = entered, released, changed
+
+    def start(self, job: SimulatedJob) -> None:
+        self._do(job, job.rounds.start(self._clock.now))
+
+    def full(self, number: int, bound: int) -> None:
+        """The job manager tells a job that its round has all the clients it asked for."""
+        self._answer(self.jobs[number], self.jobs[number].rounds.bound, bound)
+
+    def counted(self, number: int, count: int) -> None:
+        """The authors' flat server has ``count`` updates; its job knows at once."""
+        job = self.jobs[number]
+        if count >= job.rounds.job.demand:
+            self._do(job, job.rounds.polled(count, self._clock.now))
+
+    def _answer(self, job: SimulatedJob, method: Callable[..., Iterable[JobAction]], *args: int) -> None:
+        """Call ``method`` with an answer at once, but after the actions that are being carried out."""
+        self._clock.later(0.0, lambda: self._do(job, method(*args, self._clock.now)))
+
+    def _do(self, job: SimulatedJob, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            self._do_one(job, action)
+        self._changed()
+
+    def _do_one(self, job: SimulatedJob, action: JobAction) -> None:
+        now, number = self._clock.now, job.number
+        match action:
+            case RegisterJob():
+                job.number = self._manager.register(job.rounds.job, now)
+                self.jobs[job.number] = job
+                self._entered(job.number, job.rounds.job)
+                self._tell("registered", job=job.number)
+                self._answer(job, job.rounds.registered, job.number)
+            case RequestClients(round, demand, attempt):
+                self._tell("request", job=number, round=round, demand=demand, attempt=attempt)
+                self._manager.request(number, round, demand, now, attempt)
+            case EndRequest():
+                count = self._manager.end_request(number, now) or 0
+                if self._plane.sends_away and count < job.rounds.job.selected:
+                    count = 0  # the authors' job gives up a round that has not all clients in time, even the demand
+                self._answer(job, job.rounds.ended, count)
+            case Put(round, attempt):
+                self._plane.put(number, round, attempt)
+                self._released(job)
+                self._answer(job, job.rounds.put)
+            case Poll():
+                self._answer(job, job.rounds.polled, self._plane.count(number))
+            case Sleep(seconds):
+                job.sleeps += 1
+                self._clock.later(seconds, self._woke, job, job.sleeps)
+            case FinishJob():
+                self._manager.finish(number, now)
+                self._tell("finished", job=number)
+                self.finished += 1
+            case _:
+                self._event(job, action)
+
+    def _event(self, job: SimulatedJob, action: JobAction) -> None:
+        match action:
+            case Scheduled(round, bound):
+                self._tell("scheduled", job=job.number, round=round, bound=bound)
+            case RoundDone():
+                fields = {"scheduling_s": action.scheduling_s, "response_s": action.response_s}
+                fields |= {"clients": action.clients, "attempt": action.attempt}
+                self._tell("round", action.began, job=job.number, round=action.round, **fields)
+                self._plane.close(job.number)
+            case TimedOut(round, phase):
+                self._tell("timeout", job=job.number, round=round, phase=phase)
+                self._plane.close(job.number)
+                if self._plane.sends_away:
+                    self._released(job)
+
+    def _woke(self, job: SimulatedJob, sleep: int) -> None:
+        if sleep == job.sleeps:
+            self._do(job, job.rounds.woke(self._clock.now))
+
 
 IN_VAIN = 3
 """After so many check-ins without a job a client waits until something has changed: a batch policy answers late."""
@@ -85,14 +340,13 @@ class _Simulation:
         self.eligible: dict[int, npt.NDArray[np.bool_]] = {}
         self.plan: Any = None
         self.version = -1
-        self.skipped = 0
 
     def _policy(self, number: int) -> EdgePolicy:
         return self.policy if number == 0 else load_edge_policy(self.input.policy, self.input.seed, number)
 
     def run(self) -> VirtualOutcome:
         for job in self.input.jobs:
-            timers = replace(job_timers(job), poll_s=self.input.poll_s, ask_bound_s=inf)
+            timers = job_timers(job)
             if self.input.network.topology == "flat":
                 timers = replace(timers, poll_s=inf)
             self.clock.at(job.arrival_s, self.jobs.start, SimulatedJob(JobRounds(job, timers)))
@@ -102,14 +356,7 @@ class _Simulation:
             self.clock.at(0.0, self._refresh)
         self._play()
         self._drain()
-        end = min(self.clock.now, self.input.until_s)
-        return VirtualOutcome(
-            self.meter.result(),
-            tuple(sorted(self.events or (), key=lambda event: event.t)),
-            self.skipped + self.idle.skipped(end),
-            self.plane.down.bytes,
-            self.plane.up.bytes,
-        )
+        return VirtualOutcome(self.meter.result(), tuple(sorted(self.events or (), key=lambda event: event.t)))
 
     def _play(self) -> None:
         while self.jobs.finished < len(self.input.jobs):
@@ -180,15 +427,12 @@ class _Simulation:
         )
 
     def _wake(self, time: float) -> None:
-        """An idle client checks in."""
         self.clock.now = time
-        client, left_out, lately = self.idle.pop()
-        self.skipped += left_out
+        client, lately = self.idle.pop()
         if self.policy.batch:  # the manager has to know since when the client waits for a batch
             for before in lately:
                 self._check_in(client, before)
-            self.skipped -= len(lately)
-        self._act(client, (CheckIn(),))
+        self._act(client, (AskForJobs(),))
 
     def _check_in(self, client: int, now: float) -> Sequence[Any]:
         known = self.ids[client]
@@ -204,9 +448,9 @@ class _Simulation:
         device, now = self.devices[client], self.clock.now
         for action in actions:
             match action:
-                case Wait(seconds):
+                case Pause(seconds):
                     self._park(client, now + seconds)
-                case CheckIn():
+                case AskForJobs():
                     self._act(client, device.offered(self._check_in(client, now), now))
                 case Accept(job):
                     self._act(client, self._accept(client, job))
@@ -214,7 +458,7 @@ class _Simulation:
                     self._get(client)
                 case Train(seconds):
                     self.began[client] = now
-                    self.clock.later(seconds + 2 * self.input.network.pause_s, self._trained, client)
+                    self.clock.later(seconds, self._trained, client)
                 case Push():
                     self._push(client)
 

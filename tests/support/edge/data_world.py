@@ -6,10 +6,18 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from experiments.propius.data.data_requests import Mode, Stage, UpdateId
-from experiments.propius.data.leaf import LeafServer
-from experiments.propius.data.root import RootServer
-from experiments.propius.data.server_actions import Answer, Fetch, Flush, Note, Record, Refuse, ServerAction
+from experiments.propius.data.messages import Mode, RoundAttempt, UpdateId
+from experiments.propius.data.servers import (
+    Answer,
+    Fetch,
+    Flush,
+    LeafServer,
+    Record,
+    RefuseRequest,
+    RootServer,
+    ServerAction,
+    WriteEvent,
+)
 from experiments.propius.data.update import as_bytes, draw
 from railyard.timeline import Event
 
@@ -64,7 +72,7 @@ class World:
     def __post_init__(self) -> None:
         self.root = RootServer(self.mode, verify=True)
         self.leaves = [Leaf(), Leaf()]
-        self.stage = [Stage(0, 0), Stage(0, 0)]
+        self.stage = [RoundAttempt(0, 0), RoundAttempt(0, 0)]
         self.sending: dict[UpdateId, int] = {}
         """Updates without an answer, with their leaf."""
         self.flights: list[tuple[int, int, Flush | Fetch]] = []
@@ -87,8 +95,8 @@ class World:
         self.clients += 1
         job = self.choose.randrange(2)
         now = self.stage[job]
-        near = (now, now, now, Stage(max(0, now.round - 1), 0), Stage(now.round, max(0, now.attempt - 1)))
-        update = UpdateId(job, self.choose.choice((*near, Stage(now.round, now.attempt + 1))), self.clients)
+        near = (now, now, now, RoundAttempt(max(0, now.round - 1), 0), RoundAttempt(now.round, max(0, now.attempt - 1)))
+        update = UpdateId(job, self.choose.choice((*near, RoundAttempt(now.round, now.attempt + 1))), self.clients)
         self.sending[update] = self.choose.randrange(2)
         self._send(update)
 
@@ -146,15 +154,15 @@ class World:
         job = self.choose.randrange(2)
         answer = self._of_root(self.root.job_get(None, job, self.stage[job].round, self.now))
         if isinstance(answer, Answer) and answer.fields["ready"]:
-            self._put(job, Stage(self.stage[job].round + 1, 0))
+            self._put(job, RoundAttempt(self.stage[job].round + 1, 0))
 
     def again(self) -> None:
         """A round is started again, since a timer of the job has ended."""
         if self.choose.random() < 0.2:
             job = self.choose.randrange(2)
-            self._put(job, Stage(self.stage[job].round, self.stage[job].attempt + self.choose.choice((1, 2))))
+            self._put(job, RoundAttempt(self.stage[job].round, self.stage[job].attempt + self.choose.choice((1, 2))))
 
-    def _put(self, job: int, stage: Stage) -> None:
+    def _put(self, job: int, stage: RoundAttempt) -> None:
         self.stage[job] = stage
         self._of_root(self.root.put(None, job, stage, self.demand, MODEL, self.now))
 
@@ -181,9 +189,9 @@ class World:
             elif isinstance(action, Answer) and isinstance(action.token, UpdateId):
                 if self.choose.random() < 0.9:
                     self._told(action.token, action.fields["outcome"])
-            elif isinstance(action, Note):
+            elif isinstance(action, WriteEvent):
                 self._note(action)
-            elif not isinstance(action, (Answer, Refuse)):
+            elif not isinstance(action, (Answer, RefuseRequest)):
                 assert self.mode == "fixed"
                 self.leaves[number].journal.append(action)
 
@@ -194,11 +202,11 @@ class World:
 
     def _of_root(self, actions: tuple[ServerAction, ...]) -> ServerAction:
         for action in actions:
-            if isinstance(action, Note):
+            if isinstance(action, WriteEvent):
                 self._note(action)
         return actions[-1]
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: WriteEvent) -> None:
         self.events.append(Event(note.began or self.now, "edge", note.kind, self.now, dict(note.fields)))
 
     def end(self) -> Accounts:

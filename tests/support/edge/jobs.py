@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.propius.control.policy import OpenJob
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.job import BASIC, EdgeJob
-from experiments.propius.data.population import ClientProfile
+from experiments.propius.control.policies import OpenJob
+from experiments.propius.data.clients import ClientProfile
+from experiments.propius.data.jobs import BASIC, Attributes, EdgeJob
 
 BEST = Attributes(20, 20, 9999, 20)
 

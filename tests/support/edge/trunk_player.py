@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from math import inf
 
-from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, Rewire, TrunkArbiter
+from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
 
 BYTES_PER_S = 1e6
 MBPS = 8.0
@@ -56,7 +56,7 @@ class TrunkPlayer:
 
     def _do(self, actions: Actions) -> None:
         for action in actions:
-            if isinstance(action, Rewire):
+            if isinstance(action, TurnTo):
                 assert not self._running, "a transfer under way is cut off"
                 self.circuit = None
                 self.log.append((self.now, "rewire", action.region))

@@ -23,10 +23,9 @@ from controllers.policies.catalog import load_policy
 from controllers.policies.rotor import DemandPolicy
 from controllers.policies.split import split_ports
 from controllers.policies.static import split_bandwidth
-from experiments.propius.control.catalog import load_edge_policy
-from experiments.propius.control.messages import ControlRequest, ManagerRequest
+from experiments.propius.control.policies import load_edge_policy
 from experiments.propius.control.trunk import TrunkArbiter
-from experiments.propius.data.wire import EdgeRefused, Frame, read
+from experiments.propius.data.messages import ControlRequest, EdgeRefused, Frame, ManagerRequest, read
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import to_json
 from topos.mesh import Mesh

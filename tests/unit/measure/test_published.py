@@ -9,7 +9,7 @@ import pytest
 from checkout import ROOT
 
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.propius.data.population import PRIVATE_SIZE, SPEED_MS_AT
+from experiments.propius.data.clients import PRIVATE_SIZE, SPEED_MS_AT
 from measure.published import KINDS, all_calibrations, all_published, markdown, published, read_table
 from workloads.catalog import CATALOG
 

@@ -8,7 +8,7 @@ from msccl_texts import SWAP
 from refusals import of_file, refusals
 from training_steps import changed_recipe
 
-from experiments.propius.data.check import check_run
+from experiments.propius.data.clients import check_run
 from railyard.size import parse_size
 from topos.describe import plan
 from topos.kernel.namespaces import HostEnd

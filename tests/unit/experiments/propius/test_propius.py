@@ -13,16 +13,16 @@ from rich.console import Console
 
 from experiments.point_run import Counted
 from experiments.propius import virtual
-from experiments.propius.data.actor import EventFile
 from experiments.propius.experiment import Propius
 from experiments.propius.figures import propius_figures
-from experiments.propius.metrics.meter import edge_metrics
+from experiments.propius.metrics import edge_metrics
 from experiments.propius.packet_run import events_of
+from experiments.propius.process import EventFile
 from experiments.propius.report import REPORT
+from experiments.propius.round_study import TrunkModel
 from experiments.propius.row import PropiusRow
 from experiments.propius.seeds import interval, merged, ratios
 from experiments.propius.settings import STUDIES, PropiusSettings
-from experiments.propius.trunk_study import TrunkModel
 from experiments.report import Recorded, exit_status, show
 from experiments.settings import validated
 from measure.metrics.records import numbers_check
@@ -52,7 +52,7 @@ def run_row(study: str = "jct", *, faithful: bool | None = True, **values: Any) 
 def test_a_policy_that_binds_a_client_twice_is_refused_in_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from experiments.propius.control.policy import EdgePolicy\n"
+        "from experiments.propius.control.policies import EdgePolicy\n"
         "class Twice(EdgePolicy):\n"
         "    def order(self, client, jobs, plan):\n"
         "        return [*jobs, *jobs]\n"

@@ -1,17 +1,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from checkout import ROOT
-from edge.jobs import BEST, open_job
+from edge.jobs import BEST, client, edge_job, open_job
+from hypothesis import given
+from hypothesis import strategies as st
 
-from experiments.propius.control.catalog import EDGE_POLICIES, load_edge_policy
-from experiments.propius.control.policy import EdgePolicy, OpenJob
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.job import BASIC, HIGHEST, MIDDLE
+from experiments.propius.control.managers import ClientManager
+from experiments.propius.control.policies import (
+    EDGE_POLICIES,
+    EdgePolicy,
+    OpenJob,
+    Scheduler,
+    load_edge_policy,
+    partition,
+    random_selection_timers,
+    rehearse,
+)
+from experiments.propius.data.clients import AskForJobs, Device, DeviceTimers, Nack, Offer, Pause, stratified
+from experiments.propius.data.jobs import BASIC, FIVE_JOBS, HIGHEST, MIDDLE, Attributes, scaled_jobs
+from railyard.errors import ConfigError
 
 LOW = Attributes(3, 2, 400, 4)
 
@@ -108,3 +121,103 @@ def test_the_worked_example_puts_the_job_that_is_furthest_behind_first() -> None
     assert numbers(policy, [early, late]) == [0, 1]
     served = OpenJob(0, early.job, 0.0, 1, 2, 0, served=2)
     assert numbers(policy, [served, late]) == [1, 0]
+
+
+@given(st.integers(24, 128), st.integers(0, 1000))
+def test_quotas_are_kept_until_all_are_full_and_each_client_serves_what_it_may(count: int, seed: int) -> None:
+    jobs = {job.name: job for job in scaled_jobs(FIVE_JOBS, 1 / 32)}
+    clients = {each.number: each for each in stratified(count, 4, seed)}
+    chosen = partition(list(clients.values()), list(jobs.values()), seed)
+    sizes = Counter(chosen.values())
+    for number, name in chosen.items():
+        assert clients[number].attributes.meets(jobs[name].bounds)
+        assert clients[number].private_size >= jobs[name].private_bound
+    full = {name for name, job in jobs.items() if sizes[name] >= job.selected}
+    for name, job in jobs.items():
+        over = sizes[name] > job.selected
+        others = [other for other in jobs.values() if _nested(other.bounds, job.bounds)]
+        assert not over or all(other.name in full for other in others if other.private_bound <= job.private_bound)
+    idle = set(clients) - set(chosen)
+    basic = jobs["job-1"]
+    assert all(
+        not clients[number].attributes.meets(basic.bounds) or clients[number].private_size < basic.private_bound
+        for number in idle
+    )
+
+
+def _nested(low: Attributes, high: Attributes) -> bool:
+    return high.meets(low)
+
+
+def test_a_client_walks_from_the_last_job_to_the_first() -> None:
+    jobs = [edge_job("first", 1), edge_job("last", 2, HIGHEST)]
+    clients = [client(number) for number in range(3)]
+    assert sorted(partition(clients, jobs, 1).values()) == ["first", "last", "last"]
+    assert partition([client(0, BASIC)], jobs, 1) == {0: "first"}
+    assert partition([client(0, Attributes(0, 0, 0, 0))], jobs, 1) == {}
+
+
+def test_an_assigned_client_declines_other_jobs() -> None:
+    device = Device(client(attributes=BEST), DeviceTimers(), 1, assigned="mine")
+    assert device.offered([Offer(0, 0.0, "other")], 0.0) == (Nack((0,)), Pause(2.0))
+
+
+def test_without_a_control_plane_a_client_pauses_20_s_if_not_eligible_and_3_s_if_refused() -> None:
+    device = Device(client(private_size=10.0), random_selection_timers(DeviceTimers()), 1)
+    for _ in range(8):
+        assert device.offered([], 0.0) == (Pause(20.0),)
+        assert device.refused(0.0) == (Pause(3.0),)
+        assert device.woke(0.0) == (AskForJobs(),)
+    assert device.offered([Offer(0, 11.0)], 0.0) == (Nack((0,)), Pause(20.0))
+
+
+Order = Callable[[Sequence[OpenJob]], Sequence[OpenJob]]
+
+
+def policy_that(order: Order, made: Any = None) -> EdgePolicy:
+    class Wrong(EdgePolicy):
+        def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> Any:
+            return made
+
+        def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
+            return order(jobs)
+
+    return Wrong()
+
+
+FORBIDDEN = open_job(1, bounds=HIGHEST)
+
+WRONG: list[tuple[Order, str]] = [
+    (lambda jobs: [*jobs, *jobs], "policies: Wrong offers job job-0 twice to one client, which would bind it twice"),
+    (lambda jobs: [FORBIDDEN], "policies: Wrong offers job job-1 to a client whose attributes do not meet"),
+    (lambda jobs: [open_job(2)], "policies: Wrong offers job job-2 to a client though the job takes no clients now"),
+]
+
+
+@pytest.mark.parametrize(("order", "sentence"), WRONG)
+def test_a_policy_that_offers_what_it_may_not_is_refused_at_the_check_in(order: Order, sentence: str) -> None:
+    manager = ClientManager(0, 1, policy_that(order))
+    manager.update([open_job(0), FORBIDDEN, open_job(2, open=False)], None, 0.0)
+    with pytest.raises(ConfigError, match=sentence):
+        manager.check_in(None, BASIC, 0.0)
+
+
+def test_a_rehearsal_refuses_a_policy_before_the_run() -> None:
+    with pytest.raises(ConfigError, match="would bind it twice; order each job once"):
+        rehearse(policy_that(lambda jobs: [*jobs, *jobs]), [edge_job()], [BEST])
+    with pytest.raises(ConfigError, match=r"Wrong failed in line \d+ of test_policies\.py: IndexError: list index"):
+        rehearse(policy_that(lambda jobs: [jobs[7]]), [edge_job()], [BEST])
+    rehearse(policy_that(lambda jobs: jobs), [edge_job()], [BEST])
+
+
+def test_a_policy_that_would_plan_without_a_pause_is_refused() -> None:
+    policy = policy_that(lambda jobs: jobs)
+    type(policy).refresh_s = 0.0
+    with pytest.raises(ConfigError, match=r"policies: the refresh_s of Wrong is 0\.0; make it above 0"):
+        rehearse(policy, [edge_job()], [BEST])
+
+
+@pytest.mark.parametrize("plan", [{1, 2}, float("nan"), open_job(0), {(1, 2): 3}])
+def test_a_plan_is_plain_json_data(plan: Any) -> None:
+    with pytest.raises(ConfigError, match="policies: the plan of Wrong is not plain JSON data"):
+        Scheduler(policy_that(lambda jobs: jobs, plan)).plan([], [], 0.0)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from edge.loopback import loopback_run
 
-from experiments.propius.control.control_actor import ControlServer, ControlSettings
-from experiments.propius.control.manager_actor import ManagerServer, ManagerSettings
-from experiments.propius.data.actor import EventFile
-from experiments.propius.data.attributes import Attributes
-from experiments.propius.data.control_client import ControlClient, JobClient
-from experiments.propius.data.device import Offer
-from experiments.propius.data.endpoint import Address, Client, Server, serve
-from experiments.propius.data.job import EdgeJob
-from experiments.propius.data.wire import EdgeError, EdgeRefused
+from experiments.propius.control.servers import (
+    ControlClient,
+    ControlServer,
+    JobClient,
+    ManagerServer,
+)
+from experiments.propius.data.clients import Offer
+from experiments.propius.data.endpoint import Client, Server, serve
+from experiments.propius.data.jobs import Attributes, EdgeJob
+from experiments.propius.data.messages import EdgeError, EdgeRefused
+from experiments.propius.process import EventFile
+from experiments.propius.run import CONTROL_PORT
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 
-HERE = ("127.0.0.1", 0)
 WEAK, STRONG = Attributes(1, 1, 1, 1), Attributes(9, 9, 9, 9)
 JOB = EdgeJob("a", 2, Attributes(5, 5, 5, 5), 100, 3)
 
@@ -34,27 +36,20 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        probe = await serve(None, HERE, self._none)
-        self.manager_address: Address = probe.address
-        await probe.close()
-        settings = ControlSettings(
-            None, HERE, str(self.folder / "e"), self.policy, 1, "all", 0.01, (self.manager_address[1],)
-        )
-        self.event_file = EventFile(settings.events)
-        self.control = ControlServer(settings, self.event_file)
-        self.servers.append(await serve(None, HERE, self.control.handle, most_payload=4096))
-        self.address = self.servers[0].address
+        self.run = loopback_run(self.folder, policy=self.policy, time=0.01)
+        self.event_file = EventFile(self.folder / "e")
+        self.control = ControlServer(self.run, self.event_file)
+        self.address = (self.run.plan.control_ip, CONTROL_PORT)
+        self.servers.append(await serve(None, self.address, self.control.handle, most_payload=4096))
         self.tasks.append(asyncio.create_task(self.control.refresh()))
         await self.start_manager(0)
 
     async def start_manager(self, first_id: int) -> None:
-        settings = ManagerSettings(
-            None, self.manager_address, self.address, 0, 1, self.policy, 1, 0.01, first_id=first_id
-        )
-        self.manager = ManagerServer(settings)
+        self.manager = ManagerServer(self.run, 0, self.address, first_id)
         self.tasks += [asyncio.create_task(self.manager.follow()), asyncio.create_task(self.manager.report())]
         await self.manager.has_jobs.wait()
-        self.servers.append(await serve(None, self.manager_address, self.manager.handle))
+        address = (self.run.plan.control_ip, self.run.manager_ports[0])
+        self.servers.append(await serve(None, address, self.manager.handle))
 
     async def kill_manager(self) -> None:
         await self.end(self.tasks[1:])
@@ -97,10 +92,6 @@ class World:
     def events(self, kind: str) -> list[Event]:
         return [event for event in read_events(self.folder / "e") if event.kind == kind]
 
-    @staticmethod
-    async def _none(_: Any) -> Any:
-        raise AssertionError
-
 
 def play(folder: Path, scene: Callable[[World], Awaitable[None]], policy: str = "fifo") -> World:
     async def run() -> World:
@@ -121,7 +112,7 @@ def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) 
         jobs = world.jobs()
         number = await jobs.register(JOB)
         assert await jobs.request(number, 0, 2, 0)
-        full = asyncio.create_task(jobs.bound(number, wait=True))
+        full = asyncio.create_task(jobs.bound(number))
         clients = [world.client(device) for device in range(3)]
         for client in clients:
             assert await world.offers(client, STRONG) == [Offer(number, 100, "a")]
@@ -206,7 +197,7 @@ def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(t
 
 
 OWN = """
-from experiments.propius.control.policy import EdgePolicy
+from experiments.propius.control.policies import EdgePolicy
 
 class Twice(EdgePolicy):
     def order(self, client, jobs, plan):

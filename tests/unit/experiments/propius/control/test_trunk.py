@@ -7,7 +7,7 @@ from edge.trunk_player import BYTES_PER_S, MBPS, TrunkPlayer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.control.trunk import LEASE_FACTOR, LEASE_S, CircuitEnded, Granted, Rewire, TrunkArbiter
+from experiments.propius.control.trunk import LEASE_FACTOR, LEASE_S, CircuitEnded, Granted, TrunkArbiter, TurnTo
 from railyard.errors import ControlError
 
 MB = 1_000_000
@@ -54,21 +54,21 @@ def test_rotor_goes_round_without_looking_and_grants_what_fits_into_its_slot() -
 
 def test_a_transfer_that_overruns_its_slot_is_not_cut_off() -> None:
     arbiter = TrunkArbiter(2, "rotor", MBPS, slot_s=1.0)
-    assert arbiter.start(0.0) == [Rewire(0)] and arbiter.tuned(0.5) == []
+    assert arbiter.start(0.0) == [TurnTo(0)] and arbiter.tuned(0.5) == []
     token, actions = arbiter.ask(0, MB, 0.5)
     assert actions == [Granted(token)]
-    assert arbiter.tick(1.7) == [] and arbiter.done(token, 1.8) == [CircuitEnded(0, 0.5, 1, MB), Rewire(1)]
+    assert arbiter.tick(1.7) == [] and arbiter.done(token, 1.8) == [CircuitEnded(0, 0.5, 1, MB), TurnTo(1)]
 
 
 def test_a_leaf_that_never_ends_loses_its_grant() -> None:
     arbiter = TrunkArbiter(2, "phase", MBPS)
     dead, actions = arbiter.ask(0, MB, 0.0)
-    assert actions == [Rewire(0)] and arbiter.due() is None
+    assert actions == [TurnTo(0)] and arbiter.due() is None
     assert arbiter.tuned(1.0) == [Granted(dead)]
     alive, actions = arbiter.ask(1, MB, 2.0)
     ends = 1.0 + LEASE_FACTOR * 1.0 + LEASE_S
     assert actions == [] and arbiter.due() == ends
-    assert arbiter.tick(ends) == [CircuitEnded(0, 1.0, 1, MB), Rewire(1)]
+    assert arbiter.tick(ends) == [CircuitEnded(0, 1.0, 1, MB), TurnTo(1)]
     assert arbiter.done(dead, ends + 1) == [] and arbiter.tuned(ends + 2) == [Granted(alive)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from experiments.propius.data.endpoint import Client, Pool, Reply, Server, serve
-from experiments.propius.data.wire import EdgeError, EdgeRefused, Frame, encode
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, encode
 from railyard.errors import ControlError, MachineError
 
 HERE = ("127.0.0.1", 0)

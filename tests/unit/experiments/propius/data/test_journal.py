@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.propius.data.data_requests import Stage, SumId, UpdateId
-from experiments.propius.data.journal import Journal
-from experiments.propius.data.server_actions import Added, Closed, Record, Sealed, Started
+from experiments.propius.data.messages import RoundAttempt, SumId, UpdateId
+from experiments.propius.data.server_process import Journal
+from experiments.propius.data.servers import Added, Closed, Record, Sealed, Started
 from railyard.errors import MachineError
 
 FIRST, SECOND = SumId(3, 0, 0), SumId(3, 0, 1)
 
 
 def added(client: int, payload: bytes = b"", job: int = 1) -> Added:
-    return Added(UpdateId(job, Stage(2, 1), client), payload)
+    return Added(UpdateId(job, RoundAttempt(2, 1), client), payload)
 
 
 def write(folder: Path, *records: Record) -> None:

@@ -8,7 +8,7 @@ from edge.data_world import SEED, SIZE, Accounts, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.data.data_requests import Mode
+from experiments.propius.data.messages import Mode
 from experiments.propius.data.update import check_sum
 
 

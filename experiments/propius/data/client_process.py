@@ -1,0 +1,413 @@
+"""The processes of the clients of one region and of the jobs, and the data plane as they see it.
+
+Each client is a ``Device`` with sockets in a namespace of its own. Training is a timer; models and updates are real
+bytes. A request whose connection broke is sent again. In mode ``fixed`` an update has an identity, so it is counted
+once however often it is sent; in mode ``authors`` it is counted each time it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiments.propius.control.servers import ControlClient, JobClient
+from experiments.propius.data import jobs, update
+from experiments.propius.data.clients import (
+    Accept,
+    Action,
+    AskForJobs,
+    Binding,
+    Device,
+    Get,
+    Nack,
+    Pause,
+    Push,
+    Train,
+)
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Reply, connect_when_up
+from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, RoundAttempt, UpdateId
+from experiments.propius.process import EventFile, Orders, Role
+from experiments.propius.run import CONTROL_PORT, DATA_PORT, EdgeRun
+from topos.edge_plan import ROOT
+
+PushOutcome = Literal["acknowledged", "late", "lost", "refused"]
+"""``late``: the round is over. ``lost``: no answer came, so nobody knows whether the update is counted."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """A request is tried ``tries`` times in all, ``pause_s`` seconds after the last failure."""
+
+    pause_s: float
+    tries: int
+
+    def scaled(self, time: float) -> Retries:
+        return Retries(self.pause_s * time, self.tries)
+
+
+RETRIES: dict[Mode, Retries] = {"authors": Retries(5.0, 3), "fixed": Retries(1.0, 120)}
+"""In real seconds; ``authors`` as in their client."""
+
+
+class DataClient:
+    """The connection from the namespace ``netns_fd`` (None: that of this process) to the server at ``address``.
+
+    ``size`` is that of a model and of an update, in bytes, ``retries`` is in seconds of the run (``RETRIES``, scaled).
+    The connection is made by the first request and stays open.
+    """
+
+    def __init__(
+        self,
+        netns_fd: int | None,
+        address: Address,
+        size: int,
+        *,
+        retries: Retries = Retries(0.1, 120),
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._netns_fd, self._address, self._size = netns_fd, address, size
+        self._patience_s = patience_s
+        self._retries = retries
+        self._client: Client | None = None
+
+    @staticmethod
+    def of(run: EdgeRun, client: int | None) -> DataClient:
+        """A client of ``run`` and the server of its region; None: a job, on the root's host, and the root."""
+        region = None if client is None else run.plan.region_of(client)
+        fd = run.netns_fds[ROOT] if client is None else run.client_fd(client)
+        address = (run.plan.root_ip, DATA_PORT) if region is None else run.data_address(region)
+        retries = RETRIES[run.mode].scaled(run.time)
+        return DataClient(fd, address, run.size, retries=retries, patience_s=run.patience_s(region))
+
+    async def connect(self) -> None:
+        """Connect now, if there is no connection. ``EdgeError`` if the server does not answer."""
+        if self._client is None or not self._client.is_open:
+            self._client = await Client.connect(
+                self._netns_fd, self._address, most_payload=self._size, patience_s=self._patience_s
+            )
+
+    async def get(self, job: int, round: int) -> tuple[bool, Payload | None]:
+        """(whether the server had the model of the round, the model); the model is None before the job has put it.
+
+        Raises ``EdgeRefused`` if the round is over, ``EdgeError`` if the server does not answer.
+        """
+        reply = await self._repeated(lambda client: client.call("get", job=job, round=round))
+        return bool(reply.fields["hit"]), None if reply.fields.get("absent") else reply.payload
+
+    async def push(self, update: UpdateId, payload: Payload) -> PushOutcome:
+        """Deliver an update of ``size`` bytes; never raises ``EdgeError``."""
+        fields = {"job": update.job, **update.stage._asdict(), "client": update.client}
+        try:
+            reply = await self._repeated(lambda client: client.call("push", payload, **fields))
+        except EdgeRefused:
+            return "refused"
+        except EdgeError:
+            return "lost"
+        outcome: PushOutcome = reply.fields.get("outcome", "refused")
+        return outcome
+
+    async def put(self, job: int, stage: RoundAttempt, demand: int, model: Payload) -> None:
+        """Put the model of an attempt of a round at the root. ``EdgeError`` if it fails."""
+        fields = {"job": job, **stage._asdict(), "demand": demand}
+        await self._repeated(lambda client: client.call("put", model, **fields))
+
+    async def job_get(self, job: int, round: int) -> tuple[int, Payload | None]:
+        """(updates in the sum of the round, the sum if there are as many as the demand). ``EdgeError`` if it fails."""
+        reply = await self._repeated(lambda client: client.call("job_get", job=job, round=round))
+        return int(reply.fields["count"]), reply.payload if reply.fields["ready"] else None
+
+    async def _repeated(self, request: Callable[[Client], Awaitable[Reply]]) -> Reply:
+        tries = self._retries.tries
+        while True:
+            try:
+                await self.connect()
+                assert self._client
+                return await request(self._client)
+            except EdgeRefused:
+                raise
+            except EdgeError:
+                tries -= 1
+                if tries <= 0:
+                    raise
+            await asyncio.sleep(self._retries.pause_s)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(EdgeError):
+                await client.close()
+
+
+class EdgeClient:
+    """One client: does what its device decides and tells it what came of it."""
+
+    def __init__(self, run: EdgeRun, number: int, events: EventFile) -> None:
+        profile, fd, region = run.clients[number], run.client_fd(number), run.plan.region_of(number)
+        self.number = number
+        self._run = run
+        self._events = events
+        self._device = Device(
+            profile,
+            run.client_timers,
+            run.seed,
+            train_s=profile.train_s() * run.time,
+            assigned=run.assigned.get(number),
+        )
+        self._control = ControlClient(fd, (run.plan.regions[region].control_ip, CONTROL_PORT), number)
+        self._data = DataClient.of(run, number)
+        self._zeros = bytes(0 if run.verify else run.size)
+        self._vanishing = {fault.round for fault in run.vanishing if fault.client == number}
+
+    async def run(self) -> None:
+        """Work until the client vanishes."""
+        try:
+            await self._work()
+        finally:
+            await self._data.close()
+            await self._control.close()
+        self._events.note("gone", client=self.number, why="vanished before its upload")
+
+    async def _work(self) -> None:
+        actions: list[Action] = list(self._device.start(time.monotonic()))
+        while actions:
+            action = actions.pop(0)
+            if isinstance(action, Push) and action.round in self._vanishing:
+                return
+            try:
+                actions += await self._do(action)
+            except EdgeError:
+                actions = list(self._device.failed(time.monotonic()))
+
+    async def _do(self, action: Action) -> tuple[Action, ...]:
+        device, began = self._device, time.monotonic()
+        if isinstance(action, AskForJobs):
+            offers = await self._control.check_in(device.profile.attributes)
+            now = time.monotonic()
+            self._events.note("checkin", now, client=self.number, offers=len(offers))
+            return device.offered(offers, now)
+        if isinstance(action, Accept):
+            binding = await self._control.accept(action.job)
+            now = time.monotonic()
+            return device.refused(now) if binding is None else device.accepted(binding, now)
+        if isinstance(action, Nack):
+            await self._control.nack(action.jobs)
+            return ()
+        if isinstance(action, Get):
+            return await self._get(action, began)
+        if isinstance(action, Push):
+            return await self._push(began)
+        await asyncio.sleep(action.seconds)
+        now = time.monotonic()
+        if isinstance(action, Pause):
+            return device.woke(now)
+        return self._trained(action, began, now)
+
+    async def _get(self, action: Get, began: float) -> tuple[Action, ...]:
+        hit, model = await self._data.get(action.job, action.round)
+        now = time.monotonic()
+        if model is None:
+            return self._device.absent(now)
+        size = len(model)
+        self._events.note(
+            "get", began, now, client=self.number, job=action.job, round=action.round, bytes=size, hit=hit
+        )
+        return self._device.got(now)
+
+    def _trained(self, action: Train, began: float, now: float) -> tuple[Action, ...]:
+        binding = self._binding
+        late = max(0.0, now - began - action.seconds)
+        self._events.note(
+            "train", began, now, client=self.number, job=binding.job, round=binding.round, late_s=round(late, 6)
+        )
+        return self._device.trained(now)
+
+    async def _push(self, began: float) -> tuple[Action, ...]:
+        binding = self._binding
+        identity = UpdateId(binding.job, RoundAttempt(binding.round, binding.attempt), self.number)
+        payload = self._payload(binding)
+        outcome = await self._data.push(identity, payload)
+        now = time.monotonic()
+        self._events.note(
+            "push",
+            began,
+            now,
+            client=self.number,
+            job=binding.job,
+            round=binding.round,
+            attempt=binding.attempt if self._run.mode == "fixed" else 0,
+            bytes=len(payload),
+            outcome=outcome,
+        )
+        return self._device.pushed(outcome, now)
+
+    def _payload(self, binding: Binding) -> Payload:
+        run = self._run
+        if not run.verify:
+            return self._zeros
+        return update.as_bytes(update.draw(run.seed, binding.job, binding.round, self.number, run.size))
+
+    @property
+    def _binding(self) -> Binding:
+        assert self._device.binding is not None, "only a bound client trains and delivers"
+        return self._device.binding
+
+
+async def clients_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    events = EventFile(role.events)
+    clients = [EdgeClient(run, client, events) for client in run.plan.regions[role.number].clients]
+    orders.ready()
+    await orders.go.wait()
+    await asyncio.gather(*(client.run() for client in clients))
+    await orders.stop.wait()
+
+
+class JobRun:
+    """One job: does what its ``JobRounds`` decides. Each call is a task, so a timer may end while it is under way."""
+
+    def __init__(self, job: EdgeJob, run: EdgeRun, manager: JobClient, events: EventFile) -> None:
+        self._run = run
+        self._rounds = JobRounds(job, job_timers(job).scaled(run.time))
+        self._manager = manager
+        self._root = DataClient.of(run, None)
+        self._events = events
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Work from arrival to the end of the last round. ``EdgeError`` if the job manager is gone."""
+        await asyncio.sleep(self._rounds.job.arrival_s * self._run.time)
+        self._do(self._rounds.start(time.monotonic()))
+        try:
+            await self._done
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await self._root.close()
+
+    def _do(self, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            if isinstance(action, jobs.Sleep):
+                self._sleep(action.seconds)
+            elif isinstance(action, (jobs.Scheduled, jobs.RoundDone, jobs.TimedOut)):
+                self._note(action)
+            else:
+                self._begin(self._call(action))
+
+    def _sleep(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._woke)
+
+    def _woke(self) -> None:
+        self._do(self._rounds.woke(time.monotonic()))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._done.done():
+            self._done.set_exception(error)
+
+    async def _call(self, action: JobAction) -> None:
+        state = self._rounds
+        if isinstance(action, jobs.RegisterJob):
+            self._do(state.registered(await self._manager.register(state.job), time.monotonic()))
+        elif isinstance(action, jobs.RequestClients):
+            await self._request(action)
+        elif isinstance(action, jobs.EndRequest):
+            count = await self._manager.end_request(self._number)
+            now = time.monotonic()
+            self._do(state.forgotten(now) if count is None else state.ended(count, now))
+        elif isinstance(action, jobs.Put):
+            await self._put(action)
+        elif isinstance(action, jobs.Poll):
+            await self._poll(action)
+        elif isinstance(action, jobs.FinishJob):
+            await self._manager.finish(self._number)
+            self._done.set_result(None)
+
+    async def _request(self, action: jobs.RequestClients) -> None:
+        """Send REQUEST, then tell the job its clients when it has them all."""
+        state, number = self._rounds, self._number
+        known = await self._manager.request(number, action.round, action.demand, action.attempt)
+        if not known:
+            self._do(state.forgotten(time.monotonic()))
+        while known and self._is_current(action.round, action.attempt) and state.phase == "scheduling":
+            count, is_open = await self._manager.bound(number)
+            if not self._is_current(action.round, action.attempt):
+                return
+            if count is None:
+                self._do(state.forgotten(time.monotonic()))
+            elif not is_open:
+                self._do(state.bound(count, time.monotonic()))
+                return
+
+    async def _put(self, action: jobs.Put) -> None:
+        """Put the model at the root; if that fails, the round's timer ends the round."""
+        state = self._rounds
+        with suppress(EdgeError):
+            stage, model = RoundAttempt(action.round, action.attempt), bytes(self._run.size)
+            await self._root.put(self._number, stage, state.job.demand, model)
+            if self._is_current(action.round, action.attempt):
+                self._do(state.put(time.monotonic()))
+
+    async def _poll(self, action: jobs.Poll) -> None:
+        count, attempt = 0, self._rounds.attempt
+        with suppress(EdgeError):
+            count, _ = await self._root.job_get(self._number, action.round)
+        if self._is_current(action.round, attempt):
+            self._do(self._rounds.polled(count, time.monotonic()))
+
+    def _is_current(self, round: int, attempt: int) -> bool:
+        return (self._rounds.round, self._rounds.attempt) == (round, attempt)
+
+    @property
+    def _number(self) -> int:
+        assert self._rounds.number is not None, "a job asks for clients after it has registered"
+        return self._rounds.number
+
+    def _note(self, event: jobs.Scheduled | jobs.RoundDone | jobs.TimedOut) -> None:
+        now, job = time.monotonic(), self._number
+        if isinstance(event, jobs.Scheduled):
+            self._events.note("scheduled", now, job=job, round=event.round, bound=event.bound)
+        elif isinstance(event, jobs.TimedOut):
+            self._events.note("timeout", now, job=job, round=event.round, phase=event.phase)
+        else:
+            self._events.note(
+                "round",
+                event.began,
+                now,
+                job=job,
+                round=event.round,
+                scheduling_s=event.scheduling_s,
+                response_s=event.response_s,
+                clients=event.clients,
+                attempt=event.attempt,
+            )
+
+
+async def jobs_work(run: EdgeRun, role: Role, orders: Orders) -> None:
+    events = EventFile(role.events)
+    fd, control = run.netns_fds[ROOT], (run.plan.control_ip, CONTROL_PORT)
+    for address in (control, (run.plan.root_ip, DATA_PORT)):
+        await (await connect_when_up(fd, address)).close()
+    manager = JobClient(fd, control)
+    jobs = [JobRun(job, run, manager, events) for job in run.jobs]
+    orders.ready()
+    await orders.go.wait()
+    try:
+        await asyncio.gather(*(job.run() for job in jobs))
+        await orders.stop.wait()
+    finally:
+        await manager.close()

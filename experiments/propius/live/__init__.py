@@ -1,1 +1,0 @@
-"""Measures the data plane of edge learning on its real servers and links."""

@@ -1,1 +1,0 @@
-"""The metrics of a run of collaborative-learning jobs on edge clients, from its timeline alone."""

@@ -1,0 +1,148 @@
+"""The processes of an edge run, ``python -m experiments.propius.process``: their roles, and what they have in common.
+
+That are settings, readiness, orders of the parent, and an event file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from experiments.propius.run import EdgeRun
+from railyard.child import read_settings
+from railyard.errors import MachineError, RailyardError
+from railyard.ownership import open_text
+from railyard.reading import line_count
+from railyard.timeline import Event
+from railyard.validation import from_plain
+
+_STDIN = 0
+_STOP_WITHIN_S = 0.3
+"""All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
+
+
+class EventFile:
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed.
+
+    Each has a number ``n``, its line in the file, so that one that is missing shows.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._file = open_text(path, "a", buffering=1)
+        self._numbers = itertools.count(line_count(Path(path)))
+
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
+
+        Raises ``MachineError`` if it cannot be written.
+        """
+        fields = {**fields, "n": next(self._numbers)}
+        line = Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n"
+        try:
+            self._file.write(line)
+        except OSError as error:
+            raise MachineError(f"events cannot be written to {self._file.name}: {error.strerror}; make room") from None
+
+    def close(self) -> None:
+        with suppress(OSError):  # a line that could not be written, as ``note`` has said
+            self._file.close()
+
+
+class Orders:
+    """The orders that the parent gives on standard input after the settings: a line ``go``, and ``stop`` or its end."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.stop = asyncio.Event()
+        self._rest = b""
+        asyncio.get_running_loop().add_reader(_STDIN, self._read)
+
+    def ready(self) -> None:
+        """Tell the parent that this process works."""
+        print("ready", flush=True)
+
+    def _read(self) -> None:
+        data = os.read(_STDIN, 4096)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if b"go" in lines:
+            self.go.set()
+        if not data or b"stop" in lines:
+            asyncio.get_running_loop().remove_reader(_STDIN)
+            self.stop.set()
+
+
+MODULE = "experiments.propius.process"
+_WORK = {
+    "control": "experiments.propius.control.servers:control_work",
+    "manager": "experiments.propius.control.servers:manager_work",
+    "trunk": "experiments.propius.control.trunk_server:trunk_work",
+    "root": "experiments.propius.data.server_process:root_work",
+    "leaf": "experiments.propius.data.server_process:leaf_work",
+    "clients": "experiments.propius.data.client_process:clients_work",
+    "jobs": "experiments.propius.data.client_process:jobs_work",
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a process of a run does: number ``number`` of its ``kind``, started for the ``incarnation``-th time, from 0.
+
+    It appends its events to the file ``events``.
+    """
+
+    kind: str
+    number: int
+    incarnation: int
+    events: str
+
+
+def main() -> None:
+    """Take the role in the run that the parent names in the settings of this process, which is a ``Child``."""
+    given = read_settings()
+    run = from_plain(EdgeRun, given["run"], "an edge run")
+    role = from_plain(Role, given["role"], "a process of an edge run")
+    module, _, work = _WORK[role.kind].partition(":")
+    run_actor(partial(getattr(import_module(module), work), run, role))
+
+
+def run_actor(work: Callable[[Orders], Awaitable[None]]) -> None:
+    """Do ``work`` until it returns or the parent says stop.
+
+    An error of Railyard's own is printed as one sentence, and the exit status is its.
+    """
+    try:
+        asyncio.run(_until_stopped(work))
+    except RailyardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+async def _until_stopped(work: Callable[[Orders], Awaitable[None]]) -> None:
+    orders = Orders()
+    working = asyncio.ensure_future(work(orders))
+    stopping = asyncio.ensure_future(orders.stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if working.done() and not stopping.done():
+        await asyncio.wait((stopping,), timeout=_STOP_WITHIN_S)
+    if stopping.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    else:
+        stopping.cancel()
+        working.result()
+
+
+if __name__ == "__main__":
+    from experiments.propius import process
+
+    process.main()

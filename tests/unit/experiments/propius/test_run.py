@@ -1,0 +1,105 @@
+"""The wait for an edge run ends when something that it needs has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from experiments.propius.data.clients import stratified
+from experiments.propius.data.jobs import FIVE_JOBS, scaled_jobs
+from experiments.propius.processes import EdgeProcesses
+from experiments.propius.run import EdgeRun
+from railyard.errors import ConfigError, MachineError
+from railyard.validation import from_plain
+from topos.describe import plan
+from topos.edge import EdgeTopo
+
+
+def edge_run(**others: Any) -> EdgeRun:
+    network = plan(EdgeTopo(clients=9, regions=2))
+    assert network.edge is not None
+    given: dict[str, Any] = {"clients": tuple(stratified(9, 2, 1)), "managers": 2} | others
+    jobs = scaled_jobs(FIVE_JOBS, 1 / 100, 2)
+    return EdgeRun(network.edge, tuple(range(100, 100 + network.ranks)), Path("out"), jobs, **({"size": 1000} | given))
+
+
+def test_a_process_reads_the_run_that_its_parent_has() -> None:
+    run = edge_run(policy="own.py:Mine")
+    read = from_plain(EdgeRun, json.loads(json.dumps(run.plain())), "an edge run")
+    assert read.folder.is_absolute() and read.policy == f"{Path('own.py').absolute()}:Mine"
+    assert (read.plan, read.jobs, read.clients, read.netns_fds) == (run.plan, run.jobs, run.clients, run.netns_fds)
+
+
+def test_a_tree_has_leaf_servers_and_a_star_has_none() -> None:
+    tree, star = edge_run(), edge_run(topology="star")
+    assert tree.names == ("control", "manager0", "manager1", "root", "leaf0", "leaf1", "jobs", "clients0", "clients1")
+    assert star.names == ("control", "manager0", "manager1", "root", "jobs", "clients0", "clients1")
+    assert tree.data_address(1) == (tree.plan.regions[1].leaf_ip, 7100)
+    assert star.data_address(1) == (star.plan.root_ip, 7100)
+
+
+def test_each_process_is_on_its_hosts() -> None:
+    run = edge_run()
+    assert {name: run.ranks(name) for name in run.names} == {
+        "root": (0,),
+        "jobs": (0,),
+        "control": (1,),
+        "manager0": (1,),
+        "manager1": (1,),
+        "leaf0": (2,),
+        "leaf1": (3,),
+        "clients0": (4, 6, 8, 10, 12),
+        "clients1": (5, 7, 9, 11),
+    }
+
+
+def test_the_control_plane_is_what_the_mode_and_the_policy_say() -> None:
+    assert (edge_run(mode="authors").sees, edge_run(mode="fixed").sees) == ("first", "all")
+    assert edge_run().manager_ports == (7001, 7002)
+    assert set(edge_run(policy="static").assigned.values()) <= {job.name for job in FIVE_JOBS}
+    assert edge_run().assigned == {}
+    timers = edge_run(policy="random-selection", time=0.5).client_timers
+    assert (timers.asks, timers.pause_s, timers.refused_s) == (0, 10.0, 1.5)
+
+
+def test_a_transfer_may_take_three_times_as_long_as_at_the_slowest_rate() -> None:
+    small, large = edge_run(), edge_run(size=100_000_000, time=0.5)
+    assert [small.patience_s(region) for region in (0, 1, None)] == [30, 30, 30]
+    trunk_s = 3 * 8e8 / (large.plan.trunk_mbps / 2 * 1e6)
+    assert large.patience_s() == max(30, trunk_s)
+    slowest = min(large.clients[client].rate_mbps for client in large.plan.regions[1].clients)
+    assert large.patience_s(1) == pytest.approx(max(3 * 8e8 / (slowest * 1e6), trunk_s))
+    star = edge_run(size=100_000_000, topology="star")
+    assert star.patience_s(0) >= 3 * 8e8 / (star.plan.trunk_mbps / 9 * 1e6)
+
+
+def test_what_is_derived_from_a_baseline_is_run_as_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from experiments.propius.control.policies import RandomSelection, Static\n"
+        "class Parts(Static): pass\nclass Draws(RandomSelection): pass\n"
+    )
+    assert edge_run(policy=f"{own}:Parts").assigned
+    assert edge_run(policy=f"{own}:Draws").client_timers.asks == 0
+
+
+def test_what_does_not_fit_the_network_is_refused() -> None:
+    with pytest.raises(ConfigError, match="managers: must be from 1 to 64, not 65"):
+        edge_run(managers=65)
+    with pytest.raises(ConfigError, match="clients: must be 9, as many as the network has, not 8"):
+        edge_run(clients=tuple(stratified(8, 2, 1)))
+
+
+def test_an_error_of_the_network_ends_the_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EdgeProcesses, "_look", lambda processes, on_round: [0])
+
+    def check() -> None:
+        raise MachineError("the private ovs-vswitchd ended")
+
+    processes = EdgeProcesses(cast(Any, SimpleNamespace(names=())))
+    with pytest.raises(MachineError, match="ovs-vswitchd ended"):
+        processes.wait(60.0, check=check)
