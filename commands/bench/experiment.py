@@ -70,7 +70,7 @@ class BenchSettings(Settings):
     @field_validator("parts")
     @classmethod
     def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        from commands.bench.model.parts import PARTS
+        from commands.bench.model import PARTS
 
         for name in value or ():
             if name not in PARTS:
@@ -93,7 +93,7 @@ def rows(name: str, part: Measure, bed: Bed) -> list[Measurement]:
         found = finite(part(bed))
         used = bed.used
     except RailyardError as error:
-        found, used = [not_measured(name, error)], bed.wanted
+        found, used = [not_measured(name, error)], bed.datapath
     return [replace(row, datapath=used) for row in found]
 
 

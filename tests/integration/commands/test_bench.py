@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commands.bench import NotMeasured, swap
-from commands.bench.bed import Bed, Datapath
-from commands.bench.echo import echo_times
+from commands.bench.bed import Bed
+from commands.bench.experiment import Datapath
+from commands.bench.stock import echo_times
 from topos.rails import RailTopo
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
