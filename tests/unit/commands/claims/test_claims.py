@@ -23,7 +23,7 @@ from commands.claims.command import claims_of, judged_claims
 from commands.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
 from commands.claims.pages import BLOCK, Pages, origin_sentence, pages_of
 from commands.main import main
-from commands.run import experiment_of, kind_of, parser_of
+from commands.run import experiment_of, kind_of, mode_of, parser_of
 from experiments.registry import find
 from measure.metrics.estimate import Estimate
 from measure.results.row import described
@@ -94,7 +94,7 @@ def test_a_wrong_catalog(old: str, new: str, sentence: str, tmp_path: Path) -> N
 def test_the_command_of_a_run_is_one(run: MeasuredRun) -> None:
     verb, *words = run.words
     kind, rest = kind_of(words)
-    options = parser_of(kind).read(rest)
+    options = parser_of(kind, mode_of(kind, rest)).read(rest)
     experiment = experiment_of(kind, options)
     experiment.check()
     assert run.root == (verb == "run" and experiment.needs_root())
