@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from mininet.topo import Topo
 
-from commands.bench import Measurement
-from commands.bench.experiment import Datapath
+from commands.bench import Datapath, Measurement
 from commands.bench.stock import stock
 from controllers.openflow import app
 from experiments.controller_process import ControllerFiles, ControllerProcess

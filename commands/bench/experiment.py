@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 from rich.console import Console
 
-from commands.bench import Measurement, ModelRow, QuickRun, finite, not_measured
+from commands.bench import Datapath, Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
 from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
@@ -45,9 +45,6 @@ Name = Literal[
     "model",
     "slopes",
 ]
-
-
-Datapath = Literal["auto", "bpf", "ovs"]
 
 
 class BenchSettings(Settings):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commands.bench import NotMeasured, swap
+from commands.bench import Datapath, NotMeasured, swap
 from commands.bench.bed import Bed
-from commands.bench.experiment import Datapath
 from commands.bench.stock import echo_times
 from topos.rails import RailTopo
 
