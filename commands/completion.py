@@ -49,7 +49,8 @@ def words(before: Sequence[str]) -> list[str]:
     names = {"run": rest[:1], "predict": rest[:1], "cli": ["rails"]}.get(command, [command])
     if not names or names[0] not in {entry.name for entry in entries()}:
         return []
-    from commands.run import parser_of
+    from commands.run import mode_of, parser_of
     from experiments.registry import find
 
-    return parser_of(find(names[0])).options
+    kind = find(names[0])
+    return parser_of(kind, mode_of(kind, rest, predict=command == "predict")).options

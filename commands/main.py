@@ -34,7 +34,7 @@ COMMANDS = {
     "bench": ("run:main bench", "run the benchmarks (run bench)"),
     "calibrate": ("run:main calibrate", "measure the scale that this machine carries (run calibrate)"),
     "cli": ("run:main rails --cli", "Mininet's command line on a running fabric (run rails --cli)"),
-    "doctor": ("doctor.report:main", "say what this machine lacks for a run, and change nothing"),
+    "doctor": ("doctor:main", "say what this machine lacks for a run, and change nothing"),
     "completion": ("completion:main", "print a completion script: bash, zsh or fish"),
 }
 """Name -> module:function in package ``commands`` with arguments that come before all others, and the help text."""

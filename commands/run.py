@@ -40,7 +40,7 @@ options of an experiment."""
 _HELP_COLUMNS = 78
 _SUFFIXES = (".yaml", ".yml")
 _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watch", "control")
-"""Options of a run that nothing else uses."""
+"""Keys of options that are for a run alone."""
 _SHARED = (SpreadSettings, RepeatedSettings, PacketSettings, Settings)
 """Settings whose options have a section of ``--help`` of their own."""
 _OTHER_FILES = (
@@ -48,8 +48,10 @@ _OTHER_FILES = (
     ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
 )
 """Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
-_NOT_PREDICTED = (*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up")
-"""Options that a prediction does not use: with them its numbers would be the same."""
+_NOT_PREDICTED = {*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up"}
+"""Keys of options that a prediction does not have: with them its numbers would be the same."""
+_NOT_ACTED = {*_RUN_ONLY, "repeats", "attempts", "give_up", "placement", "out", "no_figures", "json"}
+"""Keys of options that an action has only if it ``uses`` them."""
 _FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "rest_token_file")
 """Options of Railyard's controller, which nothing uses where a controller of one's own sets the circuits."""
 
@@ -60,13 +62,9 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
         print(USAGE)
         return 0
     kind, rest = kind_of(arguments)
-    parser = parser_of(kind)
-    for name in kind.actions:
-        if f"--{name}" in rest:
-            parser.usage = f"railyard run {kind.name} --{name} [FILE.yaml] [options]"
-            parser.description = f"{kind.actions[name].text}."
-    options = parser.read(rest, options_by_experiment)
-    options.predict, options.arguments = options.predict or predict, arguments
+    mode = mode_of(kind, rest, predict=predict)
+    options = parser_of(kind, mode).read(rest, lambda name: _whose(name, kind, mode))
+    options.arguments = arguments
     try:
         return _execute(kind, options)
     except ConfigError as error:
@@ -83,25 +81,19 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         refuse_unused(options, _FOR_OUR_CONTROLLER, "with --controller remote")
     else:
         refuse_unused(options, ("remote",), "without --controller remote")
-    for name, action in kind.actions.items():
-        if getattr(options, f"action {name}"):
-            if options.predict:
-                raise ConfigError("is not a prediction; leave --predict out", key=f"--{name}")
-            unused = [key for key in (*_RUN_ONLY, "out", "no_figures", "json") if key not in action.uses]
-            refuse_unused(options, unused, f"with --{name}")
-            if action.root:
-                need_root()
-            from experiments.report import console_for_tables
+    action = kind.actions.get(options.mode)
+    if action is not None:
+        if action.root:
+            need_root()
+        from experiments.report import console_for_tables
 
-            return action.do(experiment, console_for_tables(wide=options.wide))
+        return action.do(experiment, console_for_tables(wide=options.wide))
     check_json(options.json)
-    if options.predict:
-        refuse_unused(options, _NOT_PREDICTED, "in a prediction, which starts nothing")
-        if getattr(options, "out", None) is None:
-            refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
+    if options.mode == "predict" and options.out is None:
+        refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
     companion.check_options(experiment, options)
     experiment.check()
-    if options.predict:
+    if options.mode == "predict":
         return _predict(experiment, options)
     experiment.check_run()
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
@@ -146,43 +138,69 @@ def _named_in(path: Path) -> str:
     return str(read_yaml(path).get("experiment") or DEFAULT)
 
 
-def parser_of(kind: type[Experiment[Any]]) -> Parser:
-    """The parser of the options of an experiment."""
-    text = textwrap.fill(" ".join((kind.__doc__ or "").split()), _HELP_COLUMNS)
-    shown = "\n".join(_example(kind.name, *line.split("#")) for line in kind.examples)
-    parser = Parser(
-        prog=f"railyard run {kind.name}",
-        usage=f"railyard run {kind.name} [FILE.yaml] [options]",
-        description=f"{text}\n\n{shown}" if shown else text,
-    )
+def mode_of(kind: type[Experiment[Any]], words: Sequence[str], *, predict: bool = False) -> str:
+    """What the ``words`` of a command line ask for: ``run``, ``predict``, or an action of the experiment."""
+    if predict or "--predict" in words:
+        return "predict"
+    return next((name for name in kind.actions if f"--{name}" in words), "run")
+
+
+def parser_of(kind: type[Experiment[Any]], mode: str = "run") -> Parser:
+    """The parser of the options of an experiment for a ``mode`` (``mode_of``): those that mean something in it."""
+    action = kind.actions.get(mode)
+    left_out = _NOT_ACTED - {*action.uses} if action else _NOT_PREDICTED if mode == "predict" else set()
+    command = f"railyard predict {kind.name}" if mode == "predict" else f"railyard run {kind.name}"
+    if action:
+        command, description = f"{command} --{mode}", f"{action.text}."
+    else:
+        description = textwrap.fill(" ".join((kind.__doc__ or "").split()), _HELP_COLUMNS)
+        shown = "\n".join(_example(kind.name, *line.split("#")) for line in kind.examples if mode == "run")
+        description += f"\n\n{shown}" if shown else ""
+    parser = Parser(prog=command, usage=f"{command} [FILE.yaml] [options]", description=description)
     about = "experiment file; options override its keys"
     parser.add_argument("yaml file", nargs="?", type=Path, metavar="FILE.yaml", help=about)
-    found = list(field_options(kind.Settings))
-    repeated = issubclass(kind.Settings, RepeatedSettings)
+    used = [option for option in field_options(kind.Settings) if option.path[0] not in left_out]
+    repeated = issubclass(kind.Settings, RepeatedSettings) and not left_out
     keys = next(each for each in kind.Settings.__mro__ if each in _SHARED).model_fields
-    shared = [option for option in found if option.path[0] in keys]
+    own = [option for option in used if option.path[0] not in keys]
     title = "repeats, fabric and scale" if repeated else "fabric and scale"
-    groups = {"options of the experiment": [each for each in found if each not in shared], title: shared}
+    groups = {"options of the experiment": own, title: [option for option in used if option not in own]}
     for title, options in groups.items():
         group = parser.add_argument_group(title)
         for option in options:
             option.add_to(group)
     add = parser.add_argument_group("run and output").add_argument
-    for name, action in kind.actions.items():
-        add(f"--{name}", dest=f"action {name}", action="store_true", help=action.text)
+    for name, other in kind.actions.items():
+        if mode in ("run", name):
+            add(f"--{name}", dest="mode", action="store_const", const=name, help=other.text)
     quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick_values().items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
-    has_model = kind.predict is not Experiment.predict
-    about = "the model's numbers only; needs no root" if has_model else argparse.SUPPRESS
-    add("--predict", action="store_true", help=about)
-    if "--out" not in parser.options:
+    if not action:
+        modelled = mode == "run" and kind.predict is not Experiment.predict
+        about = "the model's numbers only; needs no root" if modelled else argparse.SUPPRESS
+        add("--predict", dest="mode", action="store_const", const="predict", help=about)
+    if "out" not in left_out and "--out" not in parser.options:
         default = f" (default results/{kind.name}-DATE-TIME, and none for predictions)" if kind.keeps else ""
         add("--out", type=folder, metavar="FOLDER", help=f"results folder{default}")
-    add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
-    add("--no-figures", action="store_true", help="no figures, trace.json and report.html; railyard plot makes them")
+    if "json" not in left_out:
+        add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
+    if "no_figures" not in left_out:
+        add(
+            "--no-figures", action="store_true", help="no figures, trace.json and report.html; railyard plot makes them"
+        )
     add("--wide", action="store_true", help="all columns of the tables")
-    companion.add_options(add)
+    if "watch" not in left_out:
+        companion.add_options(add)
+    parser.set_defaults(mode=mode, out=None, json=None, no_figures=False, watch=None, control=False)
     return parser
+
+
+def _whose(name: str, kind: type[Experiment[Any]], mode: str) -> str:
+    """Where there is an option that an experiment has not in this ``mode``, for the error about it."""
+    if mode != "run" and name in parser_of(kind).options:
+        return f" but of railyard run {kind.name}; leave it out"
+    have = [entry.name for entry in ENTRIES if name in parser_of(find(entry.name)).options]
+    return f"; {', '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else ""
 
 
 def _example(name: str, arguments: str, about: str = "") -> str:
@@ -243,15 +261,6 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     return values
 
 
-def options_by_experiment() -> dict[str, list[str]]:
-    """The experiments that have an option, by option; for the error about one that an experiment has not."""
-    found: dict[str, list[str]] = {}
-    for entry in ENTRIES:
-        for name in parser_of(find(entry.name)).options:
-            found.setdefault(name, []).append(entry.name)
-    return found
-
-
 def need_root() -> None:
     """Raise ``MachineError`` with the command to type unless this is root."""
     if os.geteuid() != 0:
@@ -265,7 +274,7 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     """Print the rows of the model; with ``--out`` they are also kept in a results folder, with its figures."""
     from measure.results.plain import plain
 
-    out = getattr(options, "out", None)
+    out = options.out
     found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, experiment.omitted)
@@ -305,7 +314,7 @@ def _origin(experiment: Experiment[Any], options: argparse.Namespace) -> Mapping
 
     path = getattr(options, "yaml file")
     files = [experiment.identifier, *([] if path is None else [str(path)])]
-    verb = "predict" if options.predict else "run"
+    verb = "predict" if options.mode == "predict" else "run"
     return origin(verb, options.arguments, experiment.settings.model_dump(), files)
 
 
@@ -319,7 +328,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
 
     with ExitStack() as stack:
         page = stack.enter_context(companion.Companion(options.watch, options.control))
-        out = getattr(options, "out", None)
+        out = options.out
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)
             stack.callback(_remove_empty, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,17 +34,15 @@ class Parser(argparse.ArgumentParser):
         """Names of all options of the parser, each with its dashes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
-    def read(
-        self, arguments: Sequence[str], elsewhere: Callable[[], Mapping[str, Sequence[str]]] = dict
-    ) -> argparse.Namespace:
-        """Parse ``arguments``; ``elsewhere`` gives the experiments that have an option, for the error about it."""
+    def read(self, arguments: Sequence[str], elsewhere: Callable[[str], str] = lambda name: "") -> argparse.Namespace:
+        """Parse ``arguments``; ``elsewhere`` says where there is an option of this name, for the error about it."""
         if len(arguments) > MOST_ARGUMENTS:  # the time of argparse grows as their square
             raise ConfigError(f"the command line has {len(arguments)} arguments; give at most {MOST_ARGUMENTS}")
-        found, unknown = self.parse_known_args(list(arguments))
+        options, unknown = self.parse_known_args(list(arguments))
         if unknown:
             name = unknown[0].partition("=")[0]
-            have = elsewhere().get(name, ())
-            known = f"; {', '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else ""
-            what = "is not an option here" if name.startswith("-") else "is one argument too many"
-            raise ConfigError(what + (known or nearest(name, self.options, "--") or "; see --help"), key=name)
-        return found
+            if not name.startswith("-"):
+                raise ConfigError("is one argument too many; see --help", key=name)
+            hint = elsewhere(name) or nearest(name, self.options, "--") or "; see --help"
+            raise ConfigError(f"is not an option here{hint}", key=name)
+        return options

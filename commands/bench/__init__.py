@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from measure.results.row import ResultRow
 from railyard.errors import MachineError
+
+Datapath = Literal["auto", "bpf", "ovs"]
 
 
 class NotMeasured(MachineError):

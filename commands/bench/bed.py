@@ -1,17 +1,19 @@
-"""What benchmarks have in common: the datapath that is measured, the stock tool beside it, rows of experiments."""
+"""A datapath to measure, the stock tool beside it, and programs and experiments that run on it."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from mininet.topo import Topo
 
-from commands.bench import Measurement
+from commands.bench import Datapath, Measurement
 from commands.bench.stock import stock
 from controllers.openflow import app
 from experiments.controller_process import ControllerFiles, ControllerProcess
@@ -21,10 +23,22 @@ from experiments.settings import RepeatedSettings
 from measure.results.row import Row
 from railyard.errors import MachineError
 from railyard.ownership import temporary_folder
+from railyard.scale import Scale
+from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
+from workloads.agent.config import AgentConfig
+from workloads.agent.launcher import AgentLauncher, AgentTeam
+from workloads.program import Program
 
-Datapath = Literal["auto", "bpf", "ovs"]
+_START_AFTER_S = 0.2
+
+
+class Played(NamedTuple):
+    """The events of the agents of a program, and the busiest agent's share of a core."""
+
+    events: list[Event]
+    busiest: float
 
 
 class Baseline:
@@ -47,41 +61,29 @@ class Baseline:
         return found
 
 
+@dataclass
 class Bed:
     """A datapath and the results of the stock tool: all that a benchmark has to know.
 
-    ``wanted`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``,
+    ``datapath`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``,
     ``parts`` and ``repeats`` those of ``model``.
     """
 
-    def __init__(
-        self,
-        wanted: Datapath = "auto",
-        baseline: Baseline | None = None,
-        runs: int = 20,
-        parts: Sequence[str] | None = None,
-        repeats: int = 1,
-    ) -> None:
-        self.wanted = wanted
-        self.runs = runs
-        self.parts = parts
-        self.repeats = repeats
-        self.stock = baseline or Baseline()
-
-    @property
-    def option(self) -> Datapath:
-        """The value of the option ``datapath`` of an ``Emulation`` and of the settings of an experiment."""
-        return self.wanted
+    datapath: Datapath = "auto"
+    stock: Baseline = field(default_factory=Baseline)
+    runs: int = 20
+    parts: Sequence[str] | None = None
+    repeats: int = 1
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
-        return Emulation(topo, datapath=self.option, **{"openflow": None} | options)
+        return Emulation(topo, datapath=self.datapath, **{"openflow": None} | options)
 
     @contextmanager
     def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
         """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
-        with Emulation(topo, datapath=self.option, packet_ins=False) as net, temporary_folder() as data:
+        with Emulation(topo, datapath=self.datapath, packet_ins=False) as net, temporary_folder() as data:
             files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
             exact = net.datapath != "ovs"
             with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
@@ -91,8 +93,8 @@ class Bed:
     @cached_property
     def used(self) -> str:
         """The datapath that is in use: ``auto`` is resolved by a net of two hosts."""
-        if self.wanted != "auto":
-            return self.wanted
+        if self.datapath != "auto":
+            return self.datapath
         with self.make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=10)) as net:
             return str(net.datapath)
 
@@ -127,3 +129,29 @@ def rows_of(experiment: Experiment[Any], repeats: int = 1) -> list[Row]:
             experiment.check()
             experiment.run(runner)
         return runner.rows
+
+
+def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, patience_s: float) -> Played:
+    """Run ``program`` with an agent on every host of ``net``; ``MachineError`` if it takes over ``patience_s``."""
+    with temporary_folder() as folder:
+        files = [folder / f"agent{rank}.jsonl" for rank in range(program.ranks)]
+        configs = [
+            AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=steps)
+            for rank, file in enumerate(files)
+        ]
+        team = launcher.launch(configs, [net.netns_fd(host) for host in net.plan.hosts])
+        try:
+            team.wait_ready()
+            before, start = _processor_s(team), time.monotonic() + _START_AFTER_S
+            team.go(start)
+            team.wait_done(patience_s)
+            used, elapsed = _processor_s(team), time.monotonic() - start
+        finally:
+            team.stop()
+        events = [event for file in files for event in read_events(file)]
+    return Played(events, max(used[rank] - before[rank] for rank in used) / elapsed)
+
+
+def _processor_s(team: AgentTeam) -> dict[int, float]:
+    """Processor seconds that each agent has used, by rank."""
+    return {rank: int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for rank, pid in team.pids.items()}

@@ -8,22 +8,31 @@ from functools import partial
 
 from commands.bench import Measurement
 from commands.bench.bed import Bed
-from commands.bench.bringup import bring_up
-from commands.bench.ceiling import highest_aggregate, plain_streams
-from commands.bench.collectives import against_bounds, stragglar
+from commands.bench.collectives import (
+    LARGE,
+    SCALING,
+    against_bounds,
+    highest_aggregate,
+    ring_all_reduce,
+    shortest_slot,
+    slots,
+    stragglar,
+)
 from commands.bench.control import barrier_64, rewire_64
 from commands.bench.dark import dark_times, shortest_dark_time
-from commands.bench.idle import idle_fabric
-from commands.bench.links import links, links_beside_load
-from commands.bench.model.benchmark import model_parts
-from commands.bench.quick import quick_runs
-from commands.bench.ring_all_reduce import LARGE, SCALING, ring_all_reduce
-from commands.bench.rtt import round_trip
-from commands.bench.slopes import slopes
-from commands.bench.slots import shortest_slot, slots
+from commands.bench.fabric import (
+    bring_up,
+    delay,
+    idle_fabric,
+    links,
+    links_beside_load,
+    loss,
+    plain_streams,
+    round_trip,
+)
+from commands.bench.model import model_parts, slopes
+from commands.bench.runs import quick_runs, watched_runs
 from commands.bench.swap import map_change, swap_64
-from commands.bench.watched import watched_runs
-from commands.bench.wide_area import delay, loss
 
 Measure = Callable[[Bed], list[Measurement]]
 

@@ -1,12 +1,25 @@
-"""Benchmarks of collectives on real packets: each against its alpha-beta bound, StragglAR against its law."""
+"""Benchmarks of collectives: ring all-reduces against line rate, bounds, StragglAR's law, circuits in slots.
+
+A "host of 50 Mb/s" sends 50 Mb/s in all: with one port in one direction of the ring, or with two ports of half the rate
+in both directions. Ideal: every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate,
+with Ethernet, IP and TCP headers. As in nccl-tests, all-reduces run one after another, and each is measured from the
+end of the one before on the last rank (result complete, all of its data acknowledged) to its own end.
+
+The duty cycle of slots is the payload that the ranks sent as a share of what their ports carry without a pause.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from commands.bench import Measurement, at_most, not_measured
-from commands.bench.bed import Bed, rows_of
+from commands.bench import Measurement, NotMeasured, at_most, not_measured
+from commands.bench.bed import Bed, play, rows_of
+from experiments.collectives.all_to_all.experiment import AllToAll
+from experiments.collectives.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, AllToAllSettings
 from experiments.collectives.collective.experiment import Collectives
 from experiments.collectives.collective.settings import CollectiveSettings
 from experiments.collectives.row import wire_bound_s
@@ -16,16 +29,143 @@ from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
+from measure.live.machine_benchmark import highest_rate
 from measure.live.this_machine import this_machine
+from measure.results.row import Row
+from railyard.errors import MachineError, RailyardError
+from railyard.scale import goodput_bytes_per_s, goodput_share
+from railyard.timeline import Event
+from topos.rails import RailTopo
+from workloads.agent.launcher import AgentLauncher
 from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.program import Collective, Group, Program
 
-RANKS, GPUS_PER_SERVER = 16, 4
-SIZE = 4 << 20
+_SLACK = 6.0
+"""Timeout of a run as a multiple of the ideal time, to which a minute is added."""
+
+
+class Size(NamedTuple):
+    """One all-reduce: ``hosts`` that send ``rate_mbps`` each reduce a buffer of ``bytes``, ``steps`` times.
+
+    The first step fills the TCP windows and is not counted. ``limits`` of measured / ideal time are those with bpf and
+    with other datapaths, None where there is none.
+    """
+
+    hosts: int
+    rate_mbps: float
+    bytes: int
+    limits: tuple[float | None, float | None] = (None, None)
+    steps: int = 4
+    ports: int = 1
+
+
+SCALING = (
+    Size(8, 50.0, 8_000_000, (1.02, 1.05)),
+    Size(16, 50.0, 16_000_000, (1.02, 1.05)),
+    Size(32, 50.0, 16_000_000, (1.02, 1.05)),
+    Size(64, 50.0, 32_000_000, (1.02, 1.05), 3),
+    Size(64, 100.0, 64_000_000, (1.02, None), 3),
+)
+"""Chunks of 0.5 to 1 MB, which take 80 to 160 ms."""
+LARGE = (
+    Size(128, 10.0, 16_000_000, (1.03, 1.03), 3),
+    Size(128, 50.0, 64_000_000, (1.03, None), 3),
+    Size(256, 25.0, 64_000_000, (1.05, None), 2),
+    Size(512, 10.0, 51_200_000, steps=2),
+)
+"""Chunks that take 80 to 100 ms; one step takes up to a minute and a half."""
+MOST_BUSY = 0.6
+"""Largest share of a core that the busiest agent may take at ``_BUSY_MBPS`` with bpf, in percent."""
+_BUSY_MBPS = 50.0
+
+
+def ring_program(hosts: int, size_bytes: int, ports: int) -> Program:
+    """Program of one all-reduce of ``size_bytes`` over ``hosts``; two ports use both directions of the ring."""
+    group = Group("dp0", "dp", tuple(range(hosts)))
+    algorithm = "ring" if ports == 1 else "bidirectional-ring"
+    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes, algorithm=algorithm)
+    return Program("ring-all-reduce", ((operation,),) * hosts, {group.name: group})
+
+
+def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
+    """Seconds of a ring all-reduce of ``size_bytes`` at line rate, headers included."""
+    sent = 2 * (hosts - 1) / hosts * size_bytes
+    return sent / goodput_share() * 8 / (rate_mbps * 1e6)
+
+
+def ring_all_reduce(bed: Bed, size: Size) -> list[Measurement]:
+    """Measured / ideal time of an all-reduce, as the median of its steps, and the busiest agent's load; needs root."""
+    times, busy = run(bed, size)
+    name = f"allreduce_{size.hosts}x{size.rate_mbps:g}" + (f"_{size.ports}_ports" if size.ports > 1 else "")
+    ratio = statistics.median(times) / ideal_s(size.hosts, size.rate_mbps, size.bytes)
+    most = MOST_BUSY if size.rate_mbps == _BUSY_MBPS else None
+    return [
+        bed.at_most(f"{name}_over_ideal", ratio, "ratio", *size.limits),
+        bed.at_most(f"{name}_busiest_agent", busy * 100, "% of a core", most),
+    ]
+
+
+def run(bed: Bed, size: Size) -> tuple[list[float], float]:
+    """Seconds of each counted step, and the busiest agent's share of a core; needs root."""
+    hosts, ports = size.hosts, size.ports
+    topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=size.rate_mbps / ports)
+    patience_s = 60 + _SLACK * size.steps * ideal_s(hosts, size.rate_mbps, size.bytes)
+    with AgentLauncher.start() as launcher, bed.make(topo) as net:
+        played = play(net, launcher, ring_program(hosts, size.bytes, ports), size.steps, patience_s)
+    ends = [_last_end(played.events, step) for step in range(size.steps)]
+    return [after - before for before, after in pairwise(ends)], played.busiest
+
+
+def _last_end(events: list[Event], step: int) -> float:
+    ends = [e.end or e.t for e in events if e.kind == "communicate" and e["step"] == step]
+    if not ends:
+        raise NotMeasured(f"the ring all-reduce: no agent noted the end of step {step}")
+    return max(ends)
+
+
+LEAST_AGGREGATE_MBPS = 6000.0
+"""Least aggregate of the all-reduce with bpf."""
+WITHIN = 1.05
+CEILING_HOSTS = 64
+START_MBPS, MOST_MBPS, HALVINGS = 50.0, 400.0, 3
+"""Rates of a host in the search: the first, the highest, and the steps of bisection (three: to 9 percent)."""
+_CHUNK_S = 0.04
+_CEILING_STEPS = 3
+
+
+def size_of(hosts: int, rate_mbps: float) -> Size:
+    """The all-reduce whose chunks take ``_CHUNK_S`` at line rate."""
+    return Size(hosts, rate_mbps, round(hosts * rate_mbps * 1e6 / 8 * _CHUNK_S) // 4 * 4, steps=_CEILING_STEPS)
+
+
+def highest_aggregate(bed: Bed, hosts: int = CEILING_HOSTS) -> list[Measurement]:
+    """The highest sum of the hosts' rates at which an all-reduce stays within ``WITHIN`` of the ideal time; needs root.
+
+    The rate per host is doubled until a run exceeds the limit, then the gap is halved; a run takes about 20 seconds.
+    """
+
+    def holds(rate_mbps: float) -> bool:
+        size = size_of(hosts, rate_mbps)
+        return statistics.median(run(bed, size)[0]) <= WITHIN * ideal_s(hosts, rate_mbps, size.bytes)
+
+    try:
+        found = highest_rate(holds, START_MBPS, MOST_MBPS, HALVINGS).value
+    except MachineError as error:
+        raise NotMeasured(f"the highest aggregate rate of {hosts} hosts within {WITHIN:g}: {error}") from None
+    name = f"ceiling_all_reduce_{hosts}_hosts"
+    return [bed.at_least(name, found * hosts, "Mb/s", LEAST_AGGREGATE_MBPS)]
+
+
+# ---- against bounds and laws -----------------------------------------------------------------------------------------
+
+
+BOUND_RANKS, GPUS_PER_SERVER = 16, 4
+BOUND_BYTES = 4 << 20
 BOUND_LIMIT = 1.08
 SPEEDUPS = {n: StragglerLaw(n, 1, 0.0, 1.0).speedup for n in (4, 8, 16)}
 """Ranks -> time of Ring over StragglAR after arrival by the alpha-beta law, without latency, past the first phase."""
 SPEEDUP_TOLERANCE, BREAK_EVEN_TOLERANCE = 0.05, 0.10
-_STEPS = 2
+_BOUND_STEPS = 2
 
 
 def against_bounds(bed: Bed) -> list[Measurement]:
@@ -33,9 +173,9 @@ def against_bounds(bed: Bed) -> list[Measurement]:
 
     The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
-    alpha_s = this_machine().of(bed.option).alpha_s
+    alpha_s = this_machine().of(bed.datapath).alpha_s
     found = []
-    experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _STEPS, "datapath": bed.option}))
+    experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _BOUND_STEPS, "datapath": bed.datapath}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
         name = f"{trial.schedule.kind}_{trial.schedule.algorithm}_over_bound"
         if not row["after_arrival_s"]:
@@ -59,8 +199,8 @@ def _trials() -> Iterator[Trial]:
     for name, algorithm in ALGORITHMS.items():
         servers = GPUS_PER_SERVER if algorithm.servers else 1
         for kind in algorithm.kinds:
-            plan = schedule(kind, RANKS, name, gpus_per_server=servers)
-            yield Trial(plan, SIZE, TrialFabric(ranks=RANKS, gpus_per_server=servers))
+            plan = schedule(kind, BOUND_RANKS, name, gpus_per_server=servers)
+            yield Trial(plan, BOUND_BYTES, TrialFabric(ranks=BOUND_RANKS, gpus_per_server=servers))
 
 
 def stragglar(bed: Bed) -> list[Measurement]:
@@ -69,7 +209,7 @@ def stragglar(bed: Bed) -> list[Measurement]:
     The ratios and the break-even delay are compared with the law.
     """
     found = []
-    values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3, "datapath": bed.option}
+    values = {"studies": ["ranks"], "ranks": list(SPEEDUPS), "iterations": 3, "datapath": bed.datapath}
     rows = rows_of(Stragglers(validated(StragglerSettings, values)))
     after = {(row["n"], row["algorithm"]): row["after_arrival_s"] for row in rows}
     for n, law in SPEEDUPS.items():
@@ -87,7 +227,7 @@ def stragglar(bed: Bed) -> list[Measurement]:
 
 
 def _break_even(bed: Bed) -> Measurement:
-    values = {"algorithms": ["ring", "stragglar"], "iterations": 3, "datapath": bed.option}
+    values = {"algorithms": ["ring", "stragglar"], "iterations": 3, "datapath": bed.datapath}
     settings = validated(StragglerSettings, values)
     measured = break_even_s(rows_of(Stragglers(settings)))
     name = "stragglar_8_ranks_break_even_over_law"
@@ -96,3 +236,87 @@ def _break_even(bed: Bed) -> Measurement:
     law = settings.law(8, settings.size_of(8)[0]).critical_delay_s
     ok = abs(measured / law - 1) <= BREAK_EVEN_TOLERANCE
     return Measurement(name, measured / law, "ratio", limit=1.0, ok=ok)
+
+
+# ---- circuits in slots of fixed length -------------------------------------------------------------------------------
+
+
+LEAST_DUTY, MOST_LOST_PERCENT = 0.87, 0.1
+SLOT_MS, DELAY_MS, GUARD_MS = 10.0, 1.0, 0.1
+FLOORS_MS = (20.0, 10.0, 5.0, 2.0)
+FLOOR_SHARE, FLOOR_LIMIT_MS, FLOOR_DELAY_MS = 0.05, 2.0, 0.5
+SLOT_RANKS, PORT_GBPS = 8, 0.4
+_MTU = 1500
+"""At this rate a slot of 2 ms holds more than sixty packets of this MTU."""
+
+
+class AnySlots(AllToAll):
+    """The experiment with slots of any length: the benchmarks look for the shortest that this machine shows."""
+
+    floored = False
+
+
+def slots(bed: Bed) -> list[Measurement]:
+    """Duty cycle of slots of 10 ms with 1 ms of delay, lost and misdelivered packets; needs root."""
+    row = _slot_row(bed, SLOT_MS, DELAY_MS, SLOT_RANKS)
+    name = f"slots_{SLOT_MS:g}ms"
+    duty = row["duty_cycle"]
+    if duty is None:
+        raise NotMeasured(f"the duty cycle of slots of {SLOT_MS:g} ms: no full cycle was seen")
+    found = [bed.at_least(f"{name}_duty_cycle", duty, "of goodput", LEAST_DUTY)]
+    found.append(Measurement(f"{name}_ideal_duty_cycle", row["ideal_duty_cycle"], "of goodput"))
+    if row["misdelivered"] is None:
+        found.append(not_measured(f"{name}_misdelivered", "this kernel does not count misdelivered packets"))
+    else:
+        found.append(bed.at_most(f"{name}_misdelivered", row["misdelivered"], "packets", 0, 0))
+    lost = 1 - row["received_bytes"] / row["sent_bytes"]
+    return [*found, bed.at_most(f"{name}_lost", lost * 100, "% of bytes", MOST_LOST_PERCENT)]
+
+
+def shortest_slot(bed: Bed) -> list[Measurement]:
+    """The shortest slot whose duty cycle is within 5 % of the planned one, as are those of longer slots; needs root."""
+    found, shortest, why = [], None, ""
+    for slot_ms in FLOORS_MS:
+        try:
+            row = _slot_row(bed, slot_ms, FLOOR_DELAY_MS, SLOT_RANKS // 2)
+        except RailyardError as error:
+            why = str(error)
+            break
+        if row["duty_cycle"] is None:
+            why = "no full cycle was seen"
+            break
+        ratio = row["duty_cycle"] / planned_duty(row)
+        found.append(Measurement(f"floor_slot_{slot_ms:g}ms_over_plan", ratio, "ratio"))
+        if ratio < 1 - FLOOR_SHARE:
+            why = f"the duty cycle at {slot_ms:g} ms is {ratio:.3g} of the planned one"
+            break
+        shortest = slot_ms
+    if shortest is None:
+        return [not_measured("floor_slot", why), *found]
+    return [bed.at_most("floor_slot", shortest, "ms", FLOOR_LIMIT_MS), *found]
+
+
+def planned_duty(row: Row) -> float:
+    """The duty cycle of ranks that send in each slot what is planned for it: less than its guard time leaves.
+
+    The rest is for data that this machine sends late.
+    """
+    slot_bytes = row["bytes_per_pair"] / (FULL_CYCLES + LAST_CYCLE)
+    period_s = (row["slot_ms"] + row["reconfiguration_delay_ms"]) / 1e3
+    return float(slot_bytes / (goodput_bytes_per_s(row["port_gbps"], row["mtu"]) * period_s))
+
+
+def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int) -> Row:
+    values: dict[str, Any] = {
+        "studies": ["slot"],
+        "ranks": [ranks],
+        "slots_ms": [slot_ms],
+        "delays_ms": [delay_ms],
+        "guard_ms": GUARD_MS,
+        "port_gbps": PORT_GBPS,
+        "mtu": _MTU,
+        "iterations": 9,
+        "datapath": bed.datapath,
+    }
+    (row,) = rows_of(AnySlots(validated(AllToAllSettings, values)))
+    return row

@@ -37,7 +37,7 @@ BARRIER_LIMITS_S = 0.003, 0.015
 REWIRES = 60
 QUIET_REWIRES = 30
 BARRIERS = 60
-MEMBERS = 64
+MEMBERS = PORTS = 64
 _PATIENCE_S = 10.0
 
 
@@ -50,11 +50,11 @@ def rewire_64(bed: Bed) -> list[Measurement]:
         bed.controlled(servers=32, ports=2) as (_, controller),
         ChannelClient(controller.files.channel) as client,
     ):
-        asked, answered = zip(*(_timed_rewire(client, shift) for shift in range(REWIRES)), strict=True)
+        asked, answered = zip(*(timed_rewire(client, PORTS, shift) for shift in range(REWIRES)), strict=True)
         rested = []
         for shift in range(REWIRES, REWIRES + QUIET_REWIRES):
             time.sleep(QUIET_S)
-            began, ended = _timed_rewire(client, shift)
+            began, ended = timed_rewire(client, PORTS, shift)
             rested.append(ended - began)
         replied = _barrier_replies(controller.files.events)[:REWIRES]
     if len(replied) < REWIRES:
@@ -87,16 +87,15 @@ def _verdict(bed: Bed, name: str, took: list[float], limits_s: tuple[float, floa
     return [bed.at_most(f"{name}_median", median(took), "s", *limits_s), worst]
 
 
-def _timed_rewire(client: ChannelClient, shift: int) -> tuple[float, float]:
-    """Times of request and answer of one rewiring (monotonic seconds).
+def matching(ports: int, shift: int) -> list[tuple[int, int]]:
+    """A perfect matching of ``ports`` ports; those of even and odd ``shift`` share no circuit."""
+    return [(port, port % ports + 1) for port in range(1 + shift % 2, ports + 1, 2)]
 
-    Even and odd ``shift`` give two perfect matchings that share no circuit.
-    """
-    ports = 64
-    first = shift % 2
-    circuits = [(port, port % ports + 1) for port in range(1 + first, ports + 1 + first, 2) if port <= ports]
+
+def timed_rewire(client: ChannelClient, ports: int, shift: int, delay_s: float = 0.0) -> tuple[float, float]:
+    """Times of request and answer of a change to the matching of ``shift`` (monotonic seconds)."""
     began = time.monotonic()
-    client.rewire("rail0", circuits, "overwrite", delay_s=0.0)
+    client.rewire("rail0", matching(ports, shift), "overwrite", delay_s=delay_s)
     return began, time.monotonic()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 from rich.console import Console
 
-from commands.bench import Measurement, ModelRow, QuickRun, finite, not_measured
+from commands.bench import Datapath, Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
 from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
@@ -47,9 +47,6 @@ Name = Literal[
 ]
 
 
-Datapath = Literal["auto", "bpf", "ovs"]
-
-
 class BenchSettings(Settings):
     """Settings of the benchmarks: the choice of those that run, and of the datapaths that they measure."""
 
@@ -70,7 +67,7 @@ class BenchSettings(Settings):
     @field_validator("parts")
     @classmethod
     def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        from commands.bench.model.parts import PARTS
+        from commands.bench.model import PARTS
 
         for name in value or ():
             if name not in PARTS:
@@ -93,7 +90,7 @@ def rows(name: str, part: Measure, bed: Bed) -> list[Measurement]:
         found = finite(part(bed))
         used = bed.used
     except RailyardError as error:
-        found, used = [not_measured(name, error)], bed.wanted
+        found, used = [not_measured(name, error)], bed.datapath
     return [replace(row, datapath=used) for row in found]
 
 

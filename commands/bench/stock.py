@@ -1,7 +1,7 @@
-"""Stock Mininet with ``TCLink`` as the baseline of benchmarks, in a separate process and yard.
+"""Stock Mininet with ``TCLink`` as the baseline of benchmarks, and what is measured on any Mininet network.
 
-The child process runs in the yard's network namespace on a private Open vSwitch, which it finds by ``OVS_RUNDIR``, so
-the machine's own Open vSwitch is not touched. Mininet's classes are used unchanged.
+Stock Mininet runs in a process and a yard of its own: in the yard's network namespace on a private Open vSwitch, which
+it finds by ``OVS_RUNDIR``, so the machine's own Open vSwitch is not touched. Mininet's classes are used unchanged.
 """
 
 from __future__ import annotations
@@ -9,22 +9,116 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from commands.bench.echo import echo_times
-from commands.bench.rings import ring_goodput
+from commands.bench import NotMeasured
+from measure.live.machine_benchmark import connected_ring, ring_goodputs
 from railyard.child import start_python
 from railyard.errors import MachineError, RailyardError
 from topos.kernel import namespaces
+from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.ovs import PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
 from topos.rails import RailTopo
+
+_WARM_UP_S = 0.5
+
+
+def ring_goodput(hosts: Sequence[Any], rate_mbps: float, seconds: float) -> list[float]:
+    """Goodput in Mb/s that each host sends to the next one over ``seconds``, on links of ``rate_mbps``.
+
+    The same code measures Railyard and stock Mininet. ``NotMeasured`` if hosts cannot connect, or one has no goodput.
+    """
+    with ExitStack() as stack:
+        ends = []
+        for host in hosts:
+            namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, namespace)
+            ends.append(HostEnd(namespace, host.defaultIntf().name, host.IP()))
+        try:
+            found = ring_goodputs(stack.enter_context(connected_ring(ends)), rate_mbps, _WARM_UP_S, seconds)
+        except MachineError as error:
+            raise NotMeasured(f"the goodput of a ring: {error}") from None
+    silent = [host.name for host, goodput in zip(hosts, found, strict=True) if not goodput]
+    if silent:
+        raise NotMeasured(f"the goodput of host {silent[0]}: nothing that it sent was received")
+    return found
+
+
+ECHOES, ECHO_INTERVAL_S = 300, 0.01
+ECHO_WARM_UP = 20
+_PAYLOAD_BYTES = 56
+"""With the eight bytes of the ICMP header: 64 bytes, the default of ``ping``."""
+_HEAD = struct.Struct("!BBHHH")
+_ECHO_REQUEST, _ECHO_REPLY = 8, 0
+_ECHO_PATIENCE_S = 1.0
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("=qq")
+
+
+def echo_times(netns_fd: int, ip: str, count: int = ECHOES, interval_s: float = ECHO_INTERVAL_S) -> list[float]:
+    """Round-trip times in seconds of ``count`` echo requests to ``ip``; those of a warm-up before them are left out.
+
+    Needs root. ``NotMeasured`` if ``ip`` cannot be reached or does not answer within a second.
+    """
+    with inside(netns_fd):
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    with raw:
+        raw.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        times = []
+        try:
+            raw.connect((ip, 0))
+            for number in range(ECHO_WARM_UP + count):
+                times.append(_echo(raw, number, ip))
+                time.sleep(interval_s)
+        except OSError as error:
+            raise NotMeasured(f"the round-trip time: {ip} cannot be reached ({error.strerror})") from None
+    return times[ECHO_WARM_UP:]
+
+
+def _echo(raw: socket.socket, number: int, ip: str) -> float:
+    identity = os.getpid() & 0xFFFF
+    request = echo_request(identity, number)
+    began_ns = time.time_ns()
+    raw.send(request)
+    deadline = time.monotonic() + _ECHO_PATIENCE_S
+    answered = select.poll()
+    answered.register(raw, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0 and answered.poll(left * 1e3):
+        packet, control, _, _ = raw.recvmsg(2048, socket.CMSG_SPACE(_TIMESPEC.size))
+        kind, _, _, ident, sequence = _HEAD.unpack_from(packet, (packet[0] & 15) * 4)
+        if (kind, ident, sequence) == (_ECHO_REPLY, identity, number):
+            seconds, ns = _TIMESPEC.unpack(control[0][2])
+            return float(seconds * 1_000_000_000 + ns - began_ns) / 1e9
+    raise NotMeasured(f"the round-trip time: {ip} did not answer echo request {number} within {_ECHO_PATIENCE_S:g} s")
+
+
+def echo_request(identity: int, number: int) -> bytes:
+    """An ICMP echo request of 64 bytes (RFC 792)."""
+    payload = bytes(_PAYLOAD_BYTES)
+    return _HEAD.pack(_ECHO_REQUEST, 0, _checksum(identity, number), identity, number) + payload
+
+
+def _checksum(identity: int, number: int) -> int:
+    """The checksum of an echo request whose payload is zero (RFC 1071)."""
+    total = (_ECHO_REQUEST << 8) + identity + number
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+# ---- stock Mininet ---------------------------------------------------------------------------------------------------
+
 
 _PATIENCE_S = 600.0
 

@@ -8,23 +8,33 @@ if the ports of the switch change at once, else to two milliseconds.
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import itertools
+import json
 import os
+import socket
+import struct
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from statistics import median
 from typing import NamedTuple
 
 from commands.bench import Measurement, NotMeasured
 from commands.bench.bed import Bed
-from commands.bench.openflow_peer import OpenFlowPeer
-from commands.bench.probe_streams import Probe, ProbeStreams
-from controllers.openflow.flows import circuit_flow
-from measure.live.packets import Tap
+from commands.bench.control import matching
+from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_ERROR, VERSION, bundle, circuit_flow, header
+from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, open_packets
+from measure.live.probe import MAGIC, PROBE, received_numbers
+from railyard.child import Child, read_settings
+from railyard.priority import set_priority
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
+from topos.kernel.namespaces import inside
 from topos.kernel.netlink import Netlink, VethEnd, veth
 from topos.rails import RailTopo
 
@@ -44,12 +54,6 @@ class Followed(NamedTuple):
     seconds: float
     lost: int
     late: int
-
-
-def circuits(shift: int) -> list[tuple[int, int]]:
-    """A perfect matching of the ports; those of even and odd ``shift`` share no circuit."""
-    first = shift % 2
-    return [(port, port % PORTS + 1) for port in range(1 + first, PORTS + 1, 2)]
 
 
 def peers(shift: int) -> tuple[int, ...]:
@@ -97,7 +101,9 @@ def swap_64(bed: Bed) -> list[Measurement]:
 
 
 def _swap(controller: OpenFlowPeer, shift: int) -> tuple[float, float]:
-    return controller.change(flow for a, b in circuits(shift) for flow in (circuit_flow(a, b), circuit_flow(b, a)))
+    return controller.change(
+        flow for a, b in matching(PORTS, shift) for flow in (circuit_flow(a, b), circuit_flow(b, a))
+    )
 
 
 def _rows(bed: Bed, times: Sequence[tuple[float, float]], probes: Sequence[Probe]) -> list[Measurement]:
@@ -127,7 +133,9 @@ def map_change(bed: Bed) -> list[Measurement]:
         took = []
         for shift in range(CHANGES):
             rules = {
-                a: PortRules(Rule(OUT, b, flows[a - 1])) for pair in circuits(shift) for a, b in (pair, pair[::-1])
+                a: PortRules(Rule(OUT, b, flows[a - 1]))
+                for pair in matching(PORTS, shift)
+                for a, b in (pair, pair[::-1])
             }
             began = time.perf_counter()
             forwarder.set(_SWITCH, rules)
@@ -152,3 +160,188 @@ def _ports() -> Iterator[tuple[int, list[KernelPort]]]:
         yield fd, ports
     finally:
         os.close(fd)
+
+
+# ---- the controller of the switch ------------------------------------------------------------------------------------
+
+
+_HEADER = struct.Struct("!BBHI")
+_HELLO, _ECHO_REQUEST, _ECHO_REPLY = 0, 2, 3
+_PATIENCE_S = 10.0
+
+
+class OpenFlowPeer:
+    """Listens at ``address`` in the namespace ``netns_fd`` for a switch, which ``wait`` then awaits."""
+
+    def __init__(self, netns_fd: int, address: tuple[str, int]) -> None:
+        with inside(netns_fd):
+            self._listener = socket.create_server(address)
+        self._listener.settimeout(_PATIENCE_S)
+        self._socket: socket.socket | None = None
+        self._buffer = b""
+        self._xids = itertools.count(1)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address at which this listens."""
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def wait(self) -> None:
+        """Wait until the switch has connected; ``NotMeasured`` if it does not within ten seconds."""
+        try:
+            self._socket = self._listener.accept()[0]
+        except TimeoutError:
+            raise NotMeasured(f"no switch connected to its controller within {_PATIENCE_S:g} s") from None
+        self._socket.settimeout(_PATIENCE_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.sendall(header(_HELLO, next(self._xids), 0))
+
+    def change(self, bodies: Iterable[bytes]) -> tuple[float, float]:
+        """Send flow-mods as one bundle; the monotonic times of the request and of the barrier reply.
+
+        ``NotMeasured`` if the switch refuses it or does not answer.
+        """
+        assert self._socket is not None, "wait() first"
+        xid = next(self._xids)
+        message = bundle(bodies, xid)
+        began = time.monotonic()
+        try:
+            self._socket.sendall(message)
+            while True:
+                kind, of, body = self._receive()
+                if kind == TYPE_BARRIER_REPLY and of == xid:
+                    return began, time.monotonic()
+                if kind == TYPE_ERROR:
+                    raise NotMeasured(f"the switch refused a change with error {body[:4].hex()}")
+                if kind == _ECHO_REQUEST:
+                    self._socket.sendall(header(_ECHO_REPLY, of, len(body)) + body)
+        except TimeoutError:
+            raise NotMeasured(f"the switch did not answer a change within {_PATIENCE_S:g} s") from None
+
+    def _receive(self) -> tuple[int, int, bytes]:
+        """Type, xid and body of the next message."""
+        version, kind, length, xid = _HEADER.unpack(self._read(_HEADER.size))
+        body = self._read(length - _HEADER.size)
+        if version != VERSION and kind != _HELLO:
+            raise NotMeasured(f"the switch speaks version {version} of OpenFlow, not {VERSION}")
+        return kind, xid, body
+
+    def _read(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        assert self._socket is not None
+        while len(self._buffer) < count:
+            piece = self._socket.recv(1 << 16)
+            if not piece:
+                raise NotMeasured("the switch closed the connection to its controller")
+            self._buffer += piece
+        found, self._buffer = self._buffer[:count], self._buffer[count:]
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+        self._listener.close()
+
+    def __enter__(self) -> OpenFlowPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# ---- numbered frames from many ports at once -------------------------------------------------------------------------
+
+
+INTERVAL_S, BATCH = 0.00025, 4
+_SETTLE_S = 0.1
+_PROBE_PATIENCE_S = 20.0
+_NICE = -10
+_BUFFER_BYTES = 64 << 20
+_MOST_NS = 200_000
+"""Longest time that the sending of a frame may take."""
+_PR_SET_TIMERSLACK = 29
+
+
+class Probe(NamedTuple):
+    """One frame: its time of sending (monotonic s), the number of its sender, and that of its receiver (-1: lost)."""
+
+    sent: float
+    sender: int
+    receiver: int
+
+
+class ProbeStreams(Child):
+    """Frames from each of ``senders`` to any of ``receivers``, for ``seconds``. They begin when ``start`` returns."""
+
+    def __init__(self, senders: Sequence[Tap], receivers: Sequence[Tap], mac: str, seconds: float) -> None:
+        self._seconds, self._senders = seconds, len(senders)
+        settings = {
+            "senders": [asdict(tap) for tap in senders],
+            "receivers": [asdict(tap) for tap in receivers],
+            "mac": mac,
+            "rounds": round(seconds / INTERVAL_S),
+        }
+        fds = {tap.netns_fd for tap in (*senders, *receivers)}
+        super().__init__("commands.bench.swap", settings, fds, "the probe streams")
+
+    def probes(self) -> list[Probe]:
+        """Wait for the end, and return the frames in the order of sending; ``MachineError`` if there is no result.
+
+        Those whose sending took so long that its time is not known are left out.
+        """
+        answer = self.answer(self._seconds + _PROBE_PATIENCE_S, stop=False)
+        at = [-1] * len(answer["sent_ns"])
+        for receiver, numbers in enumerate(answer["received"]):
+            for number in numbers:
+                at[number] = receiver
+        return [
+            Probe(began / 1e9, number % self._senders, at[number])
+            for number, (began, ended) in enumerate(answer["sent_ns"])
+            if ended - began <= _MOST_NS
+        ]
+
+
+def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple[int, int]]:
+    """Send ``BATCH`` frames in each of ``rounds``; returns when the sending of each began and ended (monotonic ns)."""
+    own = [each.getsockname()[4].hex() for each in senders]
+    clock = time.monotonic
+    sent: list[tuple[int, int]] = []
+    start = clock()
+    for turn in range(rounds):
+        left = start + turn * INTERVAL_S - clock()
+        if left > 0:
+            time.sleep(left)
+        for _ in range(BATCH):
+            number = len(sent)
+            place = number % len(senders)
+            frame = ethernet_frame(mac, own[place], PROBE.pack(MAGIC, number))
+            began = time.monotonic_ns()
+            try:
+                senders[place].send(frame)
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:  # the port dropped it: lost like one on the way
+                    raise
+            sent.append((began, time.monotonic_ns()))
+    return sent
+
+
+def main() -> None:
+    """Run the process: read settings as one line of JSON, send and receive, print send times and numbers."""
+    settings = read_settings()
+    set_priority(_NICE)
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    with ExitStack() as stack:
+        receivers, senders = (
+            [stack.enter_context(open_packets(Tap(**tap), kind, room)) for tap in settings[name]]
+            for name, kind, room in (("receivers", ETHERTYPE, _BUFFER_BYTES), ("senders", 0, 0))
+        )
+        print("ready", flush=True)
+        sent = _send(senders, settings["mac"], settings["rounds"])
+        time.sleep(_SETTLE_S)
+        print(json.dumps({"sent_ns": sent, "received": [received_numbers(each) for each in receivers]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

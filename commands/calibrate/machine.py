@@ -7,21 +7,43 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from itertools import pairwise
+from statistics import median
 
-from commands.calibrate import control, transfers
+from commands.bench.bed import Bed, play
+from commands.bench.control import timed_rewire
+from controllers.northbound.client import ChannelClient
 from measure.live import machine_benchmark
-from measure.live.calibration import DATAPATHS, FORMAT, HEADROOM, Calibration, Capacity, Datapath
+from measure.live.calibration import (
+    DATAPATHS,
+    FORMAT,
+    HEADROOM,
+    Calibration,
+    Capacity,
+    ControlCost,
+    Datapath,
+    HopCost,
+    TransferCost,
+)
+from measure.live.machine_benchmark import sample_of
 from measure.live.processor import Processor
+from measure.metrics.checks import Limits
+from measure.model.prediction import Costs, predict
 from railyard.errors import MachineError
-from railyard.scale import goodput_share
+from railyard.scale import ROCE_MTU_BYTES, goodput_share
+from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import HostEnd
 from topos.kernel.ovs import choose_datapath
+from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.launcher import AgentLauncher
+from workloads.program import Collective, Compute, Group, Program
 
 FAITHFUL_SHARE = 0.95
 """Share of its line-rate goodput that a link must reach to count as faithful."""
@@ -42,7 +64,7 @@ Say = Callable[[str], None]
 def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.Lane]]:
     """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    with Emulation(topo, datapath=datapath, openflow=None) as net:
+    with Bed(datapath).make(topo) as net:
         ports = net.plan.rail_of(0).ports
         ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
         with machine_benchmark.connected_ring(ends) as lanes:
@@ -71,7 +93,7 @@ def calibrate_machine(
     with AgentLauncher.start() as launcher:
         for name in datapaths:
             try:
-                with Emulation(control.rail(), datapath=name, openflow=None):
+                with Bed(name).make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=100.0)):
                     pass
             except MachineError as error:
                 say(f"datapath {name}: left out: {error}")
@@ -99,20 +121,19 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
     with ring(2, 1000.0, name) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
-    with Emulation(control.rail(), datapath=name, packet_ins=False) as net:
-        control_cost = control.control_cost(net, 30 if quick else 100)
+    control = control_cost(name, 30 if quick else 100)
     highest = _highest_rate(name, quick, say)
     costs = []
     for load in LOADS:
         aggregate_mbps = round(highest.value * HEADROOM * load, 1)
-        with Emulation(transfers.rail(HOSTS, aggregate_mbps), datapath=name, openflow=None) as net:
-            costs += transfers.transfer_costs(net, launcher, aggregate_mbps, quick)
+        with Bed(name).make(transfer_rail(HOSTS, aggregate_mbps)) as net:
+            costs += transfer_costs(net, launcher, aggregate_mbps, quick)
         shown = ", ".join(f"{cost.seconds * 1e3:.2g} ms among {cost.ranks}" for cost in costs[-2:])
         say(f"a transfer at {aggregate_mbps:,.0f} Mb/s in all takes {shown} more than at line rate")
     say("messages that wait for others")
-    port_mbps = min(transfers.TREE_MBPS, highest.value * HEADROOM / HOSTS)
-    with Emulation(transfers.rail(HOSTS, HOSTS * port_mbps, 1), datapath=name, openflow=None) as net:
-        hops = transfers.hop_costs(net, launcher, port_mbps, quick)
+    port_mbps = min(TREE_MBPS, highest.value * HEADROOM / HOSTS)
+    with Bed(name).make(transfer_rail(HOSTS, HOSTS * port_mbps, 1)) as net:
+        hops = hop_costs(net, launcher, port_mbps, quick)
     return Capacity(
         hosts=HOSTS,
         aggregate_mbps=round(highest.value, 1),
@@ -120,7 +141,7 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
         alpha_s=alpha.p50,
         alpha_p99_s=alpha.p99,
         transfers=tuple(costs),
-        control=control_cost,
+        control=control,
         hops=tuple(hops),
     )
 
@@ -140,3 +161,176 @@ def _highest_rate(name: Datapath, quick: bool, say: Say) -> machine_benchmark.Hi
         return max(shares) >= FAITHFUL_SHARE
 
     return machine_benchmark.highest_rate(passes, _START_MBPS, _CEILING_MBPS, 1 if quick else 3)
+
+
+# ---- cost of the control plane ---------------------------------------------------------------------------------------
+
+
+SWAP_PORTS = 8
+"""Those of a rail of the default job. Where more ports change at once, the shortest delays last longer than asked for,
+which the verdict then says."""
+DELAYS_S = (0.005, 0.002, 0.001, 0.0007, 0.0005, 0.0003)
+KEPT_SHARE = Limits().dark_short_share
+"""Largest share of a delay by which the median dark time may differ from it, the same as in a verdict."""
+_REST_S = 0.012
+"""Pause before a request, in which the switch has settled after the last one."""
+
+
+def control_cost(name: Datapath, count: int) -> ControlCost:
+    """Measure ``count`` swaps, and dark times, on one optical rail over the whole path of a run; needs root.
+
+    ``MachineError`` if the controller notes none.
+    """
+    dark: dict[float, list[float]] = {}
+
+    def swap_s(shift: int, delay_s: float) -> float:
+        time.sleep(_REST_S)
+        began, ended = timed_rewire(client, SWAP_PORTS, shift, delay_s)
+        return ended - began
+
+    with (
+        Bed(name).controlled(servers=SWAP_PORTS // 2, ports=2, rate_mbps=100.0) as (_, controller),
+        ChannelClient(controller.files.channel) as client,
+    ):
+        swap = sample_of([swap_s(shift, 0.0) for shift in range(count)], "swaps of circuits")
+        for delay_s in DELAYS_S:
+            began = time.monotonic()
+            for shift in range(max(10, count // 4)):
+                swap_s(count + shift, delay_s)
+            events = [e for e in read_events(controller.files.events) if e.kind == "reconfigure" and e.t >= began]
+            dark[delay_s] = [event.seconds for event in events if event.end is not None]
+    return ControlCost(round(swap.p50, 6), round(swap.p99, 6), shortest_kept(dark))
+
+
+def shortest_kept(dark: Mapping[float, Sequence[float]]) -> float:
+    """The shortest delay that it and all longer ones were kept, from the dark times of each delay, in seconds.
+
+    If the longest was not kept, it is a delay of which the error is the share that is allowed. Raises ``MachineError``
+    for a delay without dark times.
+    """
+    kept = 0.0
+    for delay_s in sorted(dark, reverse=True):
+        off = abs(sample_of(list(dark[delay_s]), "dark times").p50 - delay_s)
+        if off > KEPT_SHARE * delay_s:
+            return kept or round(off / KEPT_SHARE, 6)
+        kept = delay_s
+    return kept
+
+
+# ---- cost of a transfer ----------------------------------------------------------------------------------------------
+
+
+PORTS = 2
+COMPUTE_S = 0.04
+TRANSFER_S = 0.016
+"""Compute before each collective, and a transfer at line rate: those of a layer of the default transfer_rail job."""
+TREE_MBPS, TREE_S = 50.0, 0.15
+"""Rate of a port (less on a machine that carries less), and time of the bytes of an all-reduce over two trees."""
+_TREE_RANKS = (4, 16)
+_ALPHA_S = 2e-4
+"""Cost of a hop with which the model is asked what it makes of a cycle; the model is linear in it."""
+_CYCLES = {2: 10, 16: 4}
+"""Numbers of ranks of a group, and how often it computes and gathers; the first is not counted."""
+_PATIENCE_S = 60.0
+
+
+def program_of(hosts: int, ranks: int, port_mbps: float, cycles: int) -> Program:
+    """Program of ``hosts`` in groups of ``ranks`` that compute and then all-gather, ``cycles`` times."""
+    groups = {f"g{n}": Group(f"g{n}", "dp", tuple(range(n * ranks, (n + 1) * ranks))) for n in range(hosts // ranks)}
+    size = round(PORTS * ranks * TRANSFER_S * port_mbps * 1e6 / 8 * goodput_share(ROCE_MTU_BYTES))
+
+    def operations(group: str) -> Iterable[Compute | Collective]:
+        for cycle in range(cycles):
+            first = 2 * cycle
+            yield Compute(first, f"compute{cycle}", COMPUTE_S, (first - 1,) if cycle else ())
+            yield Collective(first + 1, f"gather{cycle}", "all_gather", group, size, (first,), "bidirectional-ring")
+
+    by_group = {name: tuple(operations(name)) for name in groups}
+    return Program("transfer-cost", tuple(by_group[f"g{rank // ranks}"] for rank in range(hosts)), groups)
+
+
+def tree_program(hosts: int, ranks: int, port_mbps: float, cycles: int) -> Program:
+    """Program of ``hosts``: the first ``ranks`` compute and then all-reduce over two trees, ``cycles`` times."""
+    group = Group("trees", "dp", tuple(range(ranks)))
+    size = round(TREE_S * port_mbps * 1e6 / 8 * goodput_share(ROCE_MTU_BYTES))
+
+    def operations() -> Iterable[Compute | Collective]:
+        for first in range(0, 2 * cycles, 2):
+            yield Compute(first, f"compute{first}", COMPUTE_S, (first - 1,) if first else ())
+            yield Collective(first + 1, f"reduce{first}", "all_reduce", "trees", size, (first,), "double-binary-tree")
+
+    own = tuple(operations())
+    return Program("hop-cost", tuple(own if rank < ranks else () for rank in range(hosts)), {"trees": group})
+
+
+def hop_cost(measured_s: float, predicted_s: float, more_s: float, hop_s: float) -> float:
+    """Seconds of a hop: what a cycle took beyond ``predicted_s`` without hops, by what ``hop_s`` a hop makes of it.
+
+    ``more_s`` is the cycle predicted with ``hop_s`` for each; at least 0.
+    """
+    return max(0.0, (measured_s - predicted_s) / (more_s - predicted_s) * hop_s)
+
+
+def cycles_s(events: Iterable[Event], groups: Mapping[str, Group]) -> dict[str, list[float]]:
+    """Seconds of each cycle but the first of every group, without its compute, from events of agents or of the model.
+
+    A cycle is counted from the end of a group's collective on its last rank to the end of the next one. Raises
+    ``MachineError`` for a group without two collectives.
+    """
+    ends: dict[str, dict[int, float]] = {name: defaultdict(float) for name in groups}
+    for event in events:
+        if event.kind == "communicate" and event.end is not None:
+            ends[event["group"]][event["op"]] = max(ends[event["group"]][event["op"]], event.end)
+    found = {}
+    for name in groups:
+        times = sorted(ends[name].values())
+        if len(times) < 2:
+            raise MachineError(f"measuring the cost of transfers gave {len(times)} collectives of {name}; try again")
+        found[name] = [after - before - COMPUTE_S for before, after in pairwise(times)]
+    return found
+
+
+def cost_of(events: Iterable[Event], groups: Mapping[str, Group]) -> float:
+    """Median seconds of a transfer beyond line rate, over the cycles of all groups, from agents' events; at least 0.
+
+    The median, since other users of the machine disturb single cycles. Raises as ``cycles_s``.
+    """
+    rounds = {name: len(group.members) - 1 for name, group in groups.items()}
+    found = cycles_s(events, groups)
+    return max(0.0, median(cycle / rounds[name] - TRANSFER_S for name in groups for cycle in found[name]))
+
+
+def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: float, quick: bool) -> list[TransferCost]:
+    """Measure the costs on a fabric of ``transfer_rail`` whose rates add up to ``aggregate_mbps``."""
+    hosts = net.plan.ranks
+    found = []
+    for ranks, cycles in _CYCLES.items():
+        program = program_of(hosts, ranks, aggregate_mbps / hosts / PORTS, cycles if not quick else cycles // 2 + 1)
+        cost = cost_of(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups)
+        found.append(TransferCost(ranks, aggregate_mbps, round(cost, 6)))
+    return found
+
+
+def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: bool) -> list[HopCost]:
+    """Measure the cost of a hop at some numbers of hosts, on a ``transfer_rail`` with one port of ``port_mbps``."""
+    found = []
+    for ranks in _TREE_RANKS:
+        program = tree_program(net.plan.ranks, ranks, port_mbps, 3 if quick else 6)
+        (measured,) = cycles_s(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups).values()
+        predicted_s, more_s = (_predicted_s(net.plan, program, alpha_s) for alpha_s in (0.0, _ALPHA_S))
+        seconds = hop_cost(median(measured), predicted_s, more_s, _ALPHA_S)
+        found.append(HopCost(ranks, round(seconds, 6)))
+    return found
+
+
+def _predicted_s(plan: FabricPlan, program: Program, alpha_s: float) -> float:
+    """Median cycle of a program of one group in the model."""
+    events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
+    (found,) = cycles_s(events, program.groups).values()
+    return median(found)
+
+
+def transfer_rail(hosts: int, aggregate_mbps: float, ports: int = PORTS) -> RailTopo:
+    """The fabric for ``transfer_costs`` and, with one of ``ports``, for ``hop_costs``."""
+    rate_mbps = aggregate_mbps / hosts / ports
+    return RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=rate_mbps, mtu=ROCE_MTU_BYTES)

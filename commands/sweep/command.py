@@ -11,15 +11,17 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from commands.run import need_root
-from commands.sweep.folder import Counts, SweepFolder
-from commands.sweep.progress import SweepProgress, estimate_s, in_time
-from commands.sweep.spec import SweepSpec, read_spec
+from commands.sweep.execute import Outcome
+from commands.sweep.folder import PointCounts, SweepFolder
+from commands.sweep.spec import SweepPoint, SweepSpec, read_spec
 from commands.sweep.workers.dask_cluster import Elsewhere, workers_of_options
 from experiments.experiment import Experiment
 from experiments.parser import Parser, folder
+from experiments.progress import RunProgress
 from experiments.registry import find
 from experiments.settings import validated
 from measure.results.folder import is_locked
@@ -234,8 +236,8 @@ def _point(arguments: Sequence[str]) -> int:
 
 
 def _remote_point(arguments: Sequence[str]) -> int:
-    """What a worker on another machine runs for a point (``commands.sweep.workers.remote_point``)."""
-    from commands.sweep.workers.remote_point import main
+    """What a worker on another machine runs for a point (``commands.sweep.workers.worker_task``)."""
+    from commands.sweep.workers.worker_task import main
 
     Parser(prog=f"railyard sweep {REMOTE_POINT}", description="Started by the workers of a sweep.").read(arguments)
     return main()
@@ -261,7 +263,7 @@ def _merged(sweep: SweepFolder, kind: type[Experiment[Any]], *, wide: bool, figu
     return exit_status(merged.counts)
 
 
-def exit_status(counts: Counts) -> int:
+def exit_status(counts: PointCounts) -> int:
     """9 if points are missing or failed, 8 if some are not faithful, else 0."""
     if counts.done < counts.total:
         return PARTIAL_EXIT_STATUS
@@ -301,3 +303,52 @@ def _status(arguments: Sequence[str]) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+_SAY_EVERY_S = 10.0
+_LAST = 20
+"""Points whose mean time is taken as that of the others."""
+
+
+def estimate_s(seconds: Sequence[float], left: int, at_once: int = 1) -> float | None:
+    """Seconds until ``left`` points have ended, by the mean of the last durations; None before the first one."""
+    return fmean(seconds[-_LAST:]) * left / max(1, at_once) if seconds else None
+
+
+def in_time(seconds: float) -> str:
+    """A duration for people: 8 s, 5 min, 2 h 10 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 2:
+        return f"{minutes * 60 + rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+class SweepProgress:
+    """Says of each point how it ended, on ``progress``: of points of the model one line every ten seconds."""
+
+    def __init__(self, progress: RunProgress, total: int, done: int, *, seldom: bool) -> None:
+        self._progress, self._total, self._done, self._seldom = progress, total, done, seldom
+        self._seconds: list[float] = []
+        self._said_at = self._last_at = time.monotonic()
+        progress.begin("points", steps=total)
+        progress.step(done)
+
+    def ended(self, point: SweepPoint, outcome: Outcome) -> None:
+        """Take the end of a point."""
+        now = time.monotonic()
+        self._seconds.append(now - self._last_at)
+        self._last_at = now
+        self._done += 1
+        self._progress.step(self._done)
+        if self._seldom and outcome.status == 0 and now < self._said_at + _SAY_EVERY_S and self._done < self._total:
+            return
+        self._said_at = now
+        left_s = estimate_s(self._seconds, self._total - self._done)
+        left = f", about {in_time(left_s)} left" if left_s else ""
+        self._progress.say(f"[{self._done}/{self._total}{left}] {point.title()}: {outcome}")

@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,14 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from commands.sweep.claim import host_name
-from commands.sweep.folder import LOG, ROWS, SweepFolder
+from commands.sweep.folder import LOG, ROWS, SweepFolder, host_name
 from commands.sweep.model import ModelProcess
-from commands.sweep.point import RESULTS, SweepPoint, attempt_folder
 from commands.sweep.scales import SweepScales
+from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
-from railyard.child import start_python
+from railyard.child import die_with_parent, start_python
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, shortened
 from railyard.ownership import open_binary
 from railyard.signals import held_back
@@ -128,7 +128,7 @@ def run_command(command: list[str], log: Path) -> int:
     try:
         with held_back(), open_binary(log, "wb") as out:
             process = start_python(
-                "commands.sweep.task", *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                __name__, *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
             pidfd = os.pidfd_open(process.pid)
         _ended(pidfd, None)
@@ -196,3 +196,10 @@ def run_all(
         for point in folder.pending()[:limit]:
             if folder.claim(point):
                 told(point, run_point(folder, point, process, scales))
+
+
+if __name__ == "__main__":  # a command line of railyard that ends with the process that started it
+    from commands.main import main
+
+    die_with_parent()
+    sys.exit(main())

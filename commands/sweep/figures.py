@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 
 from commands.sweep.merge import Columns, mains, numeric, places
-from commands.sweep.point import in_words
+from commands.sweep.spec import in_words
 from experiments.report import Drawn
 from measure.figures import panels
 from measure.figures.curves import Curve, curves, series_of

@@ -7,30 +7,169 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
+from threading import get_native_id
 from typing import Any, Literal
 
 from commands.origin import origin, sha256
-from commands.sweep import claim
-from commands.sweep.point import EXPERIMENT_FILE, SweepPoint, attempt_folder, in_order
-from commands.sweep.spec import MOST_SWEPT, SweepFile, SweepSpec
+from commands.sweep.spec import EXPERIMENT_FILE, MOST_SWEPT, SweepFile, SweepPoint, SweepSpec, attempt_folder, in_order
 from experiments.settings import validated
 from measure.results.folder import FolderLock
 from measure.results.results import POINTS, SWEEP, Results
 from railyard import __version__
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
-from railyard.ownership import make_folder, reached
+from railyard.ownership import make_folder, naming, open_new, reached
 from railyard.reading import read_bytes
 from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping
+from topos.kernel.run_watcher import Process
+
+CLAIMED = "claimed"
+_MOST_CLAIM_BYTES = 4096
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE = Path("/etc/machine-id")
+
+
+@cache
+def host_name() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
+
+
+@cache
+def boot_id() -> str:
+    """The id that the kernel drew when this machine was started."""
+    return _BOOT.read_text().strip()
+
+
+@cache
+def machine_id() -> str:
+    """A hash of the id that this machine was installed with, which is not to be told; empty if it has none."""
+    try:
+        found = _MACHINE.read_bytes().strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(b"railyard " + found).hexdigest()[:16] if found else ""
+
+
+@cache
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+@dataclass(frozen=True)
+class PointClaim:
+    """Who has a point: a process of a host, by its start time (clock ticks since boot) and boot; ``who`` for people.
+
+    ``namespace`` is the number of the namespace that its process id is of, ``machine`` tells machines with one host
+    name apart (``machine_id``).
+    """
+
+    host: Name
+    pid: Whole
+    started: Whole
+    boot: Name
+    namespace: Whole
+    who: Name
+    machine: str = ""
+
+    @staticmethod
+    def mine(who: str = "") -> PointClaim:
+        """The claim of this process."""
+        me = Process.of(os.getpid())
+        assert me is not None
+        name = who or f"process {me.pid}"
+        return PointClaim(host_name(), me.pid, me.started, boot_id(), _namespace(), name, machine_id())
+
+    @property
+    def holds(self) -> bool:
+        """Whether its process may still run: one that cannot be seen from here does."""
+        if self.host != host_name():
+            return True
+        if self.boot != boot_id():  # of this machine before it was started again, or of another one
+            return "" != self.machine != machine_id() != ""
+        return self.namespace != _namespace() or Process(self.pid, self.started).alive
+
+
+def claim_in(folder: Path) -> PointClaim | None:
+    """The claim in the folder of a point; None without one. ``ConfigError`` for a file that is none."""
+    path = folder / CLAIMED
+    if not os.path.lexists(path):
+        return None
+    try:
+        return from_plain(PointClaim, read_bytes(path, _MOST_CLAIM_BYTES, "a claim"), "a claim", str(path))
+    except ConfigError:
+        if os.path.lexists(path):
+            raise
+        return None  # removed meanwhile
+
+
+def take_claim(folder: Path, who: str, guard: Path) -> bool:
+    """Claim the point of ``folder`` for this process; False if another one has it.
+
+    The file appears with its whole content, and for one process only. Claims of the dead are removed under the lock of
+    the folder ``guard``, so that no claim of the living is.
+    """
+    make_folder(folder)
+    mine = json.dumps(asdict(PointClaim.mine(who))).encode()
+    draft = f".{CLAIMED}.{os.getpid()}.{get_native_id()}"
+    with naming(folder / CLAIMED), reached(folder.absolute()) as place:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=place)
+        with open(open_new(draft, place), "wb") as file:
+            file.write(mine)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            return _linked(draft, place) or (_freed(folder, place, guard) and _linked(draft, place))
+        finally:
+            os.unlink(draft, dir_fd=place)
+
+
+def _linked(draft: str, place: int) -> bool:
+    try:
+        os.link(draft, CLAIMED, src_dir_fd=place, dst_dir_fd=place)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _freed(folder: Path, place: int, guard: Path) -> bool:
+    """Remove the claim of a dead process; False if it is of a living one."""
+    with _locked(guard):
+        found = claim_in(folder)
+        if found is not None and found.holds:
+            return False
+        with suppress(FileNotFoundError):
+            os.unlink(CLAIMED, dir_fd=place)
+        return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    make_folder(folder)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+# ---- the folder of a sweep -------------------------------------------------------------------------------------------
+
 
 DONE, FAILED, ENDED, LOG, ROWS = (
     "done.json",
@@ -65,7 +204,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Counts:
+class PointCounts:
     """How many points are in each state; ``unfaithful`` of the ``done`` ones ended as not faithful."""
 
     pending: int
@@ -204,8 +343,8 @@ class SweepFolder:
             return "done"
         if FAILED in names:
             return "failed"
-        if claim.CLAIMED in names:
-            found = claim.claim_in(self.place(point))
+        if CLAIMED in names:
+            found = claim_in(self.place(point))
             return "claimed" if found is not None and found.holds else "pending"
         return "pending"
 
@@ -213,16 +352,16 @@ class SweepFolder:
         """The points that nobody has and that have not ended, in the order in which they are to be run."""
         return in_order([point for point in self.points if self.state(point) == "pending"], self.spec.seed)
 
-    def states(self) -> Counts:
+    def states(self) -> PointCounts:
         """How many points are in each state."""
         found = Counter(self.state(point) for point in self.points)
         bad = sum(ended.status == NOT_FAITHFUL_EXIT_STATUS for _, ended in self.done())
-        return Counts(found["pending"], found["claimed"], found["done"], found["failed"], bad)
+        return PointCounts(found["pending"], found["claimed"], found["done"], found["failed"], bad)
 
-    def claims(self) -> Iterator[tuple[SweepPoint, claim.Claim]]:
+    def claims(self) -> Iterator[tuple[SweepPoint, PointClaim]]:
         """The points that processes have now, with their claims."""
         for point in self.points:
-            found = claim.claim_in(self.place(point)) if self.state(point) == "claimed" else None
+            found = claim_in(self.place(point)) if self.state(point) == "claimed" else None
             if found is not None:
                 yield point, found
 
@@ -249,7 +388,7 @@ class SweepFolder:
 
     def claim(self, point: SweepPoint, who: str = "") -> bool:
         """Take a pending point for this process; False if another one has it or it has ended. ``who`` is for people."""
-        if not claim.take(self.place(point), who, self._points):
+        if not take_claim(self.place(point), who, self._points):
             return False
         if any((self.place(point) / name).exists() for name in (DONE, FAILED)):
             self.release(point)
@@ -258,7 +397,7 @@ class SweepFolder:
 
     def release(self, point: SweepPoint) -> None:
         """Give a point up that this process has claimed."""
-        self._remove(point, claim.CLAIMED)
+        self._remove(point, CLAIMED)
 
     def begin(self, point: SweepPoint) -> int:
         """Make the folder of the next attempt of a claimed point; returns its number.

@@ -12,9 +12,19 @@ from rich.console import Console
 from rich.text import Text
 
 from commands.sweep.folder import ROWS, SweepFolder
-from commands.sweep.merge import HOST, Collected, Columns, all_rows, combined, mains, places
-from commands.sweep.point import RESULTS, attempt_folder, in_words
-from commands.sweep.workers.outliers import Number, ratios, sentences
+from commands.sweep.merge import (
+    HOST,
+    Collected,
+    Columns,
+    MachineNumber,
+    all_rows,
+    combined,
+    mains,
+    places,
+    ratios,
+    sentences,
+)
+from commands.sweep.spec import RESULTS, attempt_folder, in_words
 from experiments.experiment import Experiment
 from experiments.repeats import RepeatedExperiment
 from experiments.report import (
@@ -117,7 +127,7 @@ class Merged:
         keys = (*self.names.swept.values(), *places(self.rows, self.names))
         measured = judged(list(all_rows(self._collected(), self.names)))
         rows = [row for row in measured if isinstance(row.get(main), (int, float))]
-        numbers = [Number(repr([row.get(key) for key in keys]), row[HOST], row[main]) for row in rows]
+        numbers = [MachineNumber(repr([row.get(key) for key in keys]), row[HOST], row[main]) for row in rows]
         return ratios(numbers), main.removesuffix("_s").replace("_", " ")
 
     def _machines_drawn(self) -> Iterator[Drawn]:

@@ -1,11 +1,13 @@
-"""The file of a sweep: which points of which experiment, how often, and which of them are compared.
+"""The file of a sweep, and its points: which of which experiment, how often, and which of them are compared. Pure.
 
 Every point is checked by the settings of its experiment before anything runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,17 +18,116 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from commands.sweep.point import SweepPoint, content_hash, short, without
 from experiments.options import field_options, merged
 from experiments.registry import find
 from experiments.settings import MOST_REPEATS, MOST_SEED, validated
 from railyard.errors import ConfigError, in_file
 from railyard.plugin import absolute_name
-from railyard.validation import Section, matching, shown
+from railyard.validation import Name, Section, Whole, matching, shown
 from railyard.yaml_file import read_mapping
 
 if TYPE_CHECKING:
     from experiments.experiment import Experiment
+
+Digits = Annotated[str, matching("[0-9a-f]{12}", "12 digits of a hash")]
+"""The name of a point, and of a comparison."""
+EXPERIMENT_FILE, RESULTS = "experiment.yaml", "results"
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """What one subprocess measures or predicts: the ``values`` of an experiment file, nested as in it.
+
+    ``name`` says what the point is (``content_hash``), ``comparison`` names the points that belong on one machine, one
+    after another. ``swept`` has the value of each swept key (dotted), ``repeat`` counts from 0. ``predict``: the model
+    alone.
+    """
+
+    name: Digits
+    experiment: Name
+    values: Mapping[str, Any]
+    repeat: Whole
+    comparison: Digits
+    swept: Mapping[str, Any]
+    predict: bool = False
+
+    @property
+    def file(self) -> dict[str, Any]:
+        """The content of its experiment file."""
+        return {"experiment": self.experiment, **self.values}
+
+    def command(self, folder: Path, attempt: int = 1) -> list[str]:
+        """The command line that measures the point, whose folder is ``folder``, with its results in an attempt's."""
+        verb = "predict" if self.predict else "run"
+        out = attempt_folder(folder, attempt) / RESULTS
+        return ["railyard", verb, str(folder / EXPERIMENT_FILE), "--out", str(out), "--no-figures"]
+
+    def title(self) -> str:
+        """The values of its swept keys and its repeat, for people."""
+        words = [f"{key} {in_words(value)}" for key, value in self.swept.items()]
+        return ", ".join([*words, f"repeat {self.repeat + 1}"])
+
+
+def attempt_folder(folder: Path, attempt: int) -> Path:
+    """The folder of an attempt (from 1) of the point whose folder is ``folder``."""
+    return folder / f"attempt-{attempt}"
+
+
+def in_words(value: Any) -> str:
+    """A swept value as a word: a list of one as what is in it, a longer one with commas."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(in_words, value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def content_hash(experiment: str, settings: Mapping[str, Any], repeat: int) -> str:
+    """SHA-256, in hexadecimal digits, of the settings of a point, fully resolved, and its repeat.
+
+    It depends neither on the order of keys nor on the machine.
+    """
+    content = {"experiment": experiment, "settings": settings, "repeat": repeat}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def short(digest: str) -> str:
+    """The name that a hash gives: its first 12 digits."""
+    return digest[:12]
+
+
+def without(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """``settings`` without the (dotted) ``keys``."""
+    found = dict(settings)
+    for key in keys:
+        first, _, rest = key.partition(".")
+        if rest and isinstance(found.get(first), Mapping):
+            found[first] = without(found[first], [rest])
+        elif not rest:
+            found.pop(first, None)
+    return found
+
+
+def in_order(points: Sequence[SweepPoint], seed: int) -> list[SweepPoint]:
+    """The order in which points are run: repeat by repeat, comparisons in an order drawn from the seed.
+
+    The points of a comparison stand after one another, in an order drawn for each, so that a drift of the machine does
+    not hit the same one each time.
+    """
+    groups: dict[tuple[int, str], list[SweepPoint]] = {}
+    for point in points:
+        groups.setdefault((point.repeat, point.comparison), []).append(point)
+
+    def drawn(*of: object) -> float:
+        return Random(" ".join(map(str, (seed, *of)))).random()
+
+    ordered = sorted(groups, key=lambda group: (group[0], drawn(*group)))
+    return [point for group in ordered for point in sorted(groups[group], key=lambda each: drawn(each.name))]
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
 
 MOST_SWEPT = 100_000
 """Points of a sweep, each repeat counted."""
@@ -36,7 +137,7 @@ _NAME = "a name of up to 64 letters, digits, '_', '.' and '-' that begins with a
 Values = dict[str, Any]
 
 
-class Drawn(Section):
+class RandomKey(Section):
     """A key whose values are drawn from ``low`` to ``high``: evenly, or with ``log`` evenly in their logarithm."""
 
     low: float = Field(ge=-1e15, le=1e15)
@@ -234,7 +335,7 @@ def _check_together(file: SweepFile, swept: Collection[str], source: str) -> Non
 
 def _drawn(section: RandomSection, source: str) -> Iterator[Values]:
     """Points whose values are drawn key by key in the order of the alphabet, so that the order of keys is free."""
-    over: dict[str, Drawn | tuple[Any, ...]] = {}
+    over: dict[str, RandomKey | tuple[Any, ...]] = {}
     for key in sorted(section.over):
         given, place = section.over[key], f"random.over.{key}"
         if isinstance(given, list):
@@ -246,7 +347,7 @@ def _drawn(section: RandomSection, source: str) -> Iterator[Values]:
             raise ConfigError(f"must be a list of choices, or low and high, not {shown(given)}", key=place,
                               source=source)  # fmt: skip
         try:
-            drawn = validated(Drawn, given, source)
+            drawn = validated(RandomKey, given, source)
         except ConfigError as error:
             raise ConfigError(error.message, key=f"{place}.{error.key}", source=source) from None
         if not drawn.holds_values():
@@ -254,7 +355,7 @@ def _drawn(section: RandomSection, source: str) -> Iterator[Values]:
         over[key] = drawn
     random = Random(f"sweep {section.seed}")
     for _ in range(section.count):
-        yield {key: how.draw(random) if isinstance(how, Drawn) else random.choice(how) for key, how in over.items()}
+        yield {key: how.draw(random) if isinstance(how, RandomKey) else random.choice(how) for key, how in over.items()}
 
 
 def nested(values: Mapping[str, Any], source: str | None = None) -> Values:

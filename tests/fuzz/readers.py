@@ -18,7 +18,7 @@ from core_world import World
 from fabric_plans import pip_plan
 
 from commands import show as show_command
-from commands.run import experiment_of, file_values, kind_of, parser_of
+from commands.run import experiment_of, file_values, kind_of, mode_of, parser_of
 from controllers.mesh.switch import PipSwitch
 from controllers.northbound import bodies, http_server, rest
 from controllers.northbound.messages import read_request
@@ -156,7 +156,7 @@ def command_line(data: bytes, folder: Path) -> None:
     """A command line of ``railyard run``, up to the experiment that it describes."""
     kind, rest_of_line = kind_of(_words(data))
     with redirect_stdout(StringIO()):
-        _without_exit(lambda: experiment_of(kind, parser_of(kind).read(rest_of_line)))
+        _without_exit(lambda: experiment_of(kind, parser_of(kind, mode_of(kind, rest_of_line)).read(rest_of_line)))
 
 
 def show(data: bytes, folder: Path) -> None:

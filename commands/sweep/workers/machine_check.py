@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from commands.origin import sha256
-from commands.sweep.claim import host_name
 from commands.sweep.execute import this_machine_facts
+from commands.sweep.folder import host_name
 from measure.live.calibration import load_calibration
 from measure.results.manifest import git_commit
 from railyard import __version__

@@ -10,11 +10,11 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from commands.sweep.point import SweepPoint
+from commands.sweep.spec import SweepPoint
 
 
 @dataclass(frozen=True)
-class Piece:
+class PointBatch:
     """Points that one machine runs one after another; ``series`` names those that differ in nothing but the repeat."""
 
     points: tuple[SweepPoint, ...]
@@ -23,12 +23,12 @@ class Piece:
     """Machines that have measured it already, not faithfully."""
 
 
-def pieces(points: Sequence[SweepPoint], *, together: bool = True) -> list[Piece]:
+def pieces(points: Sequence[SweepPoint], *, together: bool = True) -> list[PointBatch]:
     """The points of each comparison as a piece, in the order of their first ones; each alone unless ``together``."""
     groups: dict[object, list[SweepPoint]] = {}
     for point in points:
         groups.setdefault((point.comparison, point.repeat) if together else point.name, []).append(point)
-    return [Piece(tuple(group), _series(group)) for group in groups.values()]
+    return [PointBatch(tuple(group), _series(group)) for group in groups.values()]
 
 
 def _series(group: Iterable[SweepPoint]) -> str:
@@ -37,12 +37,12 @@ def _series(group: Iterable[SweepPoint]) -> str:
 
 def assign(
     points: Sequence[SweepPoint], machines: Sequence[str], *, together: bool = True
-) -> Mapping[str, list[Piece]]:
+) -> Mapping[str, list[PointBatch]]:
     """The pieces that each machine is to run, in order: equally many points each, repeats on different machines.
 
     A piece goes to the machine that has the fewest of its series, of these to the one with the fewest points.
     """
-    plan: dict[str, list[Piece]] = {machine: [] for machine in machines}
+    plan: dict[str, list[PointBatch]] = {machine: [] for machine in machines}
     load, used = Counter(dict.fromkeys(machines, 0)), Counter[tuple[str, str]]()
     for piece in pieces(points, together=together):
         machine = min(machines, key=lambda each: (used[each, piece.series], load[each]))
@@ -55,7 +55,7 @@ def assign(
 class Dispatch:
     """Gives each machine its next point, and points that must be run again to another one."""
 
-    def __init__(self, plan: Mapping[str, Sequence[Piece]]) -> None:
+    def __init__(self, plan: Mapping[str, Sequence[PointBatch]]) -> None:
         self._queues = {machine: deque(queue) for machine, queue in plan.items()}
         self._begun: dict[str, deque[SweepPoint]] = {machine: deque() for machine in plan}
 
@@ -80,7 +80,7 @@ class Dispatch:
             begun.extend(piece.points)
         return begun.popleft()
 
-    def _taken(self, machine: str) -> Piece | None:
+    def _taken(self, machine: str) -> PointBatch | None:
         """The next piece of the machine's own queue, or the last that another machine has not begun."""
         if self._queues[machine]:
             return self._queues[machine].popleft()
@@ -93,7 +93,7 @@ class Dispatch:
 
     def again(self, point: SweepPoint, avoided: Iterable[str]) -> None:
         """Let a point be run once more, on a machine that is none of ``avoided`` if there is one."""
-        self._queue(Piece((point,), _series([point]), frozenset(avoided)))
+        self._queue(PointBatch((point,), _series([point]), frozenset(avoided)))
 
     def lost(self, machine: str, running: Sequence[SweepPoint] = ()) -> None:
         """Forget a machine; what it had not finished, ``running`` among it, goes to the others, whole comparisons.
@@ -105,11 +105,11 @@ class Dispatch:
         if not self._queues:
             self._queues[machine], self._begun[machine] = queue, begun
             return
-        rest = [Piece(tuple(begun), _series(begun))] if begun else []
+        rest = [PointBatch(tuple(begun), _series(begun))] if begun else []
         for piece in (*rest, *queue):
             self._queue(piece)
 
-    def _queue(self, piece: Piece) -> None:
+    def _queue(self, piece: PointBatch) -> None:
         """Give a piece to the machine with the fewest points to run, of those that have not run it if there are any."""
         others = self._queues.keys() - piece.avoided
         places = sorted(others or self._queues.keys())

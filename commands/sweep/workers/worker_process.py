@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from commands.sweep.workers.dask_settings import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
+from commands.sweep.workers.dask_cluster import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
 from commands.sweep.workers.worker_task import stop_tasks
 from railyard.child import read_line, read_settings
 

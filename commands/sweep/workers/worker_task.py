@@ -1,27 +1,42 @@
-"""What a worker of Dask does: it describes its machine, and runs points as subprocesses."""
+"""What a worker of Dask does: it describes its machine, and runs points as subprocesses.
+
+A subprocess (``railyard sweep remote-point``) runs one attempt of a point in a folder that is gone afterwards. The
+point comes as a line of JSON on its standard input. The results go to standard output: a line of JSON (``Sent``), then
+the archive of the attempt's folder. The end of standard input is the end of whoever asked, and the point is stopped
+then. So nothing goes on after a worker that was killed, also where the point runs as root and the worker does not.
+
+The line ``calibrate`` in place of a point lets the machine be calibrated in the same way, without results.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from commands.sweep.execute import last_line, run_attempt, run_command
+from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
-from commands.sweep.point import SweepPoint
-from commands.sweep.workers.archive import MOST_BYTES
+from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder
 from commands.sweep.workers.machine_check import inspected
-from commands.sweep.workers.remote_point import CALIBRATE, NAME, Sent, measured
 from railyard.child import child_environment, python_command
-from railyard.errors import MachineError, shortened
-from railyard.validation import from_plain
+from railyard.errors import ConfigError, MachineError, shortened
+from railyard.ownership import make_folder, open_binary, temporary_folder
+from railyard.reading import files_below
+from railyard.validation import Name, Seconds, Whole, from_plain
+from railyard.yaml_file import written_mapping
 
 _HEAD_BYTES = 4096
 _SUDO_S = 10.0
@@ -157,3 +172,175 @@ def stop_tasks() -> None:
         with suppress(subprocess.TimeoutExpired):  # that of root ends by itself
             process.wait(_STOP_S)
     _model.close()
+
+
+# ---- the subprocess of a point ---------------------------------------------------------------------------------------
+
+
+NAME = "remote-point"
+CALIBRATE = b"calibrate\n"
+"""What stands on standard input in place of a point if the machine is to be calibrated."""
+MOST_POINT_BYTES = 4 << 20
+"""The longest line with a point, in bytes."""
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How an attempt ended (``execute.Attempt``), and the size and SHA-256 of the archive of its folder."""
+
+    status: Whole
+    seconds: Seconds
+    said: str
+    size: Whole
+    sha256: Name
+
+
+def measured(point: SweepPoint, model: ModelProcess | None = None) -> tuple[Sent, bytes]:
+    """Run a point once in a temporary folder; returns how that ended, and the archive of the attempt's folder."""
+    with temporary_folder() as folder:
+        make_folder(attempt_folder(folder, 1))
+        with open_binary(folder / EXPERIMENT_FILE, "wb") as file:
+            file.write(written_mapping(point.file).encode())
+        attempt = run_attempt(point, folder, 1, model)
+        data = pack(attempt_folder(folder, 1))
+    return Sent(attempt.status, round(attempt.seconds, 3), attempt.said, len(data), digest(data)), data
+
+
+def main() -> int:
+    """Run the point of standard input, or calibrate; returns the status of this command, which is not the point's."""
+    line = _line(sys.stdin.fileno())
+    threading.Thread(target=_stop_at_end, args=(sys.stdin.fileno(),), daemon=True).start()
+    if line == CALIBRATE:
+        return _calibrate()
+    sent, data = measured(from_plain(SweepPoint, line, "a point"))
+    sys.stdout.buffer.write(json.dumps(asdict(sent)).encode() + b"\n" + data)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _calibrate() -> int:
+    """Calibrate this machine; returns the exit status of that, and its last line on standard error if it failed."""
+    with temporary_folder() as folder:
+        status = run_command(["railyard", "calibrate", "--quick"], folder / LOG)
+        if status:
+            print(last_line(folder / LOG), file=sys.stderr)
+    return status
+
+
+def _line(source: int) -> bytes:
+    """The first line of a stream, and no byte of what follows it."""
+    found = b""
+    while not found.endswith(b"\n"):
+        piece = os.read(source, _CHUNK_BYTES)
+        found += piece
+        if not piece or len(found) > MOST_POINT_BYTES or b"\n" in found[:-1]:
+            raise ConfigError(
+                "standard input must be one line with a point; railyard sweep starts this command itself", key=NAME
+            )
+    return found
+
+
+def _stop_at_end(source: int) -> None:
+    """Stop this process in order, as SIGTERM does, at the end of its standard input."""
+    while os.read(source, _CHUNK_BYTES):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# ---- files of a folder as bytes, unpacked with care ------------------------------------------------------------------
+
+
+MOST_BYTES = 512 << 20
+"""Most bytes that the files of a folder may have together, and most bytes of an archive."""
+MOST_FILES = 20_000
+MOST_DEPTH = 16
+_PIECE_BYTES = 1 << 20
+_LEVEL = 1  # of gzip: a log of 100 MB takes 1 s at this level and 4 s at the default one
+
+
+def pack(folder: Path) -> bytes:
+    """The regular files below ``folder`` as a compressed tar archive; links, sockets and empty folders are left out.
+
+    ``MachineError`` for more than ``MOST_BYTES`` or ``MOST_FILES`` of them, which says what would work.
+    """
+    held, size = io.BytesIO(), 0
+    with tarfile.open(fileobj=held, mode="w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as archive:
+        files = (file for file in sorted(files_below(folder)) if file.is_file() and not file.is_symlink())
+        for number, file in enumerate(files):
+            found = tarfile.TarInfo(file.relative_to(folder).as_posix())
+            with open(file, "rb") as content:
+                found.size = os.fstat(content.fileno()).st_size
+                size += found.size
+                if size > MOST_BYTES or number == MOST_FILES:
+                    raise MachineError(
+                        f"the results of a point are more than {MOST_BYTES >> 20} MiB or {MOST_FILES} files, the most "
+                        f"that is sent between machines; shorten it (steps, iterations), or run it on one machine"
+                    )
+                archive.addfile(found, content)
+    return held.getvalue()
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of an archive, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def unpack(data: bytes, expected: str, folder: Path, machine: str) -> list[str]:
+    """Write the files of an archive that came from ``machine`` below ``folder``; returns their names.
+
+    Files belong to the caller of sudo, and are on the disk when this returns. ``MachineError``, with nothing written,
+    unless the content has the SHA-256 ``expected`` and holds regular files alone, each once, by a relative path that
+    stays in the folder, within the bounds of ``pack``.
+    """
+    if digest(data) != expected:
+        raise MachineError(f"the results from machine {machine} did not arrive as they were sent; run the point again")
+    try:
+        names = [name for name, _ in _members(data, machine)]
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise MachineError(
+            f"the results from machine {machine} are no archive ({error}); run the point again"
+        ) from None
+    for name, member in _members(data, machine):
+        target = folder / name
+        make_folder(target.parent)
+        with open_binary(target, "wb") as out:
+            while piece := member.read(_PIECE_BYTES):
+                out.write(piece)
+            out.flush()
+            os.fsync(out.fileno())
+    return names
+
+
+def _members(data: bytes, machine: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """Each file of an archive with its checked name; ``MachineError`` for what must not be unpacked."""
+    size, seen = 0, set[str]()
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        while (found := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # or the list of an endless archive would fill memory
+            size += found.size
+            why = _refused(found, seen)
+            if size > MOST_BYTES or len(seen) >= MOST_FILES:
+                why = "is one file too many, or too large"
+            if why:
+                raise MachineError(
+                    f"the results from machine {machine} are not unpacked: {shortened(ascii(found.name))} {why}"
+                )
+            seen.add(found.name)
+            content = archive.extractfile(found)
+            assert content is not None
+            yield found.name, content
+
+
+def _refused(found: tarfile.TarInfo, seen: set[str]) -> str:
+    """Why a member of an archive must not be unpacked; empty if it may be."""
+    path = PurePosixPath(found.name)
+    if not found.isreg() or found.issparse():
+        return "is no regular file"
+    if path.is_absolute() or ".." in path.parts or str(path) != found.name or not found.name.isprintable():
+        return "is no plain relative path"
+    if len(path.parts) > MOST_DEPTH or any(len(part.encode()) > 255 for part in path.parts):
+        return "is too long a path"
+    if found.name in seen or any(str(parent) in seen for parent in path.parents):
+        return "is there twice"
+    return ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from commands.bench import NotMeasured, swap
-from commands.bench.bed import Bed, Datapath
-from commands.bench.echo import echo_times
+from commands.bench import Datapath, NotMeasured, swap
+from commands.bench.bed import Bed
+from commands.bench.stock import echo_times
 from topos.rails import RailTopo
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]

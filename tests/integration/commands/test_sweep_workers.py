@@ -13,8 +13,7 @@ import pytest
 
 from commands.sweep.execute import Outcome
 from commands.sweep.folder import SweepFolder
-from commands.sweep.point import RESULTS, attempt_folder
-from commands.sweep.spec import read_spec
+from commands.sweep.spec import RESULTS, attempt_folder, read_spec
 from commands.sweep.workers.dask_cluster import Workers, local_workers
 from commands.sweep.workers.dask_executor import run_all_on
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, MachineError

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from tries import Try
 
-from commands.calibrate import control, transfers
-from commands.calibrate.machine import calibrate_machine, ring
+from commands.calibrate.machine import calibrate_machine, control_cost, ring, transfer_costs, transfer_rail
 from measure.live.calibration import DATAPATHS, Datapath
 from measure.live.machine_benchmark import ring_goodputs
 from measure.live.scale_choice import ScaleNeeds, pick_scale
@@ -27,13 +26,12 @@ def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -
 @pytest.mark.beside
 @pytest.mark.parametrize("name", DATAPATHS)
 def test_costs_are_measured_over_every_datapath(name: Datapath) -> None:
-    with Emulation(control.rail(), datapath=name) as net:
-        assert net.datapath == name
-        found = control.control_cost(net, 5)
+    found = control_cost(name, 5)
     assert 1e-5 < found.swap_s <= found.swap_p99_s < 5
     assert 0 < found.shortest_dark_s < 5
-    with AgentLauncher.start() as launcher, Emulation(transfers.rail(16, 320.0), datapath=name, openflow=None) as net:
-        costs = transfers.transfer_costs(net, launcher, 320.0, quick=True)
+    with AgentLauncher.start() as launcher, Emulation(transfer_rail(16, 320.0), datapath=name, openflow=None) as net:
+        assert net.datapath == name
+        costs = transfer_costs(net, launcher, 320.0, quick=True)
     assert [(cost.ranks, cost.aggregate_mbps) for cost in costs] == [(2, 320.0), (16, 320.0)]
     assert all(cost.seconds < 1 for cost in costs)
 

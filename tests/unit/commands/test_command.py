@@ -23,6 +23,8 @@ from railyard.errors import ConfigError
 from railyard.protocol import encode, from_json
 from railyard.scale import Scale
 
+ONLY_RUN = "is not an option here but of railyard run"
+
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
@@ -50,33 +52,23 @@ def test_a_wrong_experiment_file(
     ("line", "sentence"),
     [
         ("predict mesh", "mesh: has no model that predicts it; use: railyard run mesh"),
-        ("run rails --predict --cli", "--cli: is not a prediction; leave --predict out"),
-        ("run rails --cli --out x", "--out: is not used with --cli; leave it out"),
-        ("run rails --cli --pcap", "--pcap: is not used with --cli; leave it out"),
-        ("run rails --print-plan --json x", "--json: is not used with --print-plan; leave it out"),
-        ("run rails --print-plan --rest :0", "--rest: is not used with --print-plan; leave it out"),
-        ("run rails --print-plan --pcap", "--pcap: is not used with --print-plan; leave it out"),
-        ("run collective --list --json", "--json: is not used with --list; leave it out"),
-        ("run collective --list --rest :0", "--rest: is not used with --list; leave it out"),
-        ("run all-to-all --reach --json x", "--json: is not used with --reach; leave it out"),
-        ("predict rails --pcap", "--pcap: is not used in a prediction, which starts nothing; leave it out"),
-        ("predict rails --verify", "--verify: is not used in a prediction, which starts nothing; leave it out"),
-        (
-            "predict rails --wait-quiet 9",
-            "--wait-quiet: is not used in a prediction, which starts nothing; leave it out",
-        ),
-        (
-            "predict collective --ack-timeout 9",
-            "--ack-timeout: is not used in a prediction, which starts nothing; leave",
-        ),
+        ("run rails --predict --cli", f"--cli: {ONLY_RUN} rails; leave it out"),
+        ("run rails --cli --out x", f"--out: {ONLY_RUN} rails; leave it out"),
+        ("cli --predict", f"--cli: {ONLY_RUN} rails; leave it out"),
+        ("run rails --cli --pcap", f"--pcap: {ONLY_RUN} rails; leave it out"),
+        ("run rails --print-plan --json x", f"--json: {ONLY_RUN} rails; leave it out"),
+        ("run rails --print-plan --rest :0", f"--rest: {ONLY_RUN} rails; leave it out"),
+        ("run collective --list --repeats 2", f"--repeats: {ONLY_RUN} collective; leave it out"),
+        ("run all-to-all --reach --json x", f"--json: {ONLY_RUN} all-to-all; leave it out"),
+        ("predict rails --pcap", f"--pcap: {ONLY_RUN} rails; leave it out"),
+        ("predict rails --verify", f"--verify: {ONLY_RUN} rails; leave it out"),
+        ("predict rails --wait-quiet 9", f"--wait-quiet: {ONLY_RUN} rails; leave it out"),
+        ("predict collective --ack-timeout 9", f"--ack-timeout: {ONLY_RUN} collective; leave it out"),
+        ("run rails --predict --rest :0", f"--rest: {ONLY_RUN} rails; leave it out"),
+        ("predict straggler --rest-token-file x", f"--rest-token-file: {ONLY_RUN} straggler; leave it out"),
         (
             "predict rails --no-figures",
             "--no-figures: is not used in a prediction without --out, which draws nothing; leave it out",
-        ),
-        ("run rails --predict --rest :0", "--rest: is not used in a prediction, which starts nothing; leave it out"),
-        (
-            "predict straggler --rest-token-file x",
-            "--rest-token-file: is not used in a prediction, which starts nothing; leave it out",
         ),
         ("run rails" + " x" * 2001, "the command line has 2001 arguments; give at most 2000"),
         ("run rails --nosuch", "--nosuch: is not an option here; see --help"),

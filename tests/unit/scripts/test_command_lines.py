@@ -10,7 +10,7 @@ import pytest
 from checkout import ROOT, SCRIPTS
 
 from commands.main import COMMANDS
-from commands.run import experiment_of, kind_of, parser_of
+from commands.run import experiment_of, kind_of, mode_of, parser_of
 from commands.show import parser as show_parser
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,5 +71,5 @@ def test_a_command_line_of_the_documents(line: str, tmp_path: Path, monkeypatch:
         return
     names = words if command in ("run", "predict") else [command]
     kind, rest = kind_of([*names, *arguments])
-    options = parser_of(kind).read(rest)
+    options = parser_of(kind, mode_of(kind, rest, predict=command == "predict")).read(rest)
     experiment_of(kind, options)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, ClassVar, get_args
 
 import pytest
 
-from commands.bench import Measurement, NotMeasured, bed, experiment
+from commands.bench import Measurement, bed, experiment
 from commands.bench.bed import Baseline, Bed
 from commands.bench.catalog import BENCHES, Benchmark
-from commands.bench.ceiling import WITHIN, size_of
 from commands.bench.experiment import Bench, BenchSettings, Name
-from commands.bench.ring_all_reduce import LARGE, SCALING, ideal_s
 from experiments.settings import validated
 from railyard.errors import ConfigError, MachineError
 
@@ -22,7 +19,7 @@ def test_parts_take_turns_between_the_datapaths(monkeypatch: pytest.MonkeyPatch)
 
     def part(name: str) -> Any:
         def measure(on: Bed) -> list[Measurement]:
-            order.append((name, on.wanted))
+            order.append((name, on.datapath))
             return [Measurement(name, 1.0, "s")]
 
         return measure
@@ -78,29 +75,3 @@ def test_stock_mininet_is_measured_once_for_all_datapaths(monkeypatch: pytest.Mo
 
 def test_every_benchmark_can_be_named() -> None:
     assert set(get_args(Name)) == set(BENCHES)
-
-
-def test_a_row_says_its_datapath() -> None:
-    assert "datapath" in {each.name for each in fields(Measurement)}
-
-
-@pytest.mark.parametrize("size", [*SCALING, *LARGE, size_of(64, 100.0), size_of(512, 10.0)])
-def test_chunks_of_all_reduces_take_long_beside_the_latency_of_a_round(size: Any) -> None:
-    rounds = 2 * (size.hosts - 1)
-    assert ideal_s(size.hosts, size.rate_mbps, size.bytes) / rounds > 0.03
-    assert size.bytes % 4 == 0 and size.steps > 1
-
-
-def test_the_all_reduce_of_the_ceiling_is_judged_by_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from commands.bench import ceiling
-
-    def run(_: Bed, size: Any) -> tuple[list[float], float]:
-        slow = 1.0 if size.hosts * size.rate_mbps <= 5000 else WITHIN + 0.01
-        return [slow * ideal_s(size.hosts, size.rate_mbps, size.bytes)], 0.1
-
-    monkeypatch.setattr(ceiling, "run", run)
-    (row,) = ceiling.highest_aggregate(Bed("bpf"), 64)
-    assert row.value is not None and 4500 <= row.value <= 5000 and row.ok is False
-    monkeypatch.setattr(ceiling, "run", lambda *_: ([1e9], 0.1))
-    with pytest.raises(NotMeasured):
-        ceiling.highest_aggregate(Bed("bpf"), 64)

@@ -8,8 +8,7 @@ import pytest
 
 from commands.bench import ModelRow
 from commands.bench.bed import Bed
-from commands.bench.model import benchmark
-from commands.bench.model.parts import LIMIT, LIMIT_64, PARTS, compared
+from commands.bench.model import LIMIT, LIMIT_64, PARTS, compared, model_parts
 from railyard.errors import MachineError
 
 
@@ -29,7 +28,7 @@ def test_a_row_keeps_its_limit_or_not() -> None:
     part = PARTS["collectives-8"]
     near, far, none = (compared("a", part, row(seconds, repeats=3))[0] for seconds in (0.985, 1.03, None))
     assert (near.ok, far.ok, none.ok) == (True, False, False)
-    assert near.off == pytest.approx(-0.015) and near.n == 3 and near.limit == LIMIT and none.off is None
+    assert near.value == pytest.approx(-0.015) and near.n == 3 and near.limit == LIMIT and none.value is None
     assert near.name == "a: ring 8 ranks"
     assert compared("a", PARTS["collectives-64"], row(1.03))[0].ok and PARTS["collectives-64"].limit == LIMIT_64
 
@@ -48,7 +47,7 @@ def test_rows_over_the_limit_come_first_and_a_part_that_fails_is_named(monkeypat
             raise MachineError("no fabric")
         return [row(1.0), row(0.5), row(1.01)]
 
-    monkeypatch.setattr(benchmark, "rows_of", rows_of)
-    found = benchmark.model_parts(Bed("bpf", parts=("smoke", "collectives-8")))
+    monkeypatch.setattr("commands.bench.model.rows_of", rows_of)
+    found = model_parts(Bed("bpf", parts=("smoke", "collectives-8")))
     assert [one.ok for one in found] == [False, False, True, True]
     assert {one.why_not for one in found if not isinstance(one, ModelRow)} == {"no fabric"}

@@ -18,17 +18,14 @@ from commands.bench import (
     Measurement,
     NotMeasured,
     bed,
-    bringup,
     catalog,
-    ceiling,
     collectives,
     control,
+    fabric,
     finite,
-    links,
-    rings,
-    slopes,
+    model,
+    stock,
 )
-from commands.bench import ring_all_reduce as collective
 from commands.main import main
 from measure.live.goodput_host import count
 from railyard.errors import MachineError
@@ -87,8 +84,8 @@ def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float | MachineError) -> N
     def measured(*_: object) -> list[float]:
         return [value if isinstance(value, float) else _raise(value) for value in found]
 
-    monkeypatch.setattr(rings, "connected_ring", connected_here)
-    monkeypatch.setattr(rings, "ring_goodputs", measured)
+    monkeypatch.setattr(stock, "connected_ring", connected_here)
+    monkeypatch.setattr(stock, "ring_goodputs", measured)
 
 
 def _raise(error: MachineError) -> float:
@@ -97,7 +94,7 @@ def _raise(error: MachineError) -> float:
 
 def test_goodput_of_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
     goodputs(monkeypatch, 94.5, 95.5)
-    assert rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1) == [94.5, 95.5]
+    assert stock.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1) == [94.5, 95.5]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,7 @@ def test_a_host_without_goodput_is_named(
 ) -> None:
     goodputs(monkeypatch, 1.0, second)
     with pytest.raises(NotMeasured, match=f"the goodput of {why}"):
-        rings.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1)
+        stock.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1)
 
 
 def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
@@ -124,18 +121,18 @@ def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
 
 def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
     with pytest.raises(NotMeasured, match="received nothing"):
-        links.spread([0.0, 0.0, 5.0])
+        fabric.spread([0.0, 0.0, 5.0])
 
 
 def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     goodputs(monkeypatch, 94.5, 95.5)
     monkeypatch.setattr(bed, "Emulation", Net)
     monkeypatch.setattr(bed, "stock", no_stock)
-    slowest, apart, stock = links.links(bed.Bed("ovs"), 2, 100.0, 0.1)
+    slowest, apart, missing = fabric.links(bed.Bed("ovs"), 2, 100.0, 0.1)
     assert slowest.value == pytest.approx(0.945 * 9014 / 8948, rel=0.01) and slowest.baseline is slowest.ratio is None
     assert apart.value == pytest.approx(1 / 95)
-    assert (stock.value, stock.ok) == (None, False) and "no mnexec" in stock.why_not
-    assert [row.value is None for row in bringup.bring_up(bed.Bed("ovs"))] == [False, False, False, True]
+    assert (missing.value, missing.ok) == (None, False) and "no mnexec" in missing.why_not
+    assert [row.value is None for row in fabric.bring_up(bed.Bed("ovs"))] == [False, False, False, True]
 
 
 # ---- collectives and slopes ------------------------------------------------------------------------------------------
@@ -143,15 +140,15 @@ def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytes
 
 def test_a_step_whose_end_nobody_noted() -> None:
     events = [Event(1.0, "agent", "communicate", 2.0, {"step": 0})]
-    assert collective._last_end(events, 0) == 2.0
+    assert collectives._last_end(events, 0) == 2.0
     with pytest.raises(NotMeasured, match="the end of step 1"):
-        collective._last_end(events, 1)
+        collectives._last_end(events, 1)
 
 
 def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "run", lambda *_: ([1000.0], 0.0))
+    monkeypatch.setattr(collectives, "run", lambda *_: ([1000.0], 0.0))
     with pytest.raises(NotMeasured, match=r"of 8 hosts within 1\.05: this machine does not carry"):
-        ceiling.highest_aggregate(bed.Bed("ovs"), 8)
+        collectives.highest_aggregate(bed.Bed("ovs"), 8)
 
 
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,13 +169,13 @@ def row(mode: str, delay_ms: float, step_s: float | None, **more: float) -> dict
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (lambda: slopes._fit([row("on-demand", 50, 1.0)], "on-demand"), "fewer than two delays"),
+        (lambda: model._fit([row("on-demand", 50, 1.0)], "on-demand"), "fewer than two delays"),
         (
-            lambda: slopes._fit([row("on-demand", 50, 1.0), row("on-demand", 99, None)], "on-demand"),
+            lambda: model._fit([row("on-demand", 50, 1.0), row("on-demand", 99, None)], "on-demand"),
             "at 99 ms: no step",
         ),
-        (lambda: slopes._provisioned([row("on-demand", 50, 1.0)]), "a point of one of them is missing"),
-        (lambda: slopes._provisioned([row("provisioned", 50, 1.0, stall_law_step_time_s=1.0)]), "is missing"),
+        (lambda: model._provisioned([row("on-demand", 50, 1.0)]), "a point of one of them is missing"),
+        (lambda: model._provisioned([row("provisioned", 50, 1.0, stall_law_step_time_s=1.0)]), "is missing"),
     ],
 )
 def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:

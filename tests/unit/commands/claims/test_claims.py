@@ -17,13 +17,12 @@ import pytest
 
 from commands.claims import command
 from commands.claims import kept as keeping
-from commands.claims import run as running
 from commands.claims.claim import DOCS, FILE, Claim, MeasuredRun, Number, Tolerance, judge, read_catalog
 from commands.claims.command import claims_of, judged_claims
 from commands.claims.kept import FORMAT, MARK, as_text, from_text, read_kept
 from commands.claims.pages import BLOCK, Pages, origin_sentence, pages_of
 from commands.main import main
-from commands.run import experiment_of, kind_of, parser_of
+from commands.run import experiment_of, kind_of, mode_of, parser_of
 from experiments.registry import find
 from measure.metrics.estimate import Estimate
 from measure.results.row import described
@@ -94,7 +93,7 @@ def test_a_wrong_catalog(old: str, new: str, sentence: str, tmp_path: Path) -> N
 def test_the_command_of_a_run_is_one(run: MeasuredRun) -> None:
     verb, *words = run.words
     kind, rest = kind_of(words)
-    options = parser_of(kind).read(rest)
+    options = parser_of(kind, mode_of(kind, rest)).read(rest)
     experiment = experiment_of(kind, options)
     experiment.check()
     assert run.root == (verb == "run" and experiment.needs_root())
@@ -345,7 +344,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in CATALOG.runs.values():
         if run.name in ("fabric-cost", "mesh"):
             assert main([*run.words, "--no-figures", "--out", str(out / run.name)]) == 0
-            running.keep(run.model_copy(update={"figures": {}}), out / run.name, docs)
+            command.keep(run.model_copy(update={"figures": {}}), out / run.name, docs)
     return docs
 
 
@@ -417,7 +416,7 @@ def test_runs_that_need_root_are_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("a command was run"))
+    monkeypatch.setattr(command, "measure", lambda *_: pytest.fail("a command was run"))
     shutil.copy(DOCS / FILE, tmp_path)
     assert main(["claims", "--run", "--docs", str(tmp_path)]) == 3
     said = capsys.readouterr().err
@@ -456,7 +455,7 @@ def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
 def test_results_that_were_there_before_are_not_taken_for_new_ones(measured: Path, tmp_path: Path) -> None:
     run = MeasuredRun(name="fabric-cost", arguments="fabric-cost --gpus nosuch", minutes=0.1, root=False)
     (tmp_path / "fabric-cost").mkdir()
-    (said,) = running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
+    (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
     assert "exists, and would be taken for the new results; give another --out" in said
     assert not (tmp_path / "docs").exists()
 
@@ -469,13 +468,13 @@ def test_a_command_that_leaves_points_out_failed_and_an_unfaithful_one_did_not(
         (out := tmp_path / str(status)).mkdir()
         code = f"import os, sys; os.mkdir({str(out / 'x')!r}); sys.exit({status})"
         monkeypatch.setattr(
-            running, "start_python", lambda *_, code=code, **has: subprocess.Popen([sys.executable, "-c", code], **has)
+            command, "start_python", lambda *_, code=code, **has: subprocess.Popen([sys.executable, "-c", code], **has)
         )
         if status in (0, 1, 8):
-            running.measure(run, out)
+            command.measure(run, out)
             continue
         with pytest.raises(ConfigError, match=f"the command ended with status {status}"):
-            running.measure(run, out)
+            command.measure(run, out)
 
 
 def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden(
@@ -484,15 +483,15 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
     run = MeasuredRun(name="x", arguments="mesh", minutes=0.1)
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 1, "experiment": {"experiment": "mesh"}}')
-    (said,) = running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
+    (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
     assert "holds what Railyard" in said and "KeyError" in said
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(running, "keep", broken)
+    monkeypatch.setattr(command, "keep", broken)
     with pytest.raises(RuntimeError, match="ours"):
-        running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
+        command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
 
 
 def test_ctrl_c_ends_the_command_and_keeps_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,12 +502,12 @@ def test_ctrl_c_ends_the_command_and_keeps_nothing_of_it(tmp_path: Path, monkeyp
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         return started[0]
 
-    monkeypatch.setattr(running, "start_python", start)
+    monkeypatch.setattr(command, "start_python", start)
     run = CATALOG.runs["fabric-cost"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
     try:
         with pytest.raises(KeyboardInterrupt):
-            running.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
+            command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
     finally:
         signal.signal(signal.SIGINT, before)
     assert started[0].returncode == -signal.SIGTERM

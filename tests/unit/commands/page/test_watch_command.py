@@ -61,9 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run allocation --watch --control", "--control: acts on a fabric, and allocation has none; leave it out"),
         ("run rails --watch --control --controller remote", "--control: acts through Railyard's controller; leave"),
         ("run mesh --watch", "--watch: shows a results folder, and mesh keeps none without --out"),
-        ("run rails --predict --watch", "--watch: is not used in a prediction, which starts nothing; leave it out"),
-        ("predict rails --control", "--control: is not used in a prediction, which starts nothing; leave it out"),
-        ("run rails --cli --watch", "--watch: is not used with --cli; leave it out"),
+        ("run rails --predict --watch", "--watch: is not an option here but of railyard run rails; leave it out"),
+        ("predict rails --control", "--control: is not an option here but of railyard run rails; leave it out"),
+        ("run rails --cli --watch", "--watch: is not an option here but of railyard run rails; leave it out"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(line: str, sentence: str) -> None:

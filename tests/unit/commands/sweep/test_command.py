@@ -11,8 +11,8 @@ import pytest
 
 from commands.completion import words
 from commands.main import main
+from commands.sweep.command import estimate_s, in_time
 from commands.sweep.folder import SweepFolder
-from commands.sweep.progress import estimate_s, in_time
 from commands.sweep.spec import read_spec
 
 TEXT = "sweep: mine\nexperiment: fabric-cost\ngrid: {gpus: [[1024], [2048]]}\n"

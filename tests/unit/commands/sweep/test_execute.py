@@ -21,7 +21,7 @@ from checkout import ROOT
 from commands.main import main
 from commands.sweep import execute
 from commands.sweep.execute import last_line, run_all, run_command, run_point
-from commands.sweep.folder import Counts, SweepFolder
+from commands.sweep.folder import PointCounts, SweepFolder
 from commands.sweep.model import ModelProcess, Predicted, predicted
 from commands.sweep.report import Merged
 from commands.sweep.spec import read_spec
@@ -87,7 +87,7 @@ def test_a_sweep_killed_at_ten_moments_gives_the_rows_of_one_left_alone(tmp_path
     before = killed.states()
     run_all(SweepFolder.open(killed.path), model=InProcess())
     assert before.claimed == before.failed == 0
-    assert killed.states() == alone.states() == Counts(0, 0, 12, 0, 0)
+    assert killed.states() == alone.states() == PointCounts(0, 0, 12, 0, 0)
     assert rows_of(killed) == rows_of(alone)
 
 
@@ -168,7 +168,7 @@ def test_what_becomes_of_points_by_their_exit_status(
     assert sweep.claim(point)
     outcome = run_point(sweep, point)
     assert (outcome.status, outcome.attempts, left) == (statuses[-1], attempts, [])
-    assert sweep.states() == Counts(*counts)
+    assert sweep.states() == PointCounts(*counts)
     assert [ended.said for _, ended in sweep.failed()] == ["points are missing"] * counts[3]
 
 

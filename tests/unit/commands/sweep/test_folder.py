@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.sweep import claim, folder
-from commands.sweep.folder import Counts, SweepFolder
+from commands.sweep import folder
+from commands.sweep.folder import PointCounts, SweepFolder
 from commands.sweep.spec import read_spec
 from railyard import __version__
 from railyard.errors import ConfigError, RailyardError
@@ -48,7 +48,7 @@ def in_another_process(do: Callable[[], None]) -> None:
 def test_a_folder_is_read_as_it_was_made(sweep: SweepFolder) -> None:
     found = SweepFolder.open(sweep.path)
     assert list(found.points) == list(sweep.points) and found.spec.file == sweep.spec.file
-    assert found.states() == Counts(3, 0, 0, 0, 0)
+    assert found.states() == PointCounts(3, 0, 0, 0, 0)
 
 
 def test_a_point_from_claim_to_end(sweep: SweepFolder) -> None:
@@ -60,7 +60,7 @@ def test_a_point_from_claim_to_end(sweep: SweepFolder) -> None:
     assert sweep.begin(first) == 2 and sweep.finish(first, 2, 0, "here", 1.0)
     assert sweep.claim(second) and sweep.begin(second) == 1
     sweep.fail(second, 1, 3, "there", 0.1, "no root")
-    assert SweepFolder.open(sweep.path).states() == Counts(1, 0, 1, 1, 0)
+    assert SweepFolder.open(sweep.path).states() == PointCounts(1, 0, 1, 1, 0)
     assert [(point.name, ended.attempt, ended.attempts) for point, ended in sweep.done()] == [(first.name, 2, 2)]
     assert [(ended.said, ended.host, ended.status) for _, ended in sweep.failed()] == [("no root", "there", 3)]
     assert not sweep.claim(first) and not sweep.claim(second)
@@ -73,7 +73,7 @@ def test_a_point_that_is_never_faithful_ends_with_its_last_attempt(sweep: SweepF
     for attempt in (1, 2, 3):
         assert sweep.begin(point) == attempt
         assert sweep.finish(point, attempt, 8, "here", 1.0) == (attempt == 3)
-    assert sweep.states() == Counts(2, 0, 1, 0, 1)
+    assert sweep.states() == PointCounts(2, 0, 1, 0, 1)
     assert [ended.attempt for ended in sweep.attempts(point)] == [1, 2, 3]
 
 
@@ -130,8 +130,8 @@ def test_whose_claims_hold(
 ) -> None:
     point = sweep.points[0]
     sweep.begin(point)
-    monkeypatch.setattr(claim, "machine_id", lambda: "this one")
-    mine = claim.Claim.mine("me")
+    monkeypatch.setattr(folder, "machine_id", lambda: "this one")
+    mine = folder.PointClaim.mine("me")
     (sweep.place(point) / "claimed").write_text(json.dumps({**mine.__dict__, **change}))
     assert (sweep.state(point) == "claimed") == holds and sweep.claim(point) != holds
 
@@ -161,7 +161,7 @@ def test_a_folder_below_a_link_is_used_as_any_other(sweep: SweepFolder, tmp_path
     found = SweepFolder.open(tmp_path / "link" / sweep.path.name)
     point = found.points[0]
     assert found.claim(point) and found.begin(point) == 1 and found.finish(point, 1, 0, "here", 1.0)
-    assert sweep.states() == Counts(2, 0, 1, 0, 0)
+    assert sweep.states() == PointCounts(2, 0, 1, 0, 0)
 
 
 def test_a_sweep_that_could_not_be_read_again_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,4 +248,4 @@ def test_a_foreign_file_among_the_points_does_no_harm(sweep: SweepFolder) -> Non
         (sweep.place(point) / name).write_text("mine")
     (sweep.path / "points" / "notes.txt").write_text("mine")
     assert sweep.claim(point) and sweep.begin(point) == 1 and sweep.finish(point, 1, 0, "here", 1.0)
-    assert sweep.states() == Counts(2, 0, 1, 0, 0)
+    assert sweep.states() == PointCounts(2, 0, 1, 0, 0)

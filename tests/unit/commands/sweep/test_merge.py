@@ -1,16 +1,28 @@
-"""The tables of a sweep: swept keys as columns, repeats as medians with intervals, and what is not faithful said."""
+"""Rows of all points as one table, and outliers among machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from statistics import median
 from typing import Any
 
 import pytest
 
 from commands.sweep.figures import MOST_LINES, sweep_figures, why_no_figure
-from commands.sweep.merge import Collected, Columns, all_rows, combined, places, single
-from commands.sweep.point import SweepPoint
+from commands.sweep.merge import (
+    Collected,
+    Columns,
+    MachineNumber,
+    all_rows,
+    combined,
+    off,
+    places,
+    ratios,
+    sentences,
+    single,
+)
+from commands.sweep.spec import SweepPoint
 from experiments.fabric_cost.row import FabricCostRow
 from experiments.rails.row import RailRow
 from measure.figures.style import png
@@ -171,3 +183,67 @@ def test_no_swept_number_is_no_figure() -> None:
     )
     numbers = Columns.of(("delays_ms",), (RailRow,))
     assert why_no_figure(list(combined(study((1.0,)), numbers)), numbers) is None
+
+
+# ---- outliers --------------------------------------------------------------------------------------------------------
+
+
+def numbers(factors: dict[str, float], points: int = 4, repeats: int = 2, noise: float = 0.003) -> list[MachineNumber]:
+    drawn = Random(7)
+    return [
+        MachineNumber(f"p{point}", machine, (point + 1) * factor * (1 + drawn.gauss(0, noise)))
+        for point in range(points)
+        for machine, factor in factors.items()
+        for _ in range(repeats)
+    ]
+
+
+def test_ratios_are_to_the_median_over_machines_of_the_same_point() -> None:
+    found = ratios(
+        [
+            MachineNumber("p", "a", 1.0),
+            MachineNumber("p", "a", 3.0),  # the number of a is 2
+            MachineNumber("p", "b", 4.0),
+            MachineNumber("p", "c", 8.0),
+            MachineNumber("q", "a", 5.0),  # measured by a alone
+            MachineNumber("r", "a", 0.0),
+            MachineNumber("r", "b", 0.0),
+        ]
+    )
+    assert found == {"a": [0.25, 0.75], "b": [1.0], "c": [2.0]}
+
+
+def test_a_slow_machine_is_named_with_its_difference_and_no_other_is() -> None:
+    found = ratios(numbers({"a": 1.0, "b": 1.0, "slow": 1.1}))
+    assert [machine for machine in found if off(machine, found) is not None] == ["slow"]
+    assert off("slow", found) == pytest.approx(0.1, abs=0.01)
+    (sentence,) = sentences(found, "step time")
+    assert sentence.startswith("slow is an outlier: its step time is ") and sentence.endswith(
+        "above that of the others."
+    )
+
+
+def test_a_fast_machine_is_named_too() -> None:
+    (sentence,) = sentences(ratios(numbers({"a": 1.0, "b": 1.0, "fast": 0.8})), "step time")
+    assert "fast is an outlier" in sentence and "below" in sentence
+
+
+def test_machines_that_agree_are_not_outliers_and_that_is_said() -> None:
+    found = ratios(numbers({"a": 1.0, "b": 1.003, "c": 0.998}))
+    assert sentences(found, "step time") == ["No machine is an outlier: step time agrees between a, b, c."]
+
+
+def test_a_difference_within_the_spread_of_the_others_is_none() -> None:
+    found = ratios(numbers({"a": 1.0, "b": 1.0, "c": 1.05}, noise=0.06))
+    assert off("c", found) is None
+
+
+def test_of_two_machines_it_cannot_be_said_which_is_off() -> None:
+    (sentence,) = sentences(ratios(numbers({"a": 1.0, "b": 1.2})), "step time")
+    assert sentence.startswith("a and b differ by 1") and "third machine" in sentence
+
+
+def test_too_few_repeats_are_said_and_one_machine_is_not_judged() -> None:
+    found = ratios(numbers({"a": 1.0, "b": 1.5, "c": 1.0}, points=1))
+    assert sentences(found, "time") == ["Too few repeats to say whether a machine is an outlier: a, b, c."]
+    assert sentences(ratios(numbers({"a": 1.0})), "time") == []

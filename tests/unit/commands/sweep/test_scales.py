@@ -1,4 +1,4 @@
-"""What was measured at one scale goes on at that scale, whoever runs the rest."""
+"""One scale for what is compared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from commands.sweep import execute
 from commands.sweep.execute import run_point
 from commands.sweep.folder import SweepFolder
-from commands.sweep.point import SweepPoint
-from commands.sweep.scales import SweepScales, is_automatic, with_scale
-from commands.sweep.spec import read_spec
+from commands.sweep.scales import SweepScales, is_automatic, scales_here, shared_scales, slowest, with_scale
+from commands.sweep.spec import SweepPoint, read_spec
+from commands.sweep.workers.placement import pieces
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.yaml_file import read_mapping
@@ -119,3 +119,31 @@ def test_scales_that_were_changed_are_one_sentence(content: str, sweep: SweepFol
     (sweep.path / "scales.json").write_text(content)
     with pytest.raises(ConfigError, match="holds no scales; put it back"):
         SweepScales(sweep).as_run(sweep.points[0])
+
+
+# ---- the machine that carries least ----------------------------------------------------------------------------------
+
+
+def test_the_slowest_scale_has_the_lowest_rate_and_the_longest_time() -> None:
+    assert slowest([Scale(1 / 2000, 1.0), Scale(1 / 4000, 1.2), Scale(1 / 3000, 1.3)]) == Scale(1 / 4000, 1.3)
+
+
+def test_a_comparison_and_all_its_repeats_have_the_scale_of_the_slowest_machine() -> None:
+    modes = ("electrical", "on-demand")
+    points = [point(mode, repeat) for repeat in range(2) for mode in modes]
+    fast = {"electrical-0": Scale(1 / 1000), "on-demand-0": Scale(1 / 2000)}
+    slow = {"electrical-0": Scale(1 / 4000), "on-demand-0": Scale(1 / 3000, 1.2)}
+    found = shared_scales(pieces(points), [fast, slow])
+    assert found == {each.name: Scale(1 / 4000, 1.2) for each in points}
+
+
+def test_other_comparisons_keep_their_own() -> None:
+    one, other = point("electrical"), SweepPoint("o", "rails", {}, 0, "other", {"modes": "one-shot"})
+    found = shared_scales(pieces([one, other]), [{"electrical-0": Scale(1 / 4000)}])
+    assert found == {"electrical-0": Scale(1 / 4000)}
+
+
+def test_a_point_that_this_machine_refuses_leaves_the_scales_of_the_others() -> None:
+    good = {"experiment": "rails", "workload": "smoke", "modes": ["on-demand"], "scale": {"rate": 0.004}}
+    refused = {**good, "delays_ms": [-1.0]}
+    assert scales_here([refused, good]) == [None, {"rate": 0.004, "time": 1.0}]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from commands.sweep.point import SweepPoint, content_hash, in_order
-from commands.sweep.spec import SweepSpec, nested, read_spec
+from commands.sweep.spec import SweepPoint, SweepSpec, content_hash, in_order, nested, read_spec
 
 WORKLOAD = """name: mine
 model: {layers: 4, hidden: 1024, sequence: 1024, heads: 8}

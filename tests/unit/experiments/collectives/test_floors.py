@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from commands.bench.slots import AnySlots
+from commands.bench.collectives import AnySlots
 from experiments.collectives import experiment as trials
 from experiments.collectives.all_to_all.experiment import AllToAll
 from experiments.collectives.all_to_all.settings import AllToAllSettings

@@ -161,7 +161,7 @@ def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_co
 def test_the_rows_of_one_kill_of_a_member_are_planned_and_no_others(kill: str, rows: int | None) -> None:
     kind = find("failover")
     words = ["--fabrics", "photonic,migrate" if rows is None else "photonic,e1", "--kill", kill]
-    assert experiment_of(kind, parser_of(kind).read(words, dict)).points() == rows
+    assert experiment_of(kind, parser_of(kind).read(words)).points() == rows
 
 
 def test_a_figure_is_stamped(tmp_path: Path) -> None:
@@ -184,5 +184,5 @@ def test_a_figure_is_stamped(tmp_path: Path) -> None:
 )
 def test_an_experiment_knows_how_many_rows_it_gives(name: str, words: list[str]) -> None:
     kind = find(name)
-    experiment = experiment_of(kind, parser_of(kind).read(words, dict))
+    experiment = experiment_of(kind, parser_of(kind).read(words))
     assert experiment.points() == len(list(experiment.predict()))

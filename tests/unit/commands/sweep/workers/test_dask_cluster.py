@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.sweep.workers.dask_cluster import Workers, workers_of_options
-from commands.sweep.workers.dask_settings import need_dask
+from commands.sweep.workers.dask_cluster import Workers, need_dask, workers_of_options
 from railyard.errors import MachineError
 
 

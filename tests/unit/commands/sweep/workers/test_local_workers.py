@@ -13,8 +13,7 @@ import pytest
 
 from commands.sweep.execute import Outcome, run_all
 from commands.sweep.folder import SweepFolder
-from commands.sweep.point import SweepPoint, attempt_folder
-from commands.sweep.spec import read_spec
+from commands.sweep.spec import SweepPoint, attempt_folder, read_spec
 from commands.sweep.workers.dask_cluster import Workers, local_workers, workers_of
 from commands.sweep.workers.dask_executor import run_all_on
 from railyard.errors import ConfigError, MachineError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from commands.sweep.point import SweepPoint
+from commands.sweep.spec import SweepPoint
 from commands.sweep.workers.placement import Dispatch, assign
 
 MODES = ("electrical", "on-demand")

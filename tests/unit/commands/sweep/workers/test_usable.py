@@ -10,8 +10,8 @@ import pytest
 from commands.sweep.folder import SweepFolder
 from commands.sweep.scales import SweepScales
 from commands.sweep.spec import read_spec
+from commands.sweep.workers.dask_executor import Worker, common_scales
 from commands.sweep.workers.machine_check import MachineReport
-from commands.sweep.workers.usable import Worker, common_scales
 from railyard.scale import Scale
 
 TEXT = """experiment: rails

@@ -1,12 +1,14 @@
+"""Sizes of all-reduces, the ceiling, and the shortest slot."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 
-from commands.bench import slots
+from commands.bench import NotMeasured, collectives
 from commands.bench.bed import Bed
-from commands.bench.slots import planned_duty, shortest_slot
+from commands.bench.collectives import LARGE, SCALING, WITHIN, ideal_s, planned_duty, shortest_slot, size_of
 from railyard.errors import ConfigError
 from railyard.scale import goodput_bytes_per_s
 
@@ -31,7 +33,7 @@ def test_what_is_planned_for_a_slot_is_less_than_it_could_carry() -> None:
 
 def test_the_shortest_slot_ends_at_the_first_that_is_not_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     duty = {20.0: 0.86, 10.0: 0.85, 5.0: 0.7, 2.0: 0.86}
-    monkeypatch.setattr(slots, "_slot_row", lambda _, slot_ms, *rest: row(slot_ms, duty[slot_ms]))
+    monkeypatch.setattr(collectives, "_slot_row", lambda _, slot_ms, *rest: row(slot_ms, duty[slot_ms]))
     shortest, *each = shortest_slot(Bed("bpf"))
     assert (shortest.value, shortest.limit, shortest.ok) == (10.0, 2.0, False)
     assert [one.name.split("_")[2] for one in each] == ["20ms", "10ms", "5ms"]
@@ -41,8 +43,28 @@ def test_a_slot_that_a_run_refuses_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object) -> dict[str, Any]:
         raise ConfigError("is too short", key="slots_ms")
 
-    monkeypatch.setattr(slots, "_slot_row", refuse)
+    monkeypatch.setattr(collectives, "_slot_row", refuse)
     (shortest,) = shortest_slot(Bed("bpf"))
     assert (shortest.value, shortest.ok) == (None, False) and "slots_ms is too short" in shortest.why_not.replace(
         ":", ""
     )
+
+
+@pytest.mark.parametrize("size", [*SCALING, *LARGE, size_of(64, 100.0), size_of(512, 10.0)])
+def test_chunks_of_all_reduces_take_long_beside_the_latency_of_a_round(size: Any) -> None:
+    rounds = 2 * (size.hosts - 1)
+    assert ideal_s(size.hosts, size.rate_mbps, size.bytes) / rounds > 0.03
+    assert size.bytes % 4 == 0 and size.steps > 1
+
+
+def test_the_all_reduce_of_the_ceiling_is_judged_by_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Bed, size: Any) -> tuple[list[float], float]:
+        slow = 1.0 if size.hosts * size.rate_mbps <= 5000 else WITHIN + 0.01
+        return [slow * ideal_s(size.hosts, size.rate_mbps, size.bytes)], 0.1
+
+    monkeypatch.setattr(collectives, "run", run)
+    (row,) = collectives.highest_aggregate(Bed("bpf"), 64)
+    assert row.value is not None and 4500 <= row.value <= 5000 and row.ok is False
+    monkeypatch.setattr(collectives, "run", lambda *_: ([1e9], 0.1))
+    with pytest.raises(NotMeasured):
+        collectives.highest_aggregate(Bed("bpf"), 64)

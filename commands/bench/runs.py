@@ -1,4 +1,4 @@
-"""Benchmark of a page beside a run: step times with ``--watch`` and an open page against those without, in pairs.
+"""Benchmarks of whole runs: how often all points of a quick one are faithful, and what an open page costs a run.
 
 The page is open in a headless Chromium, which the run does not know, so that its use of the processors counts as that
 of other processes in the verdict.
@@ -9,27 +9,128 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
+import threading
+import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from commands.bench import Measurement, NotMeasured
+from commands.bench import Measurement, NotMeasured, QuickRun, not_measured
 from commands.bench.bed import Bed
-from commands.bench.quick import run_command
 from measure.metrics.estimate import paired_ratio
 from measure.results.row import Row
-from railyard.child import MARK_VARIABLE
+from railyard.child import MARK_VARIABLE, child_environment, end_child, python_command
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.ownership import temporary_folder
 
+_QUICK_RUN = ("run", "rails", "--quick")
+_LONGEST_S = 1800.0
+_END_S = 20.0
+_USED = (0, 1, 2, 7)
+"""Places of the ticks in the first line of /proc/stat that processes used, or the hypervisor took: user, nice, system,
+steal. Interrupts are those of the packets of a run."""
+
+
+def quick_runs(bed: Bed) -> list[Measurement]:
+    """Run the command so many times, one after another: a row for each run, and one for those that are faithful."""
+    runs: list[Measurement] = []
+    for number in range(1, bed.runs + 1):
+        try:
+            runs.append(quick_run(number, bed.datapath))
+        except NotMeasured as error:
+            runs.append(not_measured(f"quick_run_{number}", error))
+    good = sum(bool(run.ok) for run in runs)
+    return [*runs, Measurement("quick_faithful_runs", good, "runs", limit=len(runs), ok=good == len(runs))]
+
+
+def quick_run(number: int, datapath: str) -> QuickRun:
+    """One run of the command; ``NotMeasured`` with its last message if it ends with an error."""
+    with temporary_folder() as folder:
+        began, before = time.monotonic(), used_by_others_s()
+        rows = rows_of_run("run.sh --quick", [*_QUICK_RUN, "--datapath", datapath], folder)
+        seconds, others_s = time.monotonic() - began, used_by_others_s() - before
+    return row_of(number, rows, seconds, others_s / seconds / (os.cpu_count() or 1))
+
+
+def rows_of_run(
+    name: str, words: Sequence[str], folder: Path, heard: Callable[[str], None] = lambda line: None
+) -> list[Row]:
+    """The rows of a run with its results in ``folder``; ``NotMeasured``, which names it, if it ends with an error."""
+    out = folder / "results"
+    try:
+        status, messages = run_command([*words, "--out", str(out)], heard)
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"{name} did not end within {_LONGEST_S:g} s") from None
+    if status not in (0, NOT_FAITHFUL_EXIT_STATUS):
+        last = (messages.strip().splitlines() or ["it said nothing"])[-1]
+        raise NotMeasured(f"{name} ended with status {status}: {last}")
+    rows: list[Row] = json.loads((out / "summary.json").read_text())
+    return rows
+
+
+def row_of(number: int, rows: Sequence[Row], seconds: float, others: float) -> QuickRun:
+    """The row of a run from its ``summary.json``; ``others``: share of all processors that other programs used."""
+    bad = [str(row["verdict"]) for row in rows if row["faithful"] is not True]
+    differences = [abs(row["step_time_s"] / row["predicted_step_time_s"] - 1) for row in rows if row["step_time_s"]]
+    found = QuickRun(f"quick_run_{number}", len(rows) - len(bad), "points", limit=len(rows), ok=bool(rows) and not bad)
+    found.run, found.seconds, found.others = number, seconds, min(max(others, 0.0), 1.0)
+    found.off, found.verdict = max(differences, default=None), next(iter(bad), "")
+    return found
+
+
+def run_command(words: Sequence[str], heard: Callable[[str], None]) -> tuple[int, str]:
+    """Exit status and messages of a ``railyard`` command, which is ended with this process.
+
+    ``heard`` is called with each line of its messages, in a thread of its own.
+    """
+    process = subprocess.Popen(
+        python_command("commands.main", *words),
+        cwd="/",
+        env=child_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    messages: list[str] = []
+
+    def read() -> None:
+        for line in process.stderr or ():
+            messages.append(line)
+            heard(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        process.wait(_LONGEST_S)
+    except BaseException:
+        process.terminate()
+        end_child(process, _END_S)
+        raise
+    reader.join()
+    return process.returncode, "".join(messages)
+
+
+def used_by_others_s() -> float:
+    """Processor seconds since the start of the machine of all but this process and the children that it waited for."""
+    ticks = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+    used = sum(int(ticks[place]) for place in _USED) / os.sysconf("SC_CLK_TCK")
+    mine = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return used - sum(each.ru_utime + each.ru_stime for each in mine)
+
+
+# ---- a page beside a run ---------------------------------------------------------------------------------------------
+
+
 PAIRS = 5
 LIMIT_PERCENT = 0.5
-_RUN = (
+_PAGED_RUN = (
     *("run", "rails", "--modes", "on-demand", "--delays", "50", "--steps", "2"),
     *("--repeats", "1", "--attempts", "1", "--no-figures"),
 )
@@ -54,10 +155,10 @@ def watched_runs(bed: Bed) -> list[Measurement]:
     for pair in range(PAIRS):
         for watched in (pair % 2 == 1, pair % 2 == 0):
             found[watched].append(_row(bed, watched))
-    return rows_of(found[False], found[True])
+    return rows_of_pairs(found[False], found[True])
 
 
-def rows_of(alone: Sequence[Row], watched: Sequence[Row]) -> list[Measurement]:
+def rows_of_pairs(alone: Sequence[Row], watched: Sequence[Row]) -> list[Measurement]:
     """The measurements from the rows of ``summary.json`` of runs in pairs, without and with an open page."""
     times = [[row["step_time_s"] for row in rows] for rows in (watched, alone)]
     ratio = paired_ratio(*times)
@@ -85,19 +186,13 @@ def _others(row: Row) -> float:
 
 def _row(bed: Bed, watched: bool) -> Row:
     """The row of one run, which has one point."""
+    words, name = [*_PAGED_RUN, "--datapath", bed.datapath], "the cost of an open page: a run"
     with temporary_folder() as folder:
-        out = folder / "results"
-        words = [*_RUN, "--datapath", bed.option, "--out", str(out)]
-        if watched:
-            with OpenPage(folder) as page:
-                status, said = run_command([*words, "--watch"], page.heard)
-                page.check()
-        else:
-            status, said = run_command(words)
-        if status not in (0, NOT_FAITHFUL_EXIT_STATUS):
-            last = (said.strip().splitlines() or ["it said nothing"])[-1]
-            raise NotMeasured(f"the cost of an open page: a run ended with status {status}: {last}")
-        rows: list[Row] = json.loads((out / "summary.json").read_text())
+        if not watched:
+            return rows_of_run(name, words, folder)[0]
+        with OpenPage(folder) as page:
+            rows = rows_of_run(name, [*words, "--watch"], folder, page.heard)
+            page.check()
     return rows[0]
 
 

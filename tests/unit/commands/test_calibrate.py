@@ -1,23 +1,50 @@
+"""Costs that a calibration takes from what was measured, and the lines that show it."""
+
 from __future__ import annotations
+
+from dataclasses import asdict
 
 import pytest
 
-from commands.calibrate.transfers import (
+from commands.calibrate.experiment import Calibrate
+from commands.calibrate.machine import (
     COMPUTE_S,
     TRANSFER_S,
     cost_of,
     cycles_s,
     hop_cost,
     program_of,
-    rail,
+    shortest_kept,
+    transfer_rail,
     tree_program,
 )
+from measure.live.calibration import Datapath, default_calibration
 from measure.model.prediction import Costs, predict
 from railyard.errors import MachineError
 from railyard.timeline import Event
 from topos.describe import plan as describe
 from workloads.check import check
 from workloads.program import Group
+
+
+def test_the_shortest_delay_is_the_last_that_was_kept() -> None:
+    dark = {0.005: [0.0051, 0.0049, 0.02], 0.001: [0.0011], 0.0005: [0.0008]}
+    assert shortest_kept(dark) == 0.001
+    assert shortest_kept({**dark, 0.0005: [0.00049]}) == 0.0005
+
+
+def test_a_longer_delay_that_is_not_kept_excludes_shorter_ones() -> None:
+    assert shortest_kept({0.005: [0.005], 0.002: [0.003], 0.001: [0.001]}) == 0.005
+
+
+def test_where_none_is_kept_the_error_says_which_would_be() -> None:
+    assert shortest_kept({0.005: [0.007], 0.002: [0.002]}) == pytest.approx(0.01)
+
+
+def test_a_delay_without_dark_times_is_no_measurement() -> None:
+    with pytest.raises(MachineError, match="dark times"):
+        shortest_kept({0.005: []})
+
 
 PAIR, FOUR = Group("g0", "dp", (0, 1)), Group("g1", "dp", (2, 3, 4, 5))
 
@@ -68,7 +95,7 @@ def test_the_program_ends_and_its_transfers_have_the_length_that_is_subtracted(h
 
 @pytest.mark.parametrize("ranks", [4, 16])
 def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks: int) -> None:
-    plan, program = describe(rail(16, 800.0, 1)), tree_program(16, ranks, 50.0, 3)
+    plan, program = describe(transfer_rail(16, 800.0, 1)), tree_program(16, ranks, 50.0, 3)
     check(program)
     assert program.ranks_at_work == ranks and not any(program.operations[ranks:])
 
@@ -81,3 +108,30 @@ def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks
     found = hop_cost(cycle_s(3e-4), cycle_s(0.0), cycle_s(2e-4), 2e-4)
     assert found == pytest.approx(3e-4, rel=0.02)
     assert hop_cost(0.9 * cycle_s(0.0), cycle_s(0.0), cycle_s(2e-4), 2e-4) == 0.0
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+SETTINGS = {"ports": 32, "gbps": 400.0}
+
+
+def shown(*datapaths: Datapath) -> list[str]:
+    row = {"calibration": asdict(default_calibration(datapaths))}
+    return [str(line) for line in Calibrate.report().findings([row], SETTINGS)]
+
+
+def test_every_datapath_is_shown_with_its_floors_and_the_one_that_auto_takes_is_named() -> None:
+    lines = shown("bpf", "ovs")
+    assert [line for line in lines if line.startswith("Datapath")] == [
+        "Datapath bpf, which auto takes",
+        "Datapath ovs",
+    ]
+    floors = [line.split()[-6:] for line in lines if "shortest delay" in line]
+    assert floors == [["1", "/", "2", "/", "1", "ms"], ["2", "/", "2", "/", "2", "ms"]]
+    assert [line.split()[-5] for line in lines if "scale for 32 ports" in line] == ["1/5,400", "1/8,000"]
+
+
+def test_a_machine_without_measured_datapaths_shows_its_timers_alone() -> None:
+    assert [line for line in shown() if "timer late at rest" in line]
+    assert not [line for line in shown() if "Datapath" in line]

@@ -1,0 +1,198 @@
+"""Findings about a machine, their remedies, and how they are printed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from commands import doctor
+from commands.doctor import NEWEST_PYTHON, OLDEST_PYTHON, Finding, exit_status, findings, main, print_findings
+from railyard.checkout import as_root, railyard_as_root
+from railyard.child import child_environment
+
+SETUP = ROOT / "scripts" / "setup.sh"
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        *(doctor.python_version(version) for version in (OLDEST_PYTHON, (3, 11), NEWEST_PYTHON)),
+        *doctor.all_installed("program", {"mnexec": True, "unshare": True}, str),
+        doctor.frameworks({"os-ken": True, "ryu": False}, "install it"),
+        doctor.datapath("bpf", ""),
+        doctor.namespaces(""),
+        doctor.calibration("ok", "sudo calibrate"),
+        doctor.size(2, 2.0),
+        doctor.root(True, "sudo run"),
+    ],
+    ids=str,
+)
+def test_what_is_in_order_needs_no_remedy(finding: Finding) -> None:
+    assert (finding.state, finding.remedy) == ("ok", "")
+
+
+@pytest.mark.parametrize(
+    ("finding", "remedy"),
+    [
+        (doctor.python_version((3, 9)), "use Python 3.10 to 3.13"),
+        (doctor.python_version((3, 15)), "use Python 3.10 to 3.13"),
+        (doctor.datapath("ovs", "bpf: refused"), ""),
+        (doctor.calibration("none", "sudo calibrate"), "sudo calibrate"),
+        (doctor.calibration("other machine", "sudo calibrate"), "sudo calibrate"),
+        (doctor.calibration("/c.json is not a calibration", "sudo calibrate"), "sudo calibrate"),
+        (
+            doctor.size(1, 6.0),
+            "use a machine with at least 2 processors and 2 GiB of free memory, or smaller workloads",
+        ),
+        (
+            doctor.size(4, 1.9),
+            "use a machine with at least 2 processors and 2 GiB of free memory, or smaller workloads",
+        ),
+        (doctor.root(False, "sudo scripts/run.sh"), "sudo scripts/run.sh"),
+    ],
+    ids=str,
+)
+def test_what_a_run_can_do_without_is_a_warning(finding: Finding, remedy: str) -> None:
+    assert (finding.state, finding.remedy) == ("warning", remedy)
+
+
+def test_each_thing_that_is_not_installed_is_named_with_its_remedy() -> None:
+    installed = {"mnexec": False, "unshare": True, "iperf3": False}
+    assert doctor.all_installed("program", installed, lambda name: f"install {name}") == [
+        Finding("program mnexec", "missing", "is not installed", "install mnexec"),
+        Finding("program iperf3", "missing", "is not installed", "install iperf3"),
+    ]
+
+
+def test_nothing_is_said_about_packages_where_none_are_known() -> None:
+    assert doctor.all_installed("Python package", {}, str) == []
+
+
+def test_a_run_needs_a_framework_and_namespaces() -> None:
+    framework = doctor.frameworks({"os-ken": False, "ryu": False}, "install it")
+    assert framework == Finding("OpenFlow framework", "missing", "neither os-ken nor ryu is installed", "install it")
+    namespaces = doctor.namespaces("unshare failed: Operation not permitted")
+    assert namespaces.state == "missing" and "Operation not permitted" in namespaces.sentence and namespaces.remedy
+
+
+def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:
+    environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
+    said = subprocess.run([SETUP, "--check"], env=environ, capture_output=True, text=True, timeout=60).stdout
+    found = doctor.set_up(said, "set it up")
+    assert len(found) == len(said.splitlines())
+    environment = next(finding for finding in found if finding.name == "virtual environment")
+    assert (environment.state, environment.remedy) == ("warning", "set it up")
+    assert str(tmp_path / "none") in environment.sentence
+
+
+def test_a_set_up_that_fails_is_quoted() -> None:
+    (finding,) = doctor.set_up("bash: not found\n", "set it up")
+    assert finding.state == "warning" and "bash: not found" in finding.sentence
+
+
+def test_the_set_up_accepts_the_same_pythons() -> None:
+    ((first, last),) = re.findall(r"^ +3\.1\[(\d)-(\d)\]\) ;;$", SETUP.read_text(), re.MULTILINE)
+    assert ((3, 10 + int(first)), (3, 10 + int(last))) == (OLDEST_PYTHON, NEWEST_PYTHON)
+    assert f"python_requires = >={'.'.join(map(str, OLDEST_PYTHON))}" in (ROOT / "setup.cfg").read_text()
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
+
+WORDS = st.text(st.sampled_from("abcdefgh -/"), min_size=1, max_size=200).map(lambda text: f"x{text}x")
+FINDINGS = st.builds(Finding, WORDS, st.sampled_from(["ok", "missing", "warning"]), WORDS, WORDS)
+
+
+def printed(found: list[Finding], width: int = 80) -> str:
+    file = io.StringIO()
+    print_findings(found, Console(file=file, width=width))
+    return file.getvalue()
+
+
+@given(st.lists(FINDINGS, max_size=6))
+def test_any_findings_fit_eighty_columns_and_give_a_status(found: list[Finding]) -> None:
+    text = printed(found)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    lacking = any(finding.state == "missing" for finding in found)
+    assert exit_status(found) == (3 if lacking else 0)
+    assert ("not possible" in text.splitlines()[-1]) == lacking
+
+
+def test_a_finding_is_printed_with_its_remedy() -> None:
+    text = printed([Finding("program mnexec", "missing", "is not installed", "sudo apt install mininet")])
+    assert [line.strip() for line in text.splitlines()] == [
+        "missing  program mnexec: is not installed",
+        "sudo apt install mininet",
+        "A run is not possible: see what is missing.",
+    ]
+
+
+def test_findings_about_this_machine_are_plain_data(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert {"Python", "OpenFlow framework", "size", "root"} <= {finding["name"] for finding in found}
+    assert set(found[0]) == {"name", "state", "sentence", "remedy"}
+    assert status == (3 if any(finding["state"] == "missing" for finding in found) else 0)
+
+
+def test_without_a_checkout_remedies_name_pip_apt_and_the_installed_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SETUP", Path("/nowhere/setup.sh"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(doctor, "requirements", lambda: {"numpy": False})
+    monkeypatch.setattr(doctor, "programs", lambda: {"mnexec": False})
+    monkeypatch.setattr(doctor, "calibration_state", lambda: "none")
+    found = {finding.name: finding.remedy for finding in findings()}
+    assert found["Python package numpy"] == "install railyard again with pip"
+    assert found["program mnexec"] == "sudo apt install mininet"
+    assert found["calibration"] == f"sudo {sys.prefix}/bin/railyard calibrate"
+    assert found["root"] == f"sudo {sys.prefix}/bin/railyard run rails"
+    assert "network namespaces" not in found, "only root can find out"
+    assert not any("scripts/" in remedy for remedy in found.values())
+
+
+@pytest.mark.parametrize(("user", "caller", "before"), [(1000, "", "sudo "), (0, "", ""), (0, "1000", "sudo ")])
+def test_a_command_as_root_has_sudo_only_for_who_needs_it(
+    monkeypatch: pytest.MonkeyPatch, user: int, caller: str, before: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setenv("SUDO_UID", caller)
+    monkeypatch.setenv("SUDO_GID", caller)
+    assert as_root("scripts/setup.sh") == f"{before}scripts/setup.sh"
+    assert railyard_as_root("calibrate") == f"{before}{sys.prefix}/bin/railyard calibrate"
+
+
+def test_another_system_lacks_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert exit_status(findings()) == 3
+
+
+def test_it_needs_rich_alone(tmp_path: Path) -> None:
+    """Where numpy, pydantic and the other packages are missing, it says so."""
+    code = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numpy", "pydantic", "yaml", "networkx", "mininet", "pyroute2", "matplotlib"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+from commands.doctor import findings
+print([finding.name for finding in findings()])
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "OpenFlow framework" in child.stdout, child.stderr
