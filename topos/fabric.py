@@ -73,7 +73,6 @@ class FabricTopo(Topo):  # type: ignore[misc]
         self.link_options = link_parameters(delay_ms, jitter_ms, loss)
 
     def host_name(self, rank: int) -> str:
-        """The name of the host of ``rank``."""
         return f"g{rank}"
 
     def add_rank(self, rank: int, ip: str) -> None:

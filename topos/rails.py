@@ -110,7 +110,6 @@ class RailTopo(FabricTopo):
         jitter_ms: float = 0.0,
         loss: float = 0.0,
     ) -> None:
-        """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
         self.servers = whole("servers", servers, 1, 16000)
         self.gpus = whole("gpus", gpus, 1, _MOST_RAILS)
@@ -137,7 +136,6 @@ class RailTopo(FabricTopo):
             self.add_front_end(self.servers * self.gpus, front_end_mbps, "front_end_mbps")
 
     def _port_count(self, ports: object) -> int:
-        """Ports per GPU: option ``ports``, but always 4 on a one-shot fabric."""
         count = whole("ports", ports, 1, 16)
         if self.fabric != "one-shot":
             return count

@@ -51,7 +51,6 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Number of chips of the slice."""
         return prod(self.extents)
 
     def fits(self, shape: Extents) -> bool:

@@ -60,7 +60,6 @@ class DelayRelay(Child):
                          patience_s=_PATIENCE_S)  # fmt: skip
 
     def check(self) -> None:
-        """Raise ``MachineError`` if the relay has ended."""
         if self.has_ended:
             raise MachineError("the relay of delayed links ended during the run, so no packet crosses them any more")
 
@@ -160,7 +159,6 @@ class _Relay:
         return False
 
     def _read(self, line: int, source: socket.socket) -> None:
-        """Take all frames that wait in a socket."""
         buffers, view = [self._buffer], memoryview(self._buffer)
         real_ns, now_ns = time.time_ns(), time.monotonic_ns()
         while True:
@@ -179,7 +177,6 @@ class _Relay:
                 self._late.overflowed += 1
 
     def _send(self) -> None:
-        """Send all frames that are due."""
         now_ns = time.monotonic_ns()
         for line, due_ns, frame in self._holding.due(now_ns + _EARLY_NS):
             try:

@@ -169,7 +169,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._running = True
 
     def _begin_offload(self, ports: int) -> None:
-        """Start the process of the fast path, for switches with this many ports together."""
         if self.datapath == "ovs" or not ports:
             self.datapath = "ovs"
             return
@@ -239,7 +238,6 @@ class Emulation(Mininet):  # type: ignore[misc]
             set_real_time(self.yard.pids["ovs-vswitchd"])  # it has little to do but to answer the controller
 
     def _make_hosts(self) -> None:
-        """Make the hosts' namespaces and set their sysctls."""
         for host, fd in zip(self._own_hosts, namespaces.make(len(self._own_hosts)), strict=True):
             self._fds[host.name] = fd
         self._undo.callback(self._close_namespaces)
@@ -346,7 +344,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         return float(super().ping(hosts, _ping_timeout(timeout)))
 
     def pingFull(self, hosts: Sequence[Any] | None = None, timeout: str | float | None = None) -> list[Any]:
-        """Ping between all ``hosts`` as in Mininet, with 1 s for an answer unless ``timeout`` says more."""
         return list(super().pingFull(hosts, _ping_timeout(timeout)))
 
     def iperf(
@@ -402,26 +399,21 @@ class Emulation(Mininet):  # type: ignore[misc]
                         self._mend(end.node, [end])
 
     def _ends_of(self, host: Any) -> list[RecordedIntf]:
-        """Ends of all links that fail with a host."""
         return [*host.intfList(), *wiring.own_ends(host, self.switches)]
 
     def _known(self, host_name: str) -> Any:
-        """The node of a host; raises ``ConfigError`` for an unknown host or a net that is not up."""
         self.netns_fd(host_name)
         return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:
-        """Add a link as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a link")
         return super().addLink(*args, **params)
 
     def addHost(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """Add a host as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a host")
         return super().addHost(name, cls, **params)
 
     def addSwitch(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """Add a switch as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a switch")
         return super().addSwitch(name, cls, **params)
 

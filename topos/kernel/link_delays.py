@@ -69,14 +69,12 @@ class LinkDelays:
                 kernel.run(link_down(end.index, end.name) for end in inner)
 
     def mend(self, ends: Collection[RecordedIntf], still_cut: Collection[RecordedIntf]) -> None:
-        """Undo ``cut`` for the links of ``ends``, except those of ``still_cut``."""
         inner = middles.crossing(self.passages, ends) - middles.crossing(self.passages, still_cut)
         if inner:
             with Netlink(self.netns_fd) as kernel:
                 kernel.run(link_up(end.index, end.name) for end in inner)
 
     def check(self) -> None:
-        """Raise ``MachineError`` if the relay has ended."""
         if self.relay is not None:
             self.relay.check()
 
@@ -89,7 +87,6 @@ class LinkDelays:
 
     @property
     def interfaces(self) -> set[str]:
-        """Names of the interfaces in the namespace of the middles."""
         return {passage.enters.name for passage in self.passages}
 
     def close(self) -> None:

@@ -46,7 +46,6 @@ class Passage:
         return method == "relay" and self.way.delay_s > 0
 
     def for_relay(self) -> dict[str, Any]:
-        """The passage as plain data, for the relay."""
         return {
             "enters": self.enters.name,
             "leaves": self.leaves.name,
@@ -85,7 +84,6 @@ def pair_requests(found: Sequence[Passage], namespaces: Mapping[str, int], yard_
 
 
 def switch_end_requests(found: Sequence[Passage]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that set up the switches' ends."""
     for end in (passage.sender for passage in found if isinstance(passage.sender.node, RailSwitch)):
         yield netlink.link_up(end.index, end.name, single=end.way.loss_percent > 0)
 
@@ -105,5 +103,4 @@ def forwarding_requests(found: Sequence[Passage], method: Method) -> Iterator[Ne
 
 
 def crossing(found: Sequence[Passage], ends: Collection[RecordedIntf]) -> set[VethEnd]:
-    """The inner ends of the links that have one of ``ends``."""
     return {end for passage in found if passage.sender in ends for end in (passage.enters, passage.leaves)}

@@ -118,7 +118,6 @@ class PrivateOvs:
 
     @property
     def database(self) -> Path:
-        """The socket of the database of this instance."""
         return self.run_dir / "db.sock"
 
     @property
@@ -307,7 +306,6 @@ class PrivateOvs:
 
 
 def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
-    """The operations that insert one bridge with its ports, interfaces and controllers."""
     rows: list[Row] = []
     ports: list[list[str]] = []
     for port in (BridgePort(bridge.name, 0), *bridge.ports):

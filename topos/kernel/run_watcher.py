@@ -154,7 +154,6 @@ def _send(process: Process, number: int) -> None:
 
 
 def main(folder: str, owner_pidfd: str) -> None:
-    """Wait for the end of the owner, then clean up after it."""
     owner = select.poll()
     owner.register(int(owner_pidfd), select.POLLIN)
     owner.poll()

@@ -265,7 +265,6 @@ def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[
 
 
 def yard_interfaces(links: Iterable[RecordedLink], switches: Iterable[RailSwitch]) -> set[str]:
-    """Names of all interfaces and bridges of a net in the yard."""
     ends = [end for link in links for end in (link.intf1, link.intf2) if isinstance(end.node, RailSwitch)]
     return {end.name for end in ends} | {tap_name(end.index) for end in ends} | {switch.name for switch in switches}
 

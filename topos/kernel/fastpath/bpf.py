@@ -110,7 +110,6 @@ class Hash:
             self._batch(_MAP_DELETE_BATCH, keys, b"", "removing from")
 
     def delete_some(self, keys: Sequence[bytes]) -> None:
-        """Remove those of ``keys`` that are in the map."""
         for key in keys:
             with suppress(MachineError):
                 self.delete([key])
@@ -123,7 +122,6 @@ class Hash:
         del held_keys, held_values
 
     def close(self) -> None:
-        """Close the map; programs that use it keep it."""
         os.close(self.fd)
 
 

@@ -190,7 +190,6 @@ class BpfForwarder:
         return new
 
     def new_flow(self) -> int:
-        """A free slot of counters, which are 0; ``ANY_FLOW`` if no slot is left."""
         if self._next_flow < self._flows:
             flow = self._next_flow
             self._next_flow += 1
@@ -209,19 +208,16 @@ class BpfForwarder:
         return flow
 
     def free_flow(self, flow: int) -> None:
-        """Give a slot back that no rule names any more."""
         if flow != ANY_FLOW:
             self._free.append(flow)
 
     def flow_counts(self, flow: int) -> Counts:
-        """What the rules of slot ``flow`` have decided; zeros for ``ANY_FLOW``."""
         if flow == ANY_FLOW:
             return Counts()
         words, step = self._maps[Map.FLOWS].words, 2 * self._flows
         return Counts(*(sum(words[2 * flow + i + cpu * step] for cpu in range(self._cpus)) for i in (0, 1)))
 
     def port_counts(self, switch: str) -> dict[int, PortCounts]:
-        """What the ports of a switch forwarded, by OpenFlow number."""
         words, step = self._maps[Map.COUNTS].words, 6 * self._slots
         found = {}
         for number, slot in self._switches[switch].slots.items():
@@ -235,7 +231,6 @@ class BpfForwarder:
 
 
 def _word(switch: _Switch, rule: Rule) -> int:
-    """A rule as the program reads it."""
     return rule.kind << KIND_SHIFT | rule.flow << FLOW_SHIFT | (switch.links[rule.port] if rule.kind == OUT else 0)
 
 

@@ -61,7 +61,6 @@ class FlowUpdate(NamedTuple):
 
 
 def message(kind: int, xid: int, body: bytes = b"") -> bytes:
-    """An OpenFlow 1.4 message."""
     return HEADER.pack(VERSION, kind, 8 + len(body), xid) + body
 
 
@@ -97,7 +96,6 @@ def split(buffer: bytearray) -> Iterator[bytes]:
 
 
 def has_more(reply: bytes) -> bool:
-    """Whether the next multipart reply continues this one."""
     return bool(reply[11] & 1)
 
 

@@ -133,7 +133,6 @@ class OffloadServer:
 
 
 def main() -> None:
-    """Run the offload process."""
     die_with_parent()
     settings = read_settings()
     set_priority(_NICE)

@@ -117,6 +117,5 @@ def _bundle(message: bytes) -> tuple[int | None, int | None]:
 
 
 def _limit(remembered: OrderedDict[int, Any]) -> None:
-    """Forget the oldest entry if there are too many."""
     if len(remembered) > _MOST_OPEN:
         remembered.popitem(last=False)

@@ -146,7 +146,6 @@ class Selection(NamedTuple):
     cookie_mask: int = 0
 
     def sum(self, flows: Flows) -> Counts:
-        """The counts of all selected flows together."""
         total = Counts()
         for table, _, in_port, eth_dst, cookie, out_port, counts in flows.each():
             if (
@@ -167,7 +166,6 @@ class Aggregates:
         self._open: deque[tuple[int, Selection]] = deque(maxlen=_OPEN_REQUESTS)
 
     def asked(self, message: bytes) -> None:
-        """Remember ``message`` if it is an aggregate request."""
         kind = statistics_kind(message, reply=False)
         if kind in ((_AGGREGATE, None), (_EXTENSION, _NX_AGGREGATE)):
             try:
@@ -266,14 +264,12 @@ class Statistics:
             self._ports(data, form.body, form)
 
     def _flow_entries(self, data: bytearray, at: int, form: _Flow) -> None:
-        """Add to the entries of flow statistics from ``at`` on."""
         for start in _entries(data, at, max(form.match, form.counters)):
             table, priority, match, _, places = _flow_at(data, start, form)
             if match.is_simple:
                 _add(data, places, self._flows.counts_of(table, priority, match.in_port, match.eth_dst))
 
     def _removed(self, data: bytearray, form: _Flow) -> None:
-        """Add to the counts of a flow-removed message."""
         table, priority, match, cookie, places = _flow_at(data, 0, form)
         if form is _REMOVED_NICIRA:
             table = max(table - 1, 0)
@@ -295,7 +291,6 @@ class Statistics:
                 _add(data, (start + form.lookups, start + form.lookups + 8), (packets, packets))
 
     def _port_entries(self, data: bytearray, form: _Version) -> None:
-        """Add to the entries of port statistics: packets received, packets sent, bytes received, bytes sent."""
         counts = self._flows.port_counts()
         for start in _entries(data, form.body, _LEAST_PORT_ENTRY, form.port_length):
             number, first = _port_number(data, start + form.port_number), start + form.port_counters
@@ -305,7 +300,6 @@ class Statistics:
                 _add(data, (first + 8, first + 24), sent)
 
     def _ports(self, data: bytearray, at: int, form: _Version) -> None:
-        """Name the ports in the descriptions from ``at`` on."""
         for start in _entries(data, at, _LEAST_DESCRIPTION, form.description_length, length_at=4):
             place = slice(start + form.name, start + form.name + _NAME_LENGTH)
             name = self._flows.port_names.get(data[place].rstrip(b"\0").decode("ascii", "replace"))
@@ -365,7 +359,6 @@ def statistics_kind(message: bytes | bytearray, reply: bool) -> tuple[int, int |
 
 
 def _xid(message: bytes | bytearray) -> int:
-    """The number by which a reply names its request."""
     return int(struct.unpack_from("!I", message, 4)[0])
 
 

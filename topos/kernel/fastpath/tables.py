@@ -176,7 +176,6 @@ class FlowTables:
             self._mark(None)
 
     def suspend(self, suspended: bool) -> None:
-        """Pass all packets to Open vSwitch as long as ``suspended``."""
         if suspended != self.suspended:
             self.suspended = suspended
             self._mark(None)
@@ -214,7 +213,6 @@ class FlowTables:
             self._removed.popitem(last=False)
 
     def _counts(self, flow: _Flow) -> Counts:
-        """What the fast path counted for a flow."""
         now = self._forwarder.flow_counts(flow.slot)
         return Counts(now.packets - flow.before.packets, now.bytes - flow.before.bytes)
 
@@ -280,12 +278,10 @@ class FlowTables:
             yield SimpleFlow(0, *_named(flow), flow.cookie, out, self._counts(flow))
 
     def port_counts(self) -> Mapping[int, PortCounts]:
-        """What the fast path forwarded at each port, by OpenFlow number."""
         return self._forwarder.port_counts(self.switch)
 
 
 def _named(flow: _Flow) -> tuple[int, int | None, bytes | None]:
-    """What names a simple flow of table 0."""
     return flow.priority, flow.in_port, flow.eth_dst
 
 
