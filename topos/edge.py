@@ -30,8 +30,8 @@ except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this
 from railyard.errors import ConfigError
 from topos.client_rates import client_rates
 from topos.edge_plan import CONTROL, ROOT, EdgePlan, EdgeRegion, Trunk
+from topos.fabric import StockSwitch
 from topos.options import link_parameters, one_of, rate, whole
-from topos.stock_switch import StockSwitch
 
 MOST_CLIENTS = 128
 MOST_REGIONS = 64

@@ -24,10 +24,10 @@ except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo, mac_address
 
 from railyard.errors import ConfigError
+from topos.fabric import StockSwitch
 from topos.options import extents, one_of, rate, whole
 from topos.plan import RackPlan, Tenant
 from topos.slices import Slice
-from topos.stock_switch import StockSwitch
 from topos.torus import Torus
 
 RACK_FABRICS = ("photonic", "electrical-torus", "migrate")

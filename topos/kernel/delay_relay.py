@@ -1,7 +1,7 @@
 """Holds the frames of delayed links in a process of its own, for kernels without netem.
 
-The process reads frames from packet sockets at the inner ends of the links (``topos.kernel.middles``) and sends each
-from the opposite end when it is due. A hold counts from the kernel's time stamp of the arrival, so the time for which
+The process reads frames from packet sockets at the inner ends of the links (``link_delays``) and sends each from
+the opposite end when it is due. A hold counts from the kernel's time stamp of the arrival, so the time for which
 the process waits for a core is part of the hold and not added to it. Frames are not split or checked on the way: each
 is passed on with the kernel's notes about it (segments to be split, checksum to be filled in: ``PACKET_VNET_HDR``).
 
@@ -52,7 +52,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DelayRelay(Child):
-    """The relay process; ``passages`` is ``topos.kernel.middles.Passage.for_relay`` of each way that it holds."""
+    """The relay process; ``passages`` is ``topos.kernel.link_delays.Passage.for_relay`` of each way that it holds."""
 
     def __init__(self, netns_fd: int, passages: list[dict[str, Any]], seed: int = 1) -> None:
         settings = {"netns_fd": netns_fd, "passages": passages, "seed": seed}

@@ -10,11 +10,12 @@ import atexit
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from mininet import net
 from mininet.log import output
 from mininet.net import Mininet
 from mininet.topo import Topo
@@ -22,6 +23,7 @@ from mininet.topo import Topo
 from railyard.errors import ConfigError, MachineError
 from railyard.limits import allow_open_files, files_of
 from railyard.priority import set_real_time
+from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
@@ -29,7 +31,6 @@ from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.iperf import IperfLane, first_that_answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
-from topos.kernel.mininet_setup import machine_left_alone
 from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
@@ -37,6 +38,24 @@ from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
 from topos.options import number
 from topos.plan import FabricPlan
+
+
+@contextmanager
+def machine_left_alone() -> Iterator[None]:
+    """Keep ``Mininet.__init__`` from raising ten settings of the whole machine, which would stay so.
+
+    It calls ``Mininet.init`` by the name of the class, so that no subclass can replace it. From now on Mininet finds
+    its tools in absolute folders only, and ends the terminals of a net (``xterm`` of its command line) by their process
+    ids alone: it also kills everything whose command line matches ``mnexec.*socat``, whoever started it.
+    """
+    net.cleanUpScreens = lambda: None
+    os.environ["PATH"] = safe_path()
+    inited, Mininet.inited = Mininet.inited, True
+    try:
+        yield
+    finally:
+        Mininet.inited = inited
+
 
 OPENFLOW = "127.0.0.1", 6653
 """Address of the controller in the namespace of the switches."""

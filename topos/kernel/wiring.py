@@ -47,7 +47,7 @@ def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> VethEnd:
 
 
 def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that make all links, except those that delay or lose packets (``topos.kernel.middles``)."""
+    """Requests to the yard that make all links, except those that delay or lose packets (``link_delays``)."""
     for link in (link for link in links if not any(link.intf1.way) and not any(link.intf2.way)):
         switch, other = link.intf2, link.intf1
         if isinstance(other.node, RailSwitch):

@@ -18,7 +18,6 @@ from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.lasting import Lasting
 from topos.kernel.fastpath.openflow import FlowUpdate
-from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import (
     ANY_FLOW,
     DROP,
@@ -31,6 +30,7 @@ from topos.kernel.fastpath.rules import (
     PortRules,
     Rule,
 )
+from topos.kernel.fastpath.statistics import Reset
 
 _MOST_REMOVED = 1 << 16
 """Flows whose last counts are kept for their flow-removed messages."""
@@ -128,11 +128,11 @@ class FlowTables:
     def _flow_of(self, update: FlowUpdate) -> _Flow:
         match, output = update.match, update.output
         rule = TO_OVS
-        if match.simple and output is None:
+        if match.is_simple and output is None:
             rule = Rule(DROP)
-        elif match.simple and output in self._ports:
+        elif match.is_simple and output in self._ports:
             rule = Rule(OUT, output)
-        return _Flow(update.priority, match.simple, match.in_port, match.eth_dst, update.cookie, rule)
+        return _Flow(update.priority, match.is_simple, match.in_port, match.eth_dst, update.cookie, rule)
 
     def _remove(self, key: _Key, flow: _Flow) -> None:
         del self._flows[key]
