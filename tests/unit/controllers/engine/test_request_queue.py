@@ -24,8 +24,8 @@ from controllers.engine.actions import (
     RewireRefused,
     SlotEnds,
 )
+from controllers.engine.membership import Readiness
 from controllers.engine.optical_state import OpticalState
-from controllers.engine.readiness import Readiness
 from controllers.engine.request_queue import MAX_TRIES, RequestQueue
 from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing

@@ -15,7 +15,7 @@ from rack_player import rack, rented
 from controllers.engine.jobs import Detection, Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.heartbeat_alarm import LATE_S, HeartbeatAlarm
+from controllers.openflow.core import LATE_S, HeartbeatAlarm
 from railyard.errors import ControlError
 from railyard.protocol import encode
 from topos.plan import FabricPlan
