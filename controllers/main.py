@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
-    from controllers.openflow.reconnect import Reconnector
+    from controllers.openflow.recovery import Reconnector
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)

@@ -141,7 +141,6 @@ class Child:
             raise
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process, with pipes as standard input and output."""
         return start_python(self._module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=self._fds, bufsize=0)
 
     def ready(self: _C) -> _C:

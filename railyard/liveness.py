@@ -26,7 +26,6 @@ class Silence(NamedTuple):
     misses: int
 
     def cause(self, now: float) -> str:
-        """The cause of its failure in words."""
         if self.hangs:
             return f"its agent hangs: heartbeats come, but its loop has stood still for {now - self.since:.2f} s"
         return f"its agent missed {self.misses} heartbeats of {self.heartbeat_s:g} s"
@@ -55,7 +54,6 @@ class Liveness:
 
     @property
     def watched(self) -> int:
-        """The number of ranks that are watched."""
         return len(self._limits)
 
     def watch(self, rank: int, heartbeat_s: float, misses: int, now: float, answers: int | None = None) -> None:
@@ -77,7 +75,6 @@ class Liveness:
         return True
 
     def forget(self, ranks: Iterable[int]) -> None:
-        """Stop watching ``ranks`` and forget their heartbeats."""
         for rank in ranks:
             self._limits.pop(rank, None)
             self._heard.pop(rank, None)

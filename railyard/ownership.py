@@ -83,7 +83,6 @@ def make_folder(path: Path) -> list[Path]:
 
 
 def make_new_folder(name: str, parent: int) -> None:
-    """Make a folder in the folder with a descriptor, which belongs to the caller of sudo."""
     os.mkdir(name, dir_fd=parent)
     new = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:

@@ -53,7 +53,6 @@ class Scale:
         return real_s * self.time
 
     def real_s(self, emulated_s: float) -> float:
-        """Real seconds for a wall-clock time measured in the emulator."""
         return emulated_s / self.time
 
     def emulated_mbps(self, real_gbps: float) -> float:

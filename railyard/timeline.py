@@ -133,14 +133,12 @@ class Event:
 
     @property
     def seconds(self) -> float:
-        """Duration of the event in seconds; 0 for a moment."""
         return 0.0 if self.end is None else self.end - self.t
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The field ``key``, or ``default`` if the event has none."""
         return self.fields.get(key, default)
 
     def to_line(self) -> str:
@@ -152,11 +150,8 @@ class Event:
 
     @staticmethod
     def from_line(line: str) -> Event:
-        """Read an event that ``to_line`` wrote."""
         data = json.loads(line)
         t, source, kind = float(data.pop("t")), data.pop("source"), data.pop("kind")
-        if "life" in data:
-            data["incarnation"] = data.pop("life")
         end = data.pop("end", None)
         if not isinstance(source, str) or not isinstance(kind, str):
             raise TypeError("the source and the kind of an event are text")

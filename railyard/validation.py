@@ -147,7 +147,6 @@ def _is_branch(part: str) -> bool:
 
 
 def _sentence(first: Any, said: str) -> str:
-    """The sentence that says how a value must be, without its key."""
     kind, bounds = str(first["type"]), first.get("ctx", {})
     if kind == "literal_error":
         choices = str(bounds["expected"]).replace("'", "").replace(" or ", ", ")

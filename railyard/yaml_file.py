@@ -44,7 +44,6 @@ class _Loader(yaml.SafeLoader):
         """Number of values that each finished anchor stands for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """One node, with the values in it counted."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         anchor, before, mark = event.anchor, self._values, cast(Any, event.start_mark)
         if isinstance(event, yaml.AliasEvent):
@@ -67,7 +66,6 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        """A mapping, in which no key appears twice."""
         node = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
@@ -94,7 +92,6 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write every value in full."""
         return True
 
 

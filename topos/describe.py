@@ -62,7 +62,6 @@ def _host_port(topo: FabricTopo, link: dict[str, Any]) -> HostPort:
 
 
 def _trouble(link: dict[str, Any]) -> dict[str, float]:
-    """Delay and loss of a link, from Mininet's parameters."""
     return {"delay_s": seconds("delay", link.get("delay")), "loss_percent": float(link.get("loss") or 0.0)}
 
 

@@ -30,8 +30,8 @@ except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this
 from railyard.errors import ConfigError
 from topos.client_rates import client_rates
 from topos.edge_plan import CONTROL, ROOT, EdgePlan, EdgeRegion, Trunk
+from topos.fabric import StockSwitch
 from topos.options import link_parameters, one_of, rate, whole
-from topos.stock_switch import StockSwitch
 
 MOST_CLIENTS = 128
 MOST_REGIONS = 64
@@ -111,7 +111,6 @@ class EdgeTopo(FabricTopo):
         root_ports: int | None = None,
         mtu: int = 1500,
     ) -> None:
-        """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.refuse_unnamed(unnamed)
         count = whole("clients", clients, 1, MOST_CLIENTS)
         areas = self._region_count(regions, count)
@@ -147,7 +146,6 @@ class EdgeTopo(FabricTopo):
         return count
 
     def _check_root_ports(self, regions: int, trunk: str, root_ports: object) -> None:
-        """Refuse more regions than an optical trunk has ports for."""
         if root_ports is None:
             return
         if trunk != "ocs":
@@ -169,7 +167,6 @@ class EdgeTopo(FabricTopo):
         return f"leaf{place}" if place < regions else f"c{place - regions}"
 
     def _add_servers(self) -> None:
-        """Add root, control, the trunk and the switch between root and control."""
         self.add_switch("trunk", TRUNK_DPID, self.edge.trunk, "rail", controlled=self.edge.trunk == "ocs")
         self.add_switch("ctl", CONTROL_DPID, "electrical", "control", controlled=False)
         self.add_rank(ROOT, f"{_ROOT_IP}/16")
@@ -222,7 +219,6 @@ class EdgeTopo(FabricTopo):
             self._plug(rank, region, _FIRST_CLIENT_PORT + index, ip, self.client_mbps[client], **self._access)
 
     def _plug(self, rank: int, region: int, port: int, ip: str, mbps: float, lane: int = 0, **more: Any) -> None:
-        """Add a link from a host to a region's switch."""
         self.plug(
             rank,
             f"region{region}",

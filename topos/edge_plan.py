@@ -43,15 +43,12 @@ class EdgePlan:
 
     @property
     def clients(self) -> int:
-        """Number of clients."""
         return len(self._region_of_client)
 
     def leaf_rank(self, region: int) -> int:
-        """The rank of the leaf server's host of region ``region``."""
         return 2 + region
 
     def client_rank(self, client: int) -> int:
-        """The rank of the host of client ``client``."""
         return 2 + len(self.regions) + client
 
     def region_of(self, client: int) -> int:

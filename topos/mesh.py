@@ -95,7 +95,6 @@ class Mesh:
     @staticmethod
     @lru_cache(maxsize=16)
     def of(width: int, height: int) -> Mesh:
-        """The mesh of this size; the 16 sizes used last are cached."""
         return Mesh(width, height)
 
     def __repr__(self) -> str:
@@ -106,7 +105,6 @@ class Mesh:
         return self.facing[leaving_end(end, crossed)]
 
     def check_ports(self, ports: Iterable[int], key: str = "ports") -> None:
-        """Raise ``ConfigError`` for a port that the mesh does not have."""
         for port in ports:
             if port not in range(len(self.ports)):
                 raise ConfigError(
@@ -198,7 +196,6 @@ def _meeting_ends(gates: Iterable[Gate]) -> dict[int, int]:
 
 
 def _ports(gates: Sequence[Gate], ends: Iterable[int]) -> tuple[Port, ...]:
-    """The ports of the mesh, in order of their angle around its centre."""
     places = {end: _port_place(gates[end >> 2], end) for end in ends}
     xs = [x for gate in gates for x, _ in (gate.start, gate.end)]
     ys = [y for gate in gates for _, y in (gate.start, gate.end)]

@@ -56,7 +56,6 @@ class SinglePlacement(Placement):
     """All nodes on the first machine."""
 
     def place(self, node: str) -> str:
-        """The first machine."""
         return self.machines[0]
 
 
@@ -64,7 +63,6 @@ class ServersPlacement(Placement):
     """Servers in blocks over all machines, each with its scale-up switch; all other switches on the first machine."""
 
     def place(self, node: str) -> str:
-        """The machine of the node's server, or the first."""
         server = self.server(node)
         return self.machines[0] if server is None else self.block(server)
 
@@ -73,7 +71,6 @@ class RailsPlacement(ServersPlacement):
     """Rail r on machine r modulo their number, servers in blocks, any other switch on the first machine."""
 
     def place(self, node: str) -> str:
-        """The machine of the rail, of the node's server, or the first."""
         rail = self.rail(node)
         return super().place(node) if rail is None else self.machines[rail % len(self.machines)]
 
@@ -114,11 +111,9 @@ class Placed:
     cuts: tuple[Cut, ...]
 
     def hosts_on(self, machine: str) -> tuple[str, ...]:
-        """The hosts on ``machine``, by rank."""
         return tuple(host for host in self.plan.hosts if self.machine_of[host] == machine)
 
     def switches_on(self, machine: str) -> tuple[str, ...]:
-        """The switches on ``machine``, by datapath id."""
         return tuple(switch.name for switch in self.plan.switches if self.machine_of[switch.name] == machine)
 
     def demand_mbps(self, a: str, b: str) -> float:

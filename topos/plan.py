@@ -141,12 +141,10 @@ class FabricPlan:
 
     @property
     def ranks(self) -> int:
-        """Number of GPUs, each one host."""
         return self.servers * self.gpus_per_server
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The name of the host of every rank."""
         names = {port.rank: port.host for switch in self.switches for port in switch.ports}
         return tuple(names[rank] for rank in range(self.ranks))
 
@@ -172,7 +170,6 @@ class FabricPlan:
 
     @property
     def delayed(self) -> bool:
-        """Whether a link has a propagation delay."""
         return any(link.delay_s for link in self._every_link)
 
     @property
@@ -205,9 +202,7 @@ class FabricPlan:
         return tuple(s for s in self.switches if s.network == network)
 
     def rail_ports(self, rank: int) -> tuple[HostPort, ...]:
-        """The ports of ``rank`` on the network "rail", by lane."""
         return tuple(port for switch, port in self.host_ports(rank) if switch.network == "rail")
 
     def host_ports(self, rank: int) -> tuple[tuple[SwitchPlan, HostPort], ...]:
-        """Every port of the host of ``rank``, with its switch."""
         return tuple((s, p) for s in self.switches for p in s.ports if p.rank == rank)

@@ -24,10 +24,10 @@ except ImportError:  # run by ``mn --custom``: ``__file__`` is not set, and this
     from topos.fabric import MOST_PORTS_PER_SWITCH, FabricTopo, mac_address
 
 from railyard.errors import ConfigError
+from topos.fabric import StockSwitch
 from topos.options import extents, one_of, rate, whole
 from topos.plan import RackPlan, Tenant
 from topos.slices import Slice
-from topos.stock_switch import StockSwitch
 from topos.torus import Torus
 
 RACK_FABRICS = ("photonic", "electrical-torus", "migrate")
@@ -38,7 +38,6 @@ _MOST_TENANTS = 26
 
 
 def _torus(shape: object, server: object) -> Torus:
-    """The torus that the options ``torus`` and ``server`` give."""
     torus = Torus(extents("torus", shape, 64), extents("server", server, 64))
     if not 2 <= torus.chips <= _MOST_CHIPS:
         raise ConfigError(f"must have from 2 to {_MOST_CHIPS} chips, not {torus.chips}", key="torus")
@@ -115,7 +114,6 @@ class RackTopo(FabricTopo):
         jitter_ms: float = 0.0,
         loss: float = 0.0,
     ) -> None:
-        """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.refuse_unnamed(unnamed)
         self.set_link_options(delay_ms, jitter_ms, loss)
         self.fabric = one_of("fabric", fabric, RACK_FABRICS)
@@ -160,7 +158,6 @@ class RackTopo(FabricTopo):
         return tuple(Tenant(chr(ord("A") + place), ring) for place, ring in enumerate(rings))
 
     def _build_rack(self, port_mbps: object, front_end_mbps: object, mtu: object) -> None:
-        """Add hosts, switches and links as ``self.torus``, ``self.fabric`` and ``self.rack`` say."""
         torus, outside = self.torus, sum(rank >= self.torus.chips * self.rack.racks for rank in self.rack.spares)
         ranks = torus.chips * self.rack.racks + outside
         self.gpus = torus.chips_per_server
@@ -245,7 +242,6 @@ class MorphluxTopo(RackTopo):
         jitter_ms: float = 0.0,
         loss: float = 0.0,
     ) -> None:
-        """Build the graph; called by ``Topo.__init__`` with the options above."""
         self.refuse_unnamed(unnamed)
         self.set_link_options(delay_ms, jitter_ms, loss)
         self.fabric = one_of("fabric", fabric, RACK_FABRICS[:2])

@@ -32,17 +32,14 @@ class Torus:
 
     @property
     def chips(self) -> int:
-        """Number of chips of the torus."""
         return prod(self.shape)
 
     @property
     def chips_per_server(self) -> int:
-        """Number of chips in one server."""
         return prod(self.server)
 
     @property
     def servers(self) -> int:
-        """Number of servers of the torus."""
         return prod(self.blocks)
 
     @property
@@ -82,7 +79,6 @@ class Torus:
         return self._number[x, y, z]
 
     def neighbour(self, chip: int, direction: Direction) -> int:
-        """Number of the neighbour of ``chip`` in ``direction``."""
         place = list(self.places[chip])
         place[direction[0]] += direction[1]
         return self.chip(place)
@@ -105,5 +101,4 @@ class Torus:
         return tuple(found)
 
     def server_of(self, chip: int) -> int:
-        """Number of the server that contains ``chip``."""
         return chip // self.chips_per_server

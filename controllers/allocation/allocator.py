@@ -14,10 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Literal
 
-from controllers.allocation.boxes import Box, boxes, chips_of, largest_box, mask_of
-from controllers.allocation.layout import layouts
-from controllers.allocation.placement import SliceLayout
-from controllers.allocation.program import LIMIT_S, Placed, check_fibres, fibres_of, import_solver, place
+from controllers.allocation.boxes import ContiguousSlice, boxes, chips_of, largest_box, mask_of
+from controllers.allocation.placement import (
+    LIMIT_S,
+    SliceLayout,
+    SlicePlacement,
+    check_fibres,
+    fibres_of,
+    import_solver,
+    layouts,
+    place,
+)
 from controllers.circuits.fibres import FIBRES, Edge, FibrePlant, Route
 from railyard.errors import ConfigError
 from topos.slices import Slice
@@ -43,7 +50,6 @@ class Allocation:
 
     @property
     def mask(self) -> int:
-        """The chips of the slice as bits (bit c for chip c)."""
         return mask_of(self.chips)
 
 
@@ -186,7 +192,7 @@ class Allocator:
             )
         return request[0] * request[1] * request[2]
 
-    def _box(self, request: int | Extents) -> Box | None:
+    def _box(self, request: int | Extents) -> ContiguousSlice | None:
         """The first block whose chips are free and whose links have free fibres, which circuits of others may use."""
         chips = self._chips(request)
         wanted = None if isinstance(request, int) else sorted(request)
@@ -218,7 +224,7 @@ class Allocator:
             found = place(
                 self.plant, layout, self.used, fibres=self.fibres, limit_s=limit_s, seed=self.seed, whole=last
             )
-            if isinstance(found, Placed):
+            if isinstance(found, SlicePlacement):
                 return self._joined(layout, found, name)
             reason = "time" if found == "time" else "fibres"
         return Refusal(reason)
@@ -227,7 +233,7 @@ class Allocator:
         each = self.torus.chips_per_server
         return [chip for chip in range(server * each, (server + 1) * each) if self.free >> chip & 1]
 
-    def _joined(self, layout: SliceLayout, found: Placed, name: str) -> Allocation:
+    def _joined(self, layout: SliceLayout, found: SlicePlacement, name: str) -> Allocation:
         parts = zip(layout.sizes, found.servers, strict=True)
         chips = tuple(chip for size, server in parts for chip in self._free_chips(server)[:size])
         paths = tuple((route, e.circuits) for route, e in zip(found.routes, layout.edges, strict=True))
@@ -254,5 +260,4 @@ def _whole(request: int | Extents, torus: Torus) -> bool:
 
 
 def _fits(extents: Extents, shape: Extents) -> bool:
-    """Whether a block fits into the rack in some orientation."""
     return all(e >= 1 for e in extents) and all(e <= n for e, n in zip(sorted(extents), sorted(shape), strict=True))

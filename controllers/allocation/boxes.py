@@ -17,7 +17,7 @@ from topos.torus import Extents, Place, Torus
 
 
 @dataclass(frozen=True)
-class Box:
+class ContiguousSlice:
     """A contiguous slice (it may lie across the end of the torus), and its chips as bits."""
 
     slice: Slice
@@ -33,7 +33,6 @@ def mask_of(chips: Iterable[int]) -> int:
 
 
 def chips_of(mask: int) -> tuple[int, ...]:
-    """The chips of ``mask``, ascending."""
     return tuple(chip for chip in range(mask.bit_length()) if mask >> chip & 1)
 
 
@@ -59,18 +58,18 @@ def closed_rings(torus: Torus, extents: Extents) -> int:
 
 
 @lru_cache(maxsize=4096)
-def boxes(torus: Torus, chips: int, *, wrap: bool = True, whole_servers: bool = True) -> tuple[Box, ...]:
+def boxes(torus: Torus, chips: int, *, wrap: bool = True, whole_servers: bool = True) -> tuple[ContiguousSlice, ...]:
     """Every contiguous slice of ``chips`` chips, best shape first, then by origin; each set of chips once.
 
     ``wrap``: whether a slice may lie across the edge of the rack, over the links that close the torus. Slices of whole
     servers begin at the origin of a server.
     """
-    found: dict[int, Box] = {}
+    found: dict[int, ContiguousSlice] = {}
     for extents in shapes(torus, chips, whole_servers=whole_servers):
         for origin in _origins(torus, extents, wrap, whole_servers and chips % torus.chips_per_server == 0):
             candidate = Slice(extents, origin)
             mask = mask_of(candidate.chips(torus))
-            found.setdefault(mask, Box(candidate, mask))
+            found.setdefault(mask, ContiguousSlice(candidate, mask))
     return tuple(found.values())
 
 

@@ -29,7 +29,6 @@ class Circuit:
 
     @property
     def ports(self) -> tuple[int, int]:
-        """Both ports, the lower first."""
         return self.a, self.b
 
     def __str__(self) -> str:
@@ -64,16 +63,13 @@ class Matching:
 
     @property
     def circuits(self) -> frozenset[Circuit]:
-        """The circuits of the matching as a set."""
         return self._circuits
 
     @property
     def ports(self) -> frozenset[int]:
-        """All ports that have a circuit."""
         return frozenset(self._peer)
 
     def peer(self, port: int) -> int | None:
-        """The port that ``port`` is joined to, or None."""
         return self._peer.get(port)
 
     def without_ports(self, ports: Iterable[int]) -> Matching:

@@ -77,7 +77,6 @@ class FibrePlant:
         return Counter(edge for edge, both in _torus_links(self.torus) if both & mask == both)
 
     def hops(self, target: int) -> Mapping[int, int]:
-        """The number of hops from every server to ``target``."""
         import networkx
 
         found: dict[int, int] = networkx.single_source_shortest_path_length(self.graph, target)
@@ -186,18 +185,15 @@ class FibrePlant:
 
 
 def server_pair(a: int, b: int) -> Edge:
-    """The pair of two adjacent servers, the lower first."""
     return (a, b) if a < b else (b, a)
 
 
 @lru_cache(maxsize=1 << 16)
 def edges_of(route: Route) -> tuple[Edge, ...]:
-    """The edges of a route, in order."""
     return tuple(server_pair(a, b) for a, b in pairwise(route))
 
 
 def fibres_used(routes: Iterable[Route]) -> Counter[Edge]:
-    """The number of fibres that ``routes`` use between each pair of servers."""
     return Counter(edge for route in routes for edge in edges_of(route))
 
 

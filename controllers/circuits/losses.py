@@ -37,11 +37,9 @@ class Losses:
         self._asked: dict[int, tuple[int, int]] = {}
 
     def counts(self, reconfiguration_id: int) -> bool:
-        """Whether losses of this reconfiguration are counted."""
         return reconfiguration_id in self._darks
 
     def has_begun(self, reconfiguration_id: int) -> bool:
-        """Whether the first reading of this reconfiguration has come."""
         return self.counts(reconfiguration_id) and bool(self._darks[reconfiguration_id].readings[0])
 
     def begin(self, reconfiguration_id: int, ports: Iterable[int], xid: int) -> None:
@@ -50,7 +48,6 @@ class Losses:
         self._asked[xid] = reconfiguration_id, 0
 
     def again(self, reconfiguration_id: int, xid: int) -> None:
-        """Record that the second reading was asked for under ``xid``."""
         self._asked[xid] = reconfiguration_id, 1
 
     def read(self, xid: int, counts: Iterable[PortCount]) -> None:

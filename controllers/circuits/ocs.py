@@ -35,7 +35,6 @@ class Change:
 
     @property
     def tuned(self) -> frozenset[int]:
-        """The ports that get a new circuit."""
         return self.ports & self.after.ports
 
 
@@ -57,18 +56,15 @@ class OpticalSwitch:
 
     @property
     def up(self) -> Matching:
-        """The circuits that pass light now."""
         out = self._dark.keys() | self._failed
         return self.target if out.isdisjoint(self.target.ports) else self.target.without_ports(out)
 
     @property
     def dark(self) -> frozenset[int]:
-        """The ports that are tuning, of every reconfiguration under way."""
         return frozenset(self._dark)
 
     @property
     def failed(self) -> frozenset[int]:
-        """The ports that are broken."""
         return frozenset(self._failed)
 
     def state(self, port: int) -> PortState:
@@ -81,7 +77,6 @@ class OpticalSwitch:
         return "blocked" if self.target.peer(port) is None else "tuned"
 
     def states(self) -> dict[int, PortState]:
-        """The state of every port of the switch."""
         return {port: self.state(port) for port in sorted(self.ports)}
 
     def resolve(self, wanted: Matching, mode: UpdateMode) -> Matching:

@@ -37,7 +37,6 @@ class Cycle:
     most_slots: Whole = 0
 
     def scaled(self, time: float, size: float) -> Cycle:
-        """A copy of the cycle with times multiplied by ``time`` and demands by ``size``."""
         return replace(
             self,
             slot_s=None if self.slot_s is None else self.slot_s * time,
@@ -69,7 +68,6 @@ class Slot:
     seconds: float | None = None
 
     def uses(self, switch: str, port: int) -> bool:
-        """Whether a circuit of the slot ends at ``port`` of ``switch``."""
         return switch in self.wiring and port in self.wiring[switch].ports
 
 
@@ -124,7 +122,6 @@ class RunningRotation:
         return self.slot.seconds is None and present <= self.moved and not present <= self.idle
 
     def advance(self) -> None:
-        """Step to the next slot, whose circuits are not up yet."""
         self.number += 1
         self.moved.clear()
         self.idle.clear()

@@ -84,7 +84,6 @@ def _switch(hosts: Mapping[str, HostPort], rank: int) -> str:
 
 
 def _far_ends(plan: FabricPlan) -> dict[NextHop, str]:
-    """The switch at the far end of every port of a link between switches."""
     ends = {(link.a, link.a_port): link.b for link in plan.links}
     return ends | {(link.b, link.b_port): link.a for link in plan.links}
 

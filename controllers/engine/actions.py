@@ -137,7 +137,6 @@ class Note:
     source: Source = "controller"
 
     def event(self) -> Event:
-        """The note as an event of the timeline."""
         return Event(self.t, self.source, self.kind, self.end, self.fields)
 
 

@@ -24,8 +24,8 @@ from controllers.engine.actions import (
 )
 from controllers.engine.failover import FailureHandler
 from controllers.engine.jobs import Job
+from controllers.engine.membership import Readiness, Round
 from controllers.engine.optical_state import OpticalState, Reconfiguration
-from controllers.engine.readiness import Readiness, Round
 from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
 from controllers.engine.requests import GroupRequest, RewireRequest, StartRequest
@@ -58,7 +58,6 @@ class Engine:
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """The registered jobs by name, with their current groups."""
         return {name: membership.job for name, membership in self.registry.jobs.items()}
 
     def register(self, job: Job, policy: Policy, now: float) -> list[Action]:
@@ -247,7 +246,6 @@ class Engine:
         return actions
 
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
-        """Fail ``rank`` once and replace it where possible. ``heard``: time of its last heartbeat."""
         return self._failover.chip_failed(rank, cause, now, heard)
 
     def gone(self, rank: int, now: float) -> list[Action]:
@@ -330,7 +328,6 @@ class Engine:
         return self.routing.due(reconfiguration_id, frozenset(self.registry.dead))
 
     def rerouted(self, reconfiguration_id: int, now: float) -> list[Action]:
-        """Finish a re-routing: every switch holds its new table."""
         return self._queue.ended(self.routing.end(reconfiguration_id), now)
 
     def failed(self, reconfiguration_id: int, reason: str, now: float) -> list[Action]:

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.membership import Membership
+from controllers.engine.membership import Membership, Readiness
 from controllers.engine.optical_state import OpticalState
-from controllers.engine.readiness import Readiness
 from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
 from controllers.engine.requests import PendingRequest, SpliceRequest
@@ -71,7 +70,6 @@ class FailureHandler:
         return [action for readiness in membership.readiness.values() for action in self._refuse_all(readiness, reason)]
 
     def withdraw(self, job: str) -> None:
-        """Withdraw the pending change of ``job``, if there is one."""
         pending = self._splices.pop(job, None)
         if pending is not None:
             self._queue.withdraw(pending)
@@ -97,7 +95,6 @@ class FailureHandler:
         return actions
 
     def _next(self, membership: Membership, now: float) -> list[Action]:
-        """Replace the next failed member of a job, if one waits."""
         while membership.waiting:
             rank = membership.waiting.pop(0)
             if rank in membership.ranks:  # an earlier change may have moved the whole job away from it

@@ -47,5 +47,4 @@ class Job:
 
     @property
     def dark_s(self) -> float:
-        """The time that the ports of one reconfiguration are dark, in seconds."""
         return self.reconfiguration_delay_s + self.link_recovery_s

@@ -3,19 +3,92 @@
 A job is ``running``, or ``replacing`` a member (from the decision until the circuits or routes of the replacement are
 up), or ``stranded`` (no replacement is possible). Changes are numbered from 1. A failure ends the *incarnation* of the
 job: requests of its agents are refused until ``restart``.
+
+The k-th requests of all members of a group form a round; ``index`` counts rounds from 0 over the whole run. A round is
+*held* from its ack until the last member has released it: until then none of its circuits may change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from controllers.engine.jobs import Job
-from controllers.engine.readiness import Readiness
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
 from workloads.program import Group
+
+FIRST_INDEX = 0
+
+
+@dataclass
+class Round:
+    """The requests of all members with one index: ranks that requested and released, and whether it was granted."""
+
+    index: int
+    asked_first: float
+    asked_last: float
+    asked: set[int] = field(default_factory=set)
+    released: set[int] = field(default_factory=set)
+    acked: bool = False
+
+
+class Readiness:
+    """The readiness barrier of one group. An invalid call raises ``ControlError`` and changes nothing."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.checked_in: set[int] = set()
+        self.rounds: dict[int, Round] = {}
+        self._members = frozenset(group.members)
+        self._next = dict.fromkeys(group.members, FIRST_INDEX)
+
+    def check_in(self, rank: int) -> bool:
+        """Check ``rank`` in; True once all members are in."""
+        self._check_member(rank)
+        if rank in self.checked_in:
+            raise ControlError(f"rank {rank} has already checked in to group {self.group.name}")
+        self.checked_in.add(rank)
+        return self.checked_in == self._members
+
+    def request(self, rank: int, index: int, now: float) -> Round | None:
+        """Take the request of ``rank`` for round ``index``; the round once it is complete, else None."""
+        self._check_member(rank)
+        expected = self._next[rank]
+        if index != expected:
+            raise ControlError(
+                f"rank {rank} sent request {index} of group {self.group.name}; its next request must be {expected}"
+            )
+        self._next[rank] = expected + 1
+        current = self.rounds.setdefault(index, Round(index, now, now))
+        current.asked.add(rank)
+        current.asked_last = now
+        return current if current.asked == self._members else None
+
+    def release(self, rank: int, index: int) -> Round | None:
+        """Take the release of round ``index`` by ``rank``; the round (then forgotten) after the last one, else None."""
+        self._check_member(rank)
+        current = self.rounds.get(index)
+        if current is None or not current.acked or rank in current.released:
+            raise ControlError(
+                f"rank {rank} released index {index} of group {self.group.name}, for which it holds no ack"
+            )
+        current.released.add(rank)
+        if current.released != self._members:
+            return None
+        return self.rounds.pop(index)
+
+    def missing(self, incomplete: Round) -> frozenset[int]:
+        return self._members - incomplete.asked
+
+    def _check_member(self, rank: int) -> None:
+        if rank not in self._members:
+            raise ControlError(
+                f"rank {rank} is not a member of group {self.group.name}; its members are "
+                f"{', '.join(map(str, self.group.members))}"
+            )
+
 
 JobState = Literal["running", "replacing", "stranded"]
 
@@ -42,12 +115,10 @@ class Membership:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The members of all groups, each once."""
         return _ranks(self.job.groups)
 
     @property
     def number(self) -> int:
-        """The number of changes so far."""
         return len(self._history) - 1
 
     @property
@@ -69,7 +140,6 @@ class Membership:
         return "its agent's connection ended before its first heartbeat" if detection.heartbeat_s and unheard else ""
 
     def fail(self, rank: int) -> None:
-        """Record the failure of a member, which ends this incarnation."""
         self.dead.append(rank)
         self.waiting.append(rank)
         self.incarnation_over = True
@@ -89,7 +159,6 @@ class Membership:
         self._become(groups)
 
     def arrive(self) -> None:
-        """Allow routes to the new members from now on."""
         self._arrived = True
 
     @property
@@ -98,7 +167,6 @@ class Membership:
         return _ranks(self.job.groups if self._arrived else self._history[-2])
 
     def settle(self) -> None:
-        """Complete the change under way: the circuits of the current members are up."""
         self.state = "running"
         self.arrive()
 
@@ -158,7 +226,6 @@ class Membership:
 
     @property
     def members(self) -> dict[str, tuple[int, ...]]:
-        """The members of every group, by its name."""
         return {group.name: group.members for group in self.job.groups}
 
     def _become(self, groups: tuple[Group, ...]) -> None:

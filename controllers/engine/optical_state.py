@@ -56,7 +56,6 @@ class OpticalState:
             raise ControlError(f"{name} is not an optical switch of this fabric; those are: {known}") from None
 
     def next_id(self) -> int:
-        """A new number for a reconfiguration."""
         return next(self._ids)
 
     def rank_at(self, switch: str, port: int) -> int | None:
@@ -64,7 +63,6 @@ class OpticalState:
         return self._rank.get((switch, port))
 
     def sound(self, rank: int) -> bool:
-        """Whether no optical port of ``rank`` is broken."""
         ports = self.ports_of_ranks([rank])
         return all(self.switches[name].failed.isdisjoint(found) for name, found in ports.items())
 
@@ -78,7 +76,6 @@ class OpticalState:
         return self._how_failed.get((switch, port), _FAILED)
 
     def target(self) -> dict[str, Matching]:
-        """All circuits of every switch, those still tuning included."""
         return {name: switch.target for name, switch in self.switches.items()}
 
     def circuits_and_reverts(self) -> set[SwitchCircuit]:
@@ -89,7 +86,6 @@ class OpticalState:
         return found
 
     def circuits_up(self) -> dict[str, Matching]:
-        """The circuits of every switch that are up now."""
         return {name: switch.up for name, switch in self.switches.items()}
 
     def ports_of(self, paths: Iterable[Hop]) -> tuple[SwitchPort, ...]:
@@ -106,7 +102,6 @@ class OpticalState:
         return tuple(ports)
 
     def ports_of_ranks(self, ranks: Iterable[int]) -> dict[str, frozenset[int]]:
-        """All optical ports of ``ranks``, by switch."""
         wanted = set(ranks)
         ports: dict[str, set[int]] = {}
         for (rank, _), (name, number) in self._number.items():
@@ -117,14 +112,12 @@ class OpticalState:
     # ---- in use -----------------------------------------------------------------------------------------------
 
     def hold(self, owner: PendingRequest, ports: Iterable[SwitchPort]) -> None:
-        """Record that ``owner`` uses ``ports`` from now on, and no others."""
         self.release(owner)
         self._holding[owner] = tuple(ports)
         for port in self._holding[owner]:
             self._holders.setdefault(port, {})[owner] = None
 
     def release(self, owner: PendingRequest) -> None:
-        """Record that ``owner`` uses no port any more."""
         for port in self._holding.pop(owner, ()):
             holders = self._holders[port]
             del holders[owner]
@@ -132,7 +125,6 @@ class OpticalState:
                 del self._holders[port]
 
     def users(self, switch: str, ports: Iterable[int], but: PendingRequest) -> list[PendingRequest]:
-        """The requests other than ``but`` that use one of ``ports`` of ``switch``."""
         found: dict[PendingRequest, None] = {}
         for port in sorted(ports):
             found.update(self._holders.get((switch, port), {}))

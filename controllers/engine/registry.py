@@ -6,9 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 from controllers.engine.jobs import Job
-from controllers.engine.membership import Membership
+from controllers.engine.membership import Membership, Readiness
 from controllers.engine.optical_state import OpticalState
-from controllers.engine.readiness import Readiness
 from controllers.policies.policy import ClusterState, Policy
 from railyard.errors import ConfigError, ControlError
 from topos.plan import FabricPlan
@@ -29,14 +28,12 @@ class JobRegistry:
         self._sound = sound
 
     def add(self, job: Job, policy: Policy) -> Membership:
-        """Add a job that has passed ``check_new``."""
         membership = Membership(job, policy)
         self.jobs[job.name] = membership
         self.gone.difference_update(membership.ranks)
         return membership
 
     def job(self, name: str) -> Membership:
-        """The job ``name``; ``ControlError`` if it is not registered."""
         try:
             return self.jobs[name]
         except KeyError:
@@ -52,15 +49,12 @@ class JobRegistry:
         raise ControlError(f"no job has registered a group {name}")
 
     def jobs_of(self, rank: int) -> list[Membership]:
-        """The jobs of which ``rank`` is a member now."""
         return [membership for membership in self.jobs.values() if rank in membership.ranks]
 
     def ranks(self, but: str = "") -> frozenset[int]:
-        """All ranks that are in a job, without those of job ``but``."""
         return frozenset(rank for name, m in self.jobs.items() if name != but for rank in m.ranks)
 
     def check_rank(self, rank: int) -> None:
-        """Raise ``ControlError`` for a rank that the fabric does not have."""
         if not 0 <= rank < self.plan.ranks:
             raise ControlError(f"there is no rank {rank}; the fabric's ranks are 0 to {self.plan.ranks - 1}")
 
@@ -92,7 +86,6 @@ class JobRegistry:
 
     @property
     def spares(self) -> tuple[int, ...]:
-        """The spares of the plan, in the order of the plan."""
         return self.plan.rack.spares if self.plan.rack is not None else ()
 
     def free(self) -> tuple[int, ...]:

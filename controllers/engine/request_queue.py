@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from controllers.circuits.ocs import Change
 from controllers.circuits.rotation import RunningRotation
 from controllers.engine.actions import Ack, Action, Note, Refuse, SlotEnds
+from controllers.engine.membership import Readiness, Round
 from controllers.engine.optical_state import OpticalState, SwitchPort
-from controllers.engine.readiness import Readiness, Round
 from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing
 from railyard.errors import ControlError, RailyardError
@@ -102,7 +102,6 @@ class RequestQueue:
     # ---- out --------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> list[Action]:
-        """Try all pending requests, oldest first."""
         actions: list[Action] = []
         for pending in list(self._pending):
             if pending in self._pending:
@@ -182,7 +181,6 @@ class RequestQueue:
         ]
 
     def _hold(self, pending: PendingRequest, ports: Iterable[SwitchPort]) -> None:
-        """Hold ``ports`` for ``pending``, and in a rotation the ports of all slots."""
         rotation_ports = pending.rotation_ports if isinstance(pending, GroupRequest) else ()
         self._optical.hold(pending, dict.fromkeys([*ports, *rotation_ports]))
 
@@ -231,7 +229,6 @@ class RequestQueue:
         return acks
 
     def _refuse(self, pending: PendingRequest, reason: str, now: float) -> list[Action]:
-        """Remove ``pending`` and refuse everything that waits for it."""
         if isinstance(pending, GroupRequest):
             note = _waits(pending, reason, now, final=True)
             return [*note, *self.refuse_round(pending.readiness, pending.round, reason)]

@@ -15,7 +15,7 @@ from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import OpticalSwitch, UpdateMode
 from controllers.circuits.rotation import RunningRotation, circuits_in_slot
 from controllers.engine.actions import Action, Note, Rewired, RewireRefused
-from controllers.engine.readiness import Readiness, Round
+from controllers.engine.membership import Readiness, Round
 from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError
 from railyard.protocol import Hop
@@ -77,12 +77,10 @@ class GroupRequest(PendingRequest):
 
     @property
     def group(self) -> Group:
-        """The group whose members requested circuits."""
         return self.readiness.group
 
     @property
     def quiet(self) -> bool:
-        """Whether the request is a rotation, whose members send only in the slots that they are told."""
         return self.rotation is not None
 
     @cached_property
@@ -116,7 +114,6 @@ class StartRequest(PendingRequest):
     kept: Callable[[], Mapping[str, frozenset[int]]]
 
     def wanted(self, target: Wiring) -> Wiring:
-        """The starting circuits of the policy, and the circuits of other jobs."""
         wiring, kept = {}, self.kept()
         for name, matching in self.wiring.items():
             ports = kept.get(name, frozenset())
@@ -125,7 +122,6 @@ class StartRequest(PendingRequest):
         return wiring
 
     def own_circuits(self) -> Wiring:
-        """The starting circuits of the policy."""
         return self.wiring
 
 
@@ -143,7 +139,6 @@ class SpliceRequest(PendingRequest):
     mine: Mapping[str, frozenset[int]]
 
     def wanted(self, target: Wiring) -> Wiring:
-        """The new circuits of the job in place of its old ones, and the circuits of all others."""
         wiring = {}
         for name in self.mine.keys() | self.wiring.keys():
             ports = self.mine.get(name, frozenset())
@@ -152,11 +147,9 @@ class SpliceRequest(PendingRequest):
         return wiring
 
     def own_circuits(self) -> Wiring:
-        """The circuits of the new groups that need no broken port."""
         return {name: Matching(self._sound(name)) for name in self.wiring}
 
     def _sound(self, name: str) -> list[Circuit]:
-        """The circuits of the job on switch ``name`` that need no broken port."""
         broken = self.broken(name)
         return [circuit for circuit in self.wiring.get(name, ()) if broken.isdisjoint(circuit.ports)]
 
@@ -197,5 +190,4 @@ class RewireRequest(PendingRequest):
         return {self.switch.name: self.switch.resolve(self.matching, self.mode)}
 
     def own_circuits(self) -> Wiring:
-        """The matching that was asked for, by switch."""
         return {self.switch.name: self.matching}

@@ -45,7 +45,6 @@ class Routing:
 
     @property
     def exists(self) -> bool:
-        """Whether this fabric is an electrical torus."""
         return bool(self._chip)
 
     def cut_off(self, ranks: Sequence[int]) -> int | None:
@@ -57,12 +56,10 @@ class Routing:
         return next((chip for chip in ranks if port[chip].mac not in table), None)
 
     def has(self, number: int) -> bool:
-        """Whether re-routing ``number`` is under way."""
         return number in self._running
 
     @property
     def stale(self) -> bool:
-        """Whether the tables held differ from those needed now."""
         return self._wanted() != self.held
 
     def begin(self, owner: PendingRequest, delay_s: float) -> Reroute:

@@ -77,7 +77,6 @@ def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[P
 
 
 def _least(mesh: Mesh, pair: Pair) -> int:
-    """The gates of the shortest path of ``pair``."""
     return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]
 
 
@@ -190,7 +189,6 @@ def _passage(end: int, crossed: bool) -> Passage:
 
 
 def _users(goes: Iterable[Mapping[Passage, Any]]) -> dict[int, list[Any]]:
-    """The variables of the passages by each end."""
     at: dict[int, list[Any]] = {}
     for passages in goes:
         for passage, variable in passages.items():

@@ -75,7 +75,6 @@ class MeshLayouts:
 
     @cached_property
     def nothing(self) -> MeshLayout:
-        """The layout without circuits, with all gates in state bar."""
         return MeshLayout(Matching(), Routed((False,) * len(self.mesh.gates), {}), self.behind)
 
     def find(self, after: Matching, now: MeshLayout, search_s: float = SEARCH_S) -> MeshLayout:

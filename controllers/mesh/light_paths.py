@@ -37,7 +37,6 @@ class Routed:
 
     @property
     def gates(self) -> int:
-        """The number of gates crossed by all paths together."""
         return sum(map(len, self.paths.values()))
 
     @cached_property

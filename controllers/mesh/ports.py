@@ -49,7 +49,6 @@ class Choice:
 
 
 def choose_ports(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> tuple[int, ...]:
-    """The ports that ``choose`` finds, in order."""
     return choose(mesh, n, seed=seed, time_s=time_s).ports
 
 

@@ -73,12 +73,10 @@ def _read_exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def rewire_request(body: bytes, switch: str) -> AnyRequest:
-    """The request behind ``PUT /circuits/SWITCH``."""
     return _request("rewire", {**read_object(body), "switch": switch})
 
 
 def gates_request(body: bytes, switch: str) -> AnyRequest:
-    """The request behind ``PUT /ocs/SWITCH/gates``."""
     return _request("gates", {**read_object(body), "switch": switch})
 
 

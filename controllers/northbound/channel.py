@@ -86,11 +86,9 @@ class ChannelConnection:
         """Whether the client is of this user; on a socket that others can open, only the parent of this process."""
 
     def fileno(self) -> int:
-        """File descriptor of the socket, for ``selectors``."""
         return self._socket.fileno()
 
     def answer(self, request_id: object, answer: bytes) -> None:
-        """Send the answer to one request as a line."""
         number = b"%d" % request_id if type(request_id) is int else to_json(request_id)
         try:
             with self._sending:
@@ -117,7 +115,6 @@ class ChannelConnection:
         return bool(data)
 
     def close(self) -> None:
-        """Close the connection, whose client is gone."""
         self._shut_down()
         try:
             self._core.closed(self)

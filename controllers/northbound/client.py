@@ -39,7 +39,6 @@ class ChannelClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection to the job channel."""
         self._socket.close()
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
@@ -70,11 +69,9 @@ class ChannelClient:
     # ---- operations of agents and runs ------------------------------------------------------------------------
 
     def register(self, job: Job, policy: str) -> None:
-        """Register a job; returns when its starting circuits are up."""
         self.call("register", job=job, policy=policy)
 
     def check_in(self, job: str, rank: int, group: str) -> dict[str, Any]:
-        """Check ``rank`` in; returns ``domain``, ``asks`` and ``paths`` once all members have checked in."""
         return self.call("checkin", job=job, rank=rank, group=group)
 
     def request(self, job: str, rank: int, group: str, index: int) -> tuple[Hop, ...]:
@@ -83,17 +80,14 @@ class ChannelClient:
         return hops_from(answer["paths"])
 
     def release(self, job: str, rank: int, group: str, index: int) -> None:
-        """Release request ``index``: ``rank`` has nothing in flight any more."""
         self.call("release", job=job, rank=rank, group=group, index=index)
 
     def finish(self, job: str) -> None:
-        """End ``job``: the controller forgets it and its groups."""
         self.call("finish", job=job)
 
     # ---- operations of people and scripts ---------------------------------------------------------------------
 
     def circuits(self) -> list[dict[str, Any]]:
-        """All switches as plain data, with circuits and port states."""
         return list(self.call("circuits")["switches"])
 
     def rewire(
@@ -107,5 +101,4 @@ class ChannelClient:
         self.call("rewire", switch=switch, circuits=list(circuits), update=update, delay_s=delay_s)
 
     def fault(self, switch: str, port: int, state: str) -> None:
-        """Break (``failed``) or repair (``restored``) a port."""
         self.call("fault", switch=switch, port=port, state=state)

@@ -43,11 +43,9 @@ class _Reader(io.RawIOBase):
         self._connection, self._deadline = connection, deadline
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Receive what comes next; ``TimeoutError`` after the deadline."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -59,7 +57,6 @@ class _Answer(ServerHandler):
     """The run of the application for one call."""
 
     def log_exception(self, exc_info: Any) -> None:
-        """Print the traceback of a defect, and nothing about a client that is gone."""
         if not isinstance(exc_info[1], OSError):
             super().log_exception(exc_info)
 
@@ -70,7 +67,6 @@ class _CallHandler(WSGIRequestHandler):
     server: HttpServer
 
     def setup(self) -> None:
-        """Bound the time in which the call must have come."""
         super().setup()
         self.rfile = io.BufferedReader(_Reader(self.connection, time.monotonic() + READ_S))
 
@@ -162,12 +158,10 @@ class HttpServer(ThreadingMixIn, WSGIServer):
             self._unread.pop(call, None)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         self.forget_unread(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print the traceback of a defect, and nothing about a client that is gone or too slow."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

@@ -11,15 +11,58 @@ from typing import Any
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.engine.actions import Action, Note
 from controllers.engine.engine import Engine
-from controllers.mesh.switch import PipSwitch
+from controllers.mesh.switch import STATES, PipSwitch
 from controllers.northbound import messages
-from controllers.northbound.descriptions import describe_jobs, describe_switches
 from controllers.northbound.pending_replies import PendingReplies, PendingReply, Requester, success
-from controllers.northbound.sessions import Sessions
 from controllers.openflow.datapaths import Datapaths
 from controllers.policies.catalog import POLICIES, load_policy
 from railyard.errors import CircuitError, ConfigError, ControlError
 from topos.plan import FabricPlan
+
+
+class Sessions:
+    """The connections that act for each rank. Those of an incarnation that is over are *stale* and are not served."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, dict[Requester, None]] = {}
+        self._stale: set[Requester] = set()
+
+    def has(self, requester: Requester, rank: int) -> bool:
+        return requester in self._sessions.get(rank, ())
+
+    def is_stale(self, requester: Requester) -> bool:
+        return requester in self._stale
+
+    def check_current(self, requester: Requester, rank: int) -> None:
+        if requester in self._stale:
+            raise ControlError(
+                f"this connection belongs to an earlier incarnation of the job of rank {rank}; open a new one"
+            )
+
+    def add(self, requester: Requester, rank: int) -> None:
+        self._sessions.setdefault(rank, {})[requester] = None
+
+    def close(self, requester: Requester) -> list[int]:
+        """Forget ``requester``, whose connection has ended; the ranks that it acted for in this incarnation."""
+        self._stale.discard(requester)
+        ranks = [rank for rank, requesters in self._sessions.items() if requester in requesters]
+        for rank in ranks:
+            self._drop(rank, requester)
+        return ranks
+
+    def end_incarnation(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            self._stale.update(self._sessions.pop(rank, ()))
+
+    def forget(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            self._sessions.pop(rank, None)
+
+    def _drop(self, rank: int, requester: Requester) -> None:
+        del self._sessions[rank][requester]
+        if not self._sessions[rank]:
+            del self._sessions[rank]
+
 
 Operation = Callable[[Any, PendingReply, float], Iterable[Action]]
 
@@ -208,3 +251,67 @@ class Operations:
         self.pending_replies.reply(reply_to)
         fields = {"what": "fail" if fails else "restore", "rail": request.switch, "ports": [request.port]}
         return [Note("manual", now, fields=fields), *actions] if by_hand else actions
+
+
+def describe_switches(plan: FabricPlan, datapaths: Datapaths, engine: Engine) -> list[dict[str, Any]]:
+    """All switches as plain data: circuits and port states of optical ones, and the mesh of those made of one."""
+    switches = []
+    for switch in plan.switches:
+        datapath = datapaths.connected.get(switch.name)
+        entry: dict[str, Any] = {
+            "name": switch.name,
+            "dpid": switch.dpid,
+            "kind": switch.kind,
+            "network": switch.network,
+            "connected": datapath is not None and datapath.filled,
+        }
+        device = engine.optical.switches.get(switch.name)
+        if device is not None:
+            entry["circuits"] = [list(c.ports) for c in device.target]
+            entry["ports"] = {str(port): state for port, state in device.states().items()}
+        if isinstance(device, PipSwitch):
+            entry["mesh"] = describe_mesh(device)
+        switches.append(entry)
+    return switches
+
+
+def describe_mesh(device: PipSwitch) -> dict[str, Any]:
+    """The mesh inside a switch as plain data.
+
+    ``ports`` are the mesh ports behind the ports of the switch (in order), ``gates`` the state of every gate,
+    ``blocked`` the ports without a circuit, ``paths`` the gates and the latency (us) of each circuit.
+    """
+    states = device.states()
+    return {
+        "width": device.mesh.width,
+        "height": device.mesh.height,
+        "ports": list(device.mesh.ports),
+        "gates": [STATES[crossed] for crossed in device.layout.routed.states],
+        "blocked": [port for port in states if device.target.peer(port) is None],
+        "paths": [
+            {"circuit": list(circuit.ports), "gates": list(path), "latency_us": device.latency_us(circuit)}
+            for circuit in device.target
+            for path in [device.path(circuit)]
+        ],
+        "gate_latency_us": device.mesh.gate_latency_us,
+        "latency": device.latency,
+    }
+
+
+def describe_jobs(engine: Engine) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": job.name,
+            "state": membership.state,
+            "changes": membership.number,
+            "dead": membership.dead,
+            "reason": membership.reason,
+            "members": membership.ranks,
+            "mode": job.mode,
+            "reconfiguration_delay_s": job.reconfiguration_delay_s,
+            "link_recovery_s": job.link_recovery_s,
+            "groups": job.groups,
+        }
+        for membership in engine.registry.jobs.values()
+        for job in [membership.job]
+    ]

@@ -73,7 +73,6 @@ class PendingReplies:
         """What an acknowledgement says, and the same for the wire: it is the same for all members of a group."""
 
     def reply(self, reply_to: PendingReply | None, answer: bytes = OK) -> None:
-        """Answer the request of ``reply_to``, unless that is None."""
         if reply_to is not None:
             self.answers.append((reply_to, answer))
 
@@ -89,7 +88,6 @@ class PendingReplies:
         self._reply_to_watchers(job)
 
     def forget(self, requester: Requester) -> None:
-        """Drop the pending replies of a connection that has ended."""
         self.waiting = {key: reply_to for key, reply_to in self.waiting.items() if reply_to[0] is not requester}
         self.registrations = {
             job: reply_to for job, reply_to in self.registrations.items() if reply_to[0] is not requester
@@ -106,7 +104,6 @@ class PendingReplies:
             self.reply(reply_to, failure(reason))
 
     def report(self, action: Action) -> None:
-        """Answer the requests that ``action`` decides."""
         match action:
             case Ack(rank, group, index, paths, slot_window):
                 take = self.waiting.pop if slot_window is None else self.waiting.get

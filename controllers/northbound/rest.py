@@ -69,7 +69,6 @@ class RestCall:
         self._result: dict[str, Any] = {}
 
     def answer(self, request_id: object, answer: bytes) -> None:
-        """Keep the answer and wake the thread that waits for it."""
         self._result = json.loads(answer)
         self._done.set()
 
@@ -125,35 +124,29 @@ class RestResources:
         raise _error(404, f"there is no switch {name}; the switches of this fabric are {known}")
 
     def all_circuits(self) -> dict[str, Any]:
-        """The circuits of all optical switches."""
         switches = self.execute(Circuits(op="circuits"))["switches"]
         return {"circuits": {entry["name"]: entry["circuits"] for entry in switches if entry["kind"] == "ocs"}}
 
     def circuits(self, name: str) -> dict[str, Any]:
-        """The circuits of one optical switch."""
         return {"switch": name, "circuits": self.optical_switch(name)["circuits"]}
 
     def put_circuits(self, name: str) -> dict[str, Any]:
-        """Rewire one optical switch."""
         self.optical_switch(name)
         self.execute(bodies.rewire_request(_body(), name))
         return self.circuits(name)
 
     def gates(self, name: str) -> dict[str, Any]:
-        """The gates of one switch that is made of a mesh; raises 409 for any other."""
         entry = self.optical_switch(name)
         if "mesh" not in entry:
             raise _error(409, f"{name} is not made of a mesh and has no gates; set its circuits instead")
         return {"switch": name, "circuits": entry["circuits"], **entry["mesh"]}
 
     def put_gates(self, name: str) -> dict[str, Any]:
-        """Set the gates of one switch that is made of a mesh."""
         self.gates(name)
         self.execute(bodies.gates_request(_body(), name))
         return self.gates(name)
 
     def fault(self) -> dict[str, Any]:
-        """A port or a chip that fails, or a port that is restored."""
         body = _body()
         request = bodies.fault_request(body)
         if isinstance(request, Fault):
@@ -162,7 +155,6 @@ class RestResources:
         return bodies.read_object(body)
 
     def pairs(self, name: str) -> dict[str, Any]:
-        """The cross-connect pairs of one optical switch."""
         found = [{"ingress": a, "egress": b} for a, b in self.optical_switch(name)["circuits"]]
         return {bodies.CROSS_CONNECTS: {"pair": found}}
 

@@ -32,7 +32,6 @@ def read_address(text: str) -> tuple[str, int]:
 
 
 def written(host: str, port: int) -> str:
-    """The address as people write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -50,7 +49,6 @@ def reserve(address: str) -> socket.socket:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; ``OSError`` if that is not possible."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -26,7 +26,6 @@ class Alarm:
         self._queue: list[tuple[float, int, Callable[[], None], float]] = []
 
     def start(self) -> None:
-        """Start the daemon thread that makes the calls."""
         threading.Thread(target=self._run, name="alarm", daemon=True).start()
 
     def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:

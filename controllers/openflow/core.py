@@ -2,11 +2,12 @@
 
 It does not depend on an OpenFlow framework. One lock guards the engine; answers and the timeline are written outside of
 it. ``northbound.operations`` takes requests, ``tuning`` and ``forwarding`` execute actions on switches, ``recovery``
-brings switches back that were away or did not execute a message, and ``heartbeat_alarm`` checks heartbeats.
+brings switches back that were away or did not execute a message, and ``HeartbeatAlarm`` checks heartbeats.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -23,12 +24,52 @@ from controllers.openflow.caches import OPEN_VSWITCH, CacheTimes
 from controllers.openflow.clock import Alarm
 from controllers.openflow.datapaths import Datapaths, Decide, Send, Step
 from controllers.openflow.forwarding import Forwarding
-from controllers.openflow.heartbeat_alarm import HeartbeatAlarm
 from controllers.openflow.recovery import RECONNECT_S, Recovery
 from controllers.openflow.tuning import Tuning
 from railyard.errors import RailyardError
 from railyard.timeline import Event
 from topos.plan import FabricPlan
+
+LATE_S = 0.02
+"""A check that is later than this was delayed with the whole controller, so heartbeats may wait to be read: the check
+is postponed once, by the same time."""
+
+
+class HeartbeatAlarm:
+    """Checks heartbeats exactly when the next agent could be silent, and at no other time.
+
+    ``later(moment, decide)`` sets a timer; all is called under the core's lock.
+    """
+
+    def __init__(self, engine: Engine, later: Callable[[float, Callable[[float], Iterable[Action]]], None]) -> None:
+        self._engine = engine
+        self._later = later
+        self._at: float | None = None
+        self._postponed = False
+
+    def arm(self, now: float = -math.inf) -> None:
+        """Set the timer earlier if a newly watched rank requires it; ``now``: all has been checked at that time."""
+        moment = self._engine.liveness.next_check(now)
+        if moment is not None and (self._at is None or moment < self._at):
+            self._set(moment)
+
+    def _set(self, moment: float) -> None:
+        self._at = moment
+        self._later(moment, self._check)
+
+    def _check(self, now: float) -> Iterable[Action]:
+        if self._at is None or now < self._at:
+            return ()  # a timer that an earlier one has replaced
+        is_late = now - self._at > LATE_S
+        if is_late and not self._postponed:
+            self._postponed = True
+            self._set(now + LATE_S)
+            return ()
+        self._postponed = False
+        self._at = None
+        actions = self._engine.check_heartbeats(now)
+        self.arm(now)
+        return actions
 
 
 class ControllerCore:
@@ -69,7 +110,6 @@ class ControllerCore:
         self.reconnect: Callable[[str, Callable[[], bool]], None] = lambda switch, needed: None
 
     def start(self) -> None:
-        """Start the timers; the process must already be in the network namespace where it stays."""
         self._alarm.start()
 
     def listening(self) -> None:
@@ -102,7 +142,6 @@ class ControllerCore:
                 requester.answer(request.id, failure(error))
 
     def closed(self, requester: Requester) -> None:
-        """Handle the end of a connection: requests that wait for its ranks are refused."""
         self._run(lambda now: self._operations.closed(requester, now))
 
     # ---- southbound -------------------------------------------------------------------------------------------
@@ -147,11 +186,9 @@ class ControllerCore:
         self._run(go_on)
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
-        """Handle an error message: the transaction ``xid`` was refused."""
         self._run(lambda now: self._not_executed(xid, f"refused a message ({reason})", now, at_once=False))
 
     def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
-        """Handle the counters of the ports of a switch."""
         with self._lock:
             self._tuning.counted(xid, counts)
 

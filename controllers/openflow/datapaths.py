@@ -76,11 +76,9 @@ class Datapath:
     may have put it there."""
 
     def trip_s(self, step: Step) -> float:
-        """The median of the last round trips of ``step``, in seconds."""
         return median(self.trips.get(step, [FIRST_GUESS_S]))
 
     def learn(self, step: Step, round_trip_s: float) -> None:
-        """Keep a measured round trip of ``step``."""
         self.trips[step] = [*self.trips.get(step, [])[-8:], round_trip_s]
 
     def circuits_to_caches_s(self, now: float) -> float:
@@ -106,11 +104,9 @@ class Datapaths:
         self.troubles: dict[str, Trouble] = {}
 
     def next_xid(self) -> int:
-        """A new transaction id, never used before."""
         return next(self._xids)
 
     def plan_of(self, dpid: int) -> SwitchPlan | None:
-        """The switch with this datapath id, if the plan has it."""
         return self._by_dpid.get(dpid)
 
     @property
@@ -121,7 +117,6 @@ class Datapaths:
         )
 
     def expected(self) -> list[str]:
-        """The switches that have not connected yet."""
         names = (switch.name for switch in self._by_dpid.values())
         return [name for name in names if name not in self.connected and name not in self.troubles]
 
@@ -141,7 +136,6 @@ class Datapaths:
         return "has not joined the controller"
 
     def connect(self, plan: SwitchPlan, send: Send) -> Datapath:
-        """Record a (new) connection of a switch, which has to be filled."""
         self.disconnect(plan.name)
         self.connected[plan.name] = Datapath(plan, send, self.caches)
         return self.connected[plan.name]
@@ -152,7 +146,6 @@ class Datapaths:
             self.connected[name].outdated = True
 
     def disconnect(self, name: str) -> None:
-        """Forget a switch whose connection has ended, and its transactions."""
         self.connected.pop(name, None)
         self.forget_transactions(name)
 

@@ -49,12 +49,10 @@ _MATCH_NOTHING = struct.pack("!HH4x", 1, 4)
 
 
 def dark_cookie(reconfiguration_id: int) -> int:
-    """The cookie of the dark flows of one reconfiguration."""
     return DARK_COOKIE | (reconfiguration_id & 0xFFFFFFFF)
 
 
 def header(kind: int, xid: int, body_bytes: int) -> bytes:
-    """The eight bytes of header before the body of a message."""
     return _HEADER.pack(VERSION, kind, 8 + body_bytes, xid)
 
 
@@ -65,26 +63,22 @@ def barrier(xid: int) -> bytes:
 
 @cache
 def match_in_port(port: int) -> bytes:
-    """Match of packets received on ``port``."""
     return struct.pack("!HHII4x", 1, 12, 0x80000004, port)
 
 
 @cache
 def match_in_port_to(port: int, mac: str) -> bytes:
-    """Match of packets to ``mac`` received on ``port``."""
     fields = struct.pack("!II", 0x80000004, port) + struct.pack("!I6s", 0x80000606, bytes.fromhex(mac.replace(":", "")))
     return struct.pack("!HH", 1, 4 + len(fields)) + fields + bytes(-(4 + len(fields)) % 8)
 
 
 @cache
 def match_eth_dst(mac: str) -> bytes:
-    """Match of packets to ``mac`` (``aa:bb:cc:dd:ee:ff``)."""
     return struct.pack("!HHI6s2x", 1, 14, 0x80000606, bytes.fromhex(mac.replace(":", "")))
 
 
 @cache
 def output(port: int) -> bytes:
-    """Instruction to send packets out of ``port``."""
     return struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, port, 0)
 
 
@@ -98,14 +92,12 @@ def flow_mod(
     cookie_mask: int = 0,
     table: int = 0,
 ) -> bytes:
-    """The body of a flow-mod message, without its header."""
     head = _FLOW_MOD.pack(cookie, cookie_mask, table, command, 0, 0, priority, NO_BUFFER, ANY, ANY, 0, 0)
     return head + match + instructions
 
 
 @cache
 def circuit_flow(port: int, peer: int) -> bytes:
-    """Flow-mod that forwards packets from ``port`` to ``peer``: one direction of a circuit."""
     return flow_mod(ADD, match_in_port(port), output(peer), priority=CIRCUIT_PRIORITY, cookie=CIRCUIT_COOKIE)
 
 
@@ -133,19 +125,16 @@ def dark_flow(port: int, reconfiguration_id: int) -> bytes:
 
 @cache
 def forward_flow(mac: str, port: int) -> bytes:
-    """Flow-mod that forwards packets to ``mac`` out of ``port``."""
     return flow_mod(ADD, match_eth_dst(mac), output(port), priority=CIRCUIT_PRIORITY, cookie=FORWARD_COOKIE)
 
 
 @cache
 def no_forward_flow(mac: str) -> bytes:
-    """Flow-mod that removes the forwarding of packets to ``mac``."""
     return flow_mod(DELETE_STRICT, match_eth_dst(mac), priority=CIRCUIT_PRIORITY)
 
 
 @cache
 def no_flows() -> bytes:
-    """Flow-mod that removes every flow of every table."""
     return flow_mod(DELETE, _MATCH_NOTHING, table=ALL_TABLES)
 
 
@@ -236,6 +225,5 @@ def fill(
 
 
 def port_stats_request(xid: int) -> bytes:
-    """A request for the counters of all ports."""
     body = struct.pack("!HH4xI4x", MULTIPART_PORT, 0, ANY)
     return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body

@@ -50,7 +50,6 @@ class Latencies:
         return f"{EMULATED} (by netem; paths below {LEAST_US:g} us pass at once)"
 
     def notes(self, now: float) -> list[Note]:
-        """Notes for the timeline, one for every switch that is a mesh."""
         return [
             Note("latency", now, fields={"rail": name, "gate_latency_us": d.mesh.gate_latency_us, "latency": d.latency})
             for name, d in self._devices.items()

@@ -139,7 +139,6 @@ class Tuning:
     # ---- switches in trouble ----------------------------------------------------------------------------------
 
     def rotating(self, switch: str) -> frozenset[int]:
-        """The ports of ``switch`` whose circuit is of a rotation."""
         return frozenset(self._rotating.get(switch, ()))
 
     def not_executed(self, number: int, problem: str, now: float) -> None:
@@ -179,7 +178,6 @@ class Tuning:
         return actions
 
     def counted(self, xid: int, counts: Iterable[PortCount]) -> None:
-        """Take a reading of port counters that was asked for under ``xid``."""
         self._losses.read(xid, counts)
 
     def _count(self, number: int, attempt: int) -> Iterable[Action]:
@@ -224,7 +222,6 @@ class Tuning:
         return action.quiet and caches.early_s is not None and action.delay_s <= caches.quiet_lead_s
 
     def _macs(self, switch: str) -> dict[int, str]:
-        """The MAC addresses of the hosts at the ports of a switch, by port."""
         return {port.number: port.mac for port in self._sender.datapaths.connected[switch].plan.ports}
 
     def _forget(self, number: int) -> None:

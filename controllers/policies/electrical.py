@@ -16,7 +16,6 @@ class ElectricalPolicy(Policy):
     """Packet switches without circuits, with the port assignment of the Opus wiring."""
 
     def wanted(self, group: Group, current: Wiring) -> Wiring:
-        """No circuits: packet switches reach all ranks."""
         return {}
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:

@@ -41,7 +41,6 @@ class FollowPolicy(Policy):
         return group.domain == "scale-out" and group.name not in self._parents
 
     def wanted(self, group: Group, current: Wiring) -> Wiring:
-        """The circuits of ``group`` in place of all that share a port with them."""
         switch = rail_of_group(self.plan, group)
         if switch.kind != "ocs":
             return {}

@@ -34,11 +34,9 @@ class LumionPolicy(RackPolicy):
         return wiring
 
     def lanes(self, groups: Sequence[Group]) -> Mapping[str, Lanes]:
-        """The lanes that the members of each of ``groups`` use, by its name: all ports of a chip."""
         return split_ports(self.plan, groups)
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
-        """The paths of ``group`` whose circuits are in ``current``."""
         return tuple(
             path
             for (switch, circuit), path in self._circuits(group, self._lanes)
@@ -66,7 +64,6 @@ class FixedPortsPolicy(LumionPolicy):
     """
 
     def lanes(self, groups: Sequence[Group]) -> Mapping[str, Lanes]:
-        """The lanes of one circuit per hop for each of ``groups``, by its name."""
         needed = {group.name: ports_needed(group) for group in groups}
         split = split_ports(self.plan, groups)
         return {name: tuple(lanes[: needed[name]] for lanes in members) for name, members in split.items()}

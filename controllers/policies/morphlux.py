@@ -9,19 +9,87 @@ slices of 4 x 4 x 1 use 24 of them with 3 circuits per hop; its sixteen lines of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as changed
+from typing import Generic
 
 from controllers.circuits.circuits import SwitchCircuit
-from controllers.circuits.fibres import FIBRES, FibrePlant, Route
+from controllers.circuits.fibres import FIBRES, FibrePlant, Key, Route
 from controllers.policies.lumion import LumionPolicy
 from controllers.policies.policy import ClusterState, Wiring
-from controllers.policies.shares import PortDemand, Shares, share
 from controllers.policies.split import split_ports
 from controllers.policies.wiring import fitting
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan, Tenant
 from workloads.program import Group
+
+Ends = tuple[int, int]
+"""The two chips that a circuit joins."""
+
+
+@dataclass(frozen=True)
+class PortDemand(Generic[Key]):
+    """The circuits that a ring can use: ``rounds[k]`` are those that it gains with k + 1 per hop instead of k."""
+
+    name: str
+    rounds: tuple[Mapping[Key, Ends], ...]
+
+    def circuits(self, count: int) -> dict[Key, Ends]:
+        """The circuits of the ring with ``count`` per hop, and the chips that each joins."""
+        return {circuit: ends for added in self.rounds[:count] for circuit, ends in added.items()}
+
+
+@dataclass(frozen=True)
+class Shares(Generic[Key]):
+    """The result of sharing: ``routes`` of all circuits, and by name of the demand its circuits per hop (``counts``)
+    and the reason why it got no more (``limits``).
+    """
+
+    routes: Mapping[Key, Route]
+    counts: Mapping[str, int]
+    limits: Mapping[str, str]
+
+
+def share(
+    plant: FibrePlant,
+    demands: Sequence[PortDemand[Key]],
+    kept: Mapping[Key, Route] | None = None,
+    preferred: Mapping[Key, Route] | None = None,
+) -> Shares[Key]:
+    """Share the fibres of ``plant`` that ``kept`` leaves free among ``demands``.
+
+    First all rings get the highest number of circuits per hop that fits for all; then each ring gets one more, in the
+    order of ``demands``, as long as it fits. A circuit takes its ``preferred`` route if that is free. The result is
+    deterministic.
+    """
+    limits: dict[str, str] = {}
+    level, routes = _level(plant, demands, kept or {}, preferred or {})
+    counts = {demand.name: min(level, len(demand.rounds)) for demand in demands}
+    while growing := [d for d in demands if counts[d.name] < len(d.rounds) and d.name not in limits]:
+        for demand in growing:
+            try:
+                routes = plant.routed(demand.rounds[counts[demand.name]], routes, preferred)
+                counts[demand.name] += 1
+            except CircuitError as error:
+                limits[demand.name] = str(error)
+    return Shares(routes, counts, limits)
+
+
+def _level(
+    plant: FibrePlant,
+    demands: Iterable[PortDemand[Key]],
+    kept: Mapping[Key, Route],
+    preferred: Mapping[Key, Route],
+) -> tuple[int, dict[Key, Route]]:
+    """The most circuits per hop that all demands can have at once, and the routes, including ``kept``."""
+    for level in range(max((len(demand.rounds) for demand in demands), default=0), 0, -1):
+        wanted = {circuit: ends for demand in demands for circuit, ends in demand.circuits(level).items()}
+        try:
+            return level, plant.routed(wanted, kept, preferred)
+        except CircuitError:
+            continue
+    return 0, dict(kept)
 
 
 class MorphluxPolicy(LumionPolicy):
@@ -88,7 +156,6 @@ class MorphluxPolicy(LumionPolicy):
 
     @property
     def own_routes(self) -> Mapping[SwitchCircuit, Route]:
-        """The servers that every circuit of this job passes."""
         return dict(self._routes)
 
     def route_of(self, circuit: SwitchCircuit) -> Route | None:
@@ -186,7 +253,6 @@ class MorphluxPolicy(LumionPolicy):
         return FibrePlant(self.rack, self.plan.ranks, per_pair=self.fibres, spare_neighbours=self.spare_neighbours)
 
     def _tenants_of(self, groups: Sequence[Group]) -> tuple[Tenant, ...]:
-        """The tenants of the plan whose chips are in ``groups``."""
         ranks = {rank for group in groups for rank in group.members}
         return tuple(tenant for tenant in self.rack.tenants if not ranks.isdisjoint(tenant.ranks))
 

@@ -56,12 +56,10 @@ class RailGroups:
             self.rings[place] = Matching([*self.rings.get(place, NO_CIRCUITS), *circuits])
 
     def add_rotation(self, stage: int, circuits: Sequence[Circuit]) -> None:
-        """Add the circuits of all slots of a group of ``stage``."""
         self.rotating[stage] = self.rotating.get(stage, frozenset()).union(circuits)
 
     @property
     def stages(self) -> list[int]:
-        """All pipeline stages that have a group on the rail, ascending."""
         return sorted({*(s for _, s in self.rings), *self.chains, *(s + 1 for s in self.chains), *self.rotating})
 
     def ring(self, stage: int, state: int = RING) -> Matching:
@@ -69,7 +67,6 @@ class RailGroups:
         return self.rings.get((state, stage), NO_CIRCUITS)
 
     def ports(self) -> frozenset[int]:
-        """Every port that any configuration of this rail uses."""
         matchings = (*self.rings.values(), *self.chains.values())
         rotating = (port for circuits in self.rotating.values() for c in circuits for port in c.ports)
         return frozenset(rotating).union(*(m.ports for m in matchings))

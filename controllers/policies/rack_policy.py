@@ -26,7 +26,6 @@ class RackPolicy(StandingPolicy):
 
     @property
     def torus(self) -> Torus:
-        """The torus of chips and servers of one rack."""
         return Torus(self.rack.torus, self.rack.server)
 
     def scale_out(self, groups: Sequence[Group], kind: SwitchKind) -> list[Group]:

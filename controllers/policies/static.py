@@ -36,7 +36,6 @@ class StaticPolicy(StandingPolicy):
         return 0, 0 if one_port else 1
 
     def start(self, groups: Sequence[Group]) -> Wiring:
-        """The circuits of all groups together."""
         self._arcs = arcs_of(group for group in groups if self._is_optical(group))
         wired = [group for group in groups if self._is_optical(group) and group.name not in self._arcs]
         rails = [(group, rail_of_group(self.plan, group)) for group in wired]
@@ -54,7 +53,6 @@ class StaticPolicy(StandingPolicy):
         return not optical and len(rails_of_group(self.plan, group)) > 1
 
     def _is_optical(self, group: Group) -> bool:
-        """Whether ``group`` is on an optical rail."""
         if group.domain != "scale-out" or self._found_by_packets(group):
             return False
         return rail_of_group(self.plan, group).kind == "ocs"

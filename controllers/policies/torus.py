@@ -37,7 +37,6 @@ class TorusPolicy(RackPolicy):
         return {}
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
-        """No paths: packet switches route each transfer."""
         return ()
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:

@@ -25,7 +25,6 @@ class ClockSample(NamedTuple):
 
     @property
     def round_trip_s(self) -> float:
-        """The time that both messages were under way."""
         return (self.back - self.sent) - (self.answered - self.received)
 
     @property

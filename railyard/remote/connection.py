@@ -8,19 +8,72 @@ both send long lines do not wait for each other.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import shutil
+import socket
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from railyard import __version__, errors
 from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
 from railyard.protocol import from_json, to_json
-from railyard.remote.keepalive import watch_connection
+
+SSHD_VARIABLE = "RAILYARD_REMOTE_SSHD"
+"""Environment variable by which the start of a process tells it the process id of the ``sshd`` of its own login."""
+_SYS_PIDFD_GETFD = 438
+_OPTIONS = {
+    socket.TCP_KEEPIDLE: 2,
+    socket.TCP_KEEPINTVL: 2,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 8000,  # ms, for what was sent and is not acknowledged
+}
+LOST_S = 8.0
+"""Seconds after which the connection to a machine that is gone is closed."""
+
+
+def watch_connection() -> bool:
+    """Let the kernel close the connection of this process's login ``LOST_S`` seconds after the other side is gone.
+
+    That side's ``ssh`` asks for a sign of life every two seconds; ``sshd`` by itself waits for hours. When the kernel
+    closes the connection, as after a power failure there, ``sshd`` ends the login, and the input of the process ends.
+
+    Returns whether it does: not for a process that ``ssh`` did not start, or where ``sshd`` is not to be looked into.
+    """
+    sshd = os.environ.pop(SSHD_VARIABLE, "")
+    watched = False
+    with suppress(OSError, ValueError):
+        for connection in _connections(int(sshd)):
+            with connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in _OPTIONS.items():
+                    connection.setsockopt(socket.IPPROTO_TCP, option, value)
+                watched = True
+    return watched
+
+
+def _connections(pid: int) -> Iterator[socket.socket]:
+    pidfd = os.pidfd_open(pid)
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                continue
+            fd = ctypes.CDLL(None).syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
+            if fd < 0:
+                continue
+            found = socket.socket(fileno=fd)
+            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                yield found
+            else:
+                found.close()
+    finally:
+        os.close(pidfd)
+
 
 LINE_BYTES = 64 << 20
 """The longest line that is sent or taken, in bytes."""
@@ -72,7 +125,7 @@ class Connection:
         """The connection over standard input and output of this process, for the side that was started.
 
         From now on standard input is empty, and what this process and its children print goes to standard error. If
-        ``ssh`` carries the connection, it ends soon after the other machine is gone (``keepalive``).
+        ``ssh`` carries the connection, it ends soon after the other machine is gone (``watch_connection``).
         """
         watch_connection()
         source, sink = os.dup(0), os.dup(1)
@@ -84,7 +137,6 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """Name of the other machine."""
         return self._peer
 
     @property
@@ -99,7 +151,6 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called."""
         return self._closed
 
     def fileno(self) -> int:
@@ -133,11 +184,9 @@ class Connection:
         return answer.get("result")
 
     def call(self, op: str, /, *, timeout_s: float = 30.0, **fields: Any) -> Any:
-        """Send a request and return its result, as ``begin`` and ``answer`` do."""
         return self.answer(self.begin(op, **fields), timeout_s)
 
     def tell(self, op: str, /, **fields: Any) -> None:
-        """Send a message without answer."""
         self._send({"op": op, "fields": fields}, f"message {op}")
 
     def messages(self) -> list[dict[str, Any]]:
@@ -295,7 +344,6 @@ def _raised(answer: Mapping[str, Any], peer: str) -> RailyardError:
 
 
 def _outcome(error: Exception, op: str) -> dict[str, Any]:
-    """The answer that reports an error of an operation."""
     if isinstance(error, OSError):
         error = from_os_error(error)
     if not isinstance(error, RailyardError):

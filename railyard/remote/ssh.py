@@ -30,8 +30,7 @@ from railyard.checkout import ROOT
 from railyard.child import end_child, marked_environment, start_python
 from railyard.errors import ConfigError, MachineError, from_os_error, shortened
 from railyard.ownership import hand_over, invoker
-from railyard.remote.connection import FOLDER_VARIABLE, Connection
-from railyard.remote.keepalive import SSHD_VARIABLE
+from railyard.remote.connection import FOLDER_VARIABLE, SSHD_VARIABLE, Connection
 from railyard.remote.ssh_faults import cause
 from railyard.tools import how_to_install, safe_path
 
@@ -100,7 +99,6 @@ class Address:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of ``ssh`` that lead there."""
         user = ["-l", self.user] if self.user else []
         port = ["-p", str(self.port)] if self.port else []
         return [*user, *port, "--", self.host]
@@ -114,7 +112,6 @@ class Place:
     root: str = str(ROOT)
 
     def command(self, module: str, *arguments: str) -> list[str]:
-        """The command line that runs ``module`` there."""
         return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", module, *arguments]
 
 
@@ -194,7 +191,6 @@ class RemoteProcess:
 
     @property
     def machine(self) -> str:
-        """Name of the machine, as given."""
         return self._machine
 
     @property
@@ -275,7 +271,6 @@ class _Lines:
         return [*self._lines]
 
     def last(self) -> str | None:
-        """The last line; None if nothing was printed."""
         return next(reversed(self.all()), None)
 
 

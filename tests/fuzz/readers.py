@@ -42,7 +42,7 @@ from railyard.protocol import Decoder
 from railyard.validation import from_plain
 from tests.fuzz import grammars
 from topos.describe import plan as planned
-from topos.kernel.fastpath import carrier, openflow, resets, simple_match, statistics
+from topos.kernel.fastpath import carrier, openflow, statistics
 from topos.kernel.fastpath.rules import Counts, PortCounts
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
@@ -359,7 +359,7 @@ def openflow_replies(data: bytes, folder: Path) -> None:
 
 def openflow_requests(data: bytes, folder: Path) -> None:
     """What the relay of a client's connection does with its messages."""
-    opened = resets.OpenResets(lambda reset: lambda: None)
+    opened = statistics.OpenResets(lambda reset: lambda: None)
     for message in openflow.split(bytearray(data)):
         opened.asked(message)
         opened.refused(message)
@@ -368,11 +368,11 @@ def openflow_requests(data: bytes, folder: Path) -> None:
 
 
 def openflow_match(data: bytes, folder: Path) -> None:
-    for read in (simple_match.from_10, simple_match.from_11):
+    for read in (openflow.from_10, openflow.from_11):
         with suppress(StructError):
             read(data, 0)
     with suppress(StructError):
-        simple_match.from_fields(data, 0, len(data))
+        openflow.from_fields(data, 0, len(data))
     openflow.read_match(data)
     openflow.read_instructions(data)
 

@@ -1,7 +1,7 @@
 """Holds the frames of delayed links in a process of its own, for kernels without netem.
 
-The process reads frames from packet sockets at the inner ends of the links (``topos.kernel.middles``) and sends each
-from the opposite end when it is due. A hold counts from the kernel's time stamp of the arrival, so the time for which
+The process reads frames from packet sockets at the inner ends of the links (``link_delays``) and sends each from
+the opposite end when it is due. A hold counts from the kernel's time stamp of the arrival, so the time for which
 the process waits for a core is part of the hold and not added to it. Frames are not split or checked on the way: each
 is passed on with the kernel's notes about it (segments to be split, checksum to be filled in: ``PACKET_VNET_HDR``).
 
@@ -52,7 +52,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DelayRelay(Child):
-    """The relay process; ``passages`` is ``topos.kernel.middles.Passage.for_relay`` of each way that it holds."""
+    """The relay process; ``passages`` is ``topos.kernel.link_delays.Passage.for_relay`` of each way that it holds."""
 
     def __init__(self, netns_fd: int, passages: list[dict[str, Any]], seed: int = 1) -> None:
         settings = {"netns_fd": netns_fd, "passages": passages, "seed": seed}
@@ -60,7 +60,6 @@ class DelayRelay(Child):
                          patience_s=_PATIENCE_S)  # fmt: skip
 
     def check(self) -> None:
-        """Raise ``MachineError`` if the relay has ended."""
         if self.has_ended:
             raise MachineError("the relay of delayed links ended during the run, so no packet crosses them any more")
 
@@ -160,7 +159,6 @@ class _Relay:
         return False
 
     def _read(self, line: int, source: socket.socket) -> None:
-        """Take all frames that wait in a socket."""
         buffers, view = [self._buffer], memoryview(self._buffer)
         real_ns, now_ns = time.time_ns(), time.monotonic_ns()
         while True:
@@ -179,7 +177,6 @@ class _Relay:
                 self._late.overflowed += 1
 
     def _send(self) -> None:
-        """Send all frames that are due."""
         now_ns = time.monotonic_ns()
         for line, due_ns, frame in self._holding.due(now_ns + _EARLY_NS):
             try:

@@ -10,11 +10,12 @@ import atexit
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from mininet import net
 from mininet.log import output
 from mininet.net import Mininet
 from mininet.topo import Topo
@@ -22,6 +23,7 @@ from mininet.topo import Topo
 from railyard.errors import ConfigError, MachineError
 from railyard.limits import allow_open_files, files_of
 from railyard.priority import set_real_time
+from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
@@ -29,7 +31,6 @@ from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.iperf import IperfLane, first_that_answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
-from topos.kernel.mininet_setup import machine_left_alone
 from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
@@ -37,6 +38,24 @@ from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
 from topos.options import number
 from topos.plan import FabricPlan
+
+
+@contextmanager
+def machine_left_alone() -> Iterator[None]:
+    """Keep ``Mininet.__init__`` from raising ten settings of the whole machine, which would stay so.
+
+    It calls ``Mininet.init`` by the name of the class, so that no subclass can replace it. From now on Mininet finds
+    its tools in absolute folders only, and ends the terminals of a net (``xterm`` of its command line) by their process
+    ids alone: it also kills everything whose command line matches ``mnexec.*socat``, whoever started it.
+    """
+    net.cleanUpScreens = lambda: None
+    os.environ["PATH"] = safe_path()
+    inited, Mininet.inited = Mininet.inited, True
+    try:
+        yield
+    finally:
+        Mininet.inited = inited
+
 
 OPENFLOW = "127.0.0.1", 6653
 """Address of the controller in the namespace of the switches."""
@@ -169,7 +188,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._running = True
 
     def _begin_offload(self, ports: int) -> None:
-        """Start the process of the fast path, for switches with this many ports together."""
         if self.datapath == "ovs" or not ports:
             self.datapath = "ovs"
             return
@@ -239,7 +257,6 @@ class Emulation(Mininet):  # type: ignore[misc]
             set_real_time(self.yard.pids["ovs-vswitchd"])  # it has little to do but to answer the controller
 
     def _make_hosts(self) -> None:
-        """Make the hosts' namespaces and set their sysctls."""
         for host, fd in zip(self._own_hosts, namespaces.make(len(self._own_hosts)), strict=True):
             self._fds[host.name] = fd
         self._undo.callback(self._close_namespaces)
@@ -346,7 +363,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         return float(super().ping(hosts, _ping_timeout(timeout)))
 
     def pingFull(self, hosts: Sequence[Any] | None = None, timeout: str | float | None = None) -> list[Any]:
-        """Ping between all ``hosts`` as in Mininet, with 1 s for an answer unless ``timeout`` says more."""
         return list(super().pingFull(hosts, _ping_timeout(timeout)))
 
     def iperf(
@@ -402,26 +418,21 @@ class Emulation(Mininet):  # type: ignore[misc]
                         self._mend(end.node, [end])
 
     def _ends_of(self, host: Any) -> list[RecordedIntf]:
-        """Ends of all links that fail with a host."""
         return [*host.intfList(), *wiring.own_ends(host, self.switches)]
 
     def _known(self, host_name: str) -> Any:
-        """The node of a host; raises ``ConfigError`` for an unknown host or a net that is not up."""
         self.netns_fd(host_name)
         return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:
-        """Add a link as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a link")
         return super().addLink(*args, **params)
 
     def addHost(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """Add a host as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a host")
         return super().addHost(name, cls, **params)
 
     def addSwitch(self, name: str, cls: type[LazyNode] | None = None, **params: Any) -> Any:
-        """Add a switch as in Mininet; ``ConfigError`` after ``start``."""
         self._check_open("a switch")
         return super().addSwitch(name, cls, **params)
 

@@ -54,7 +54,6 @@ class IperfResult:
 
     @property
     def mbps(self) -> float:
-        """Payload received on all lanes together, in Mb/s."""
         return sum(self.lane_mbps)
 
 

@@ -41,7 +41,6 @@ class Part:
     tunnels: Mapping[str, Tunnel] = field(default_factory=dict)
 
     def has(self, *names: str) -> bool:
-        """Whether all nodes ``names`` are in this part."""
         return self.nodes is None or self.nodes.issuperset(names)
 
 
@@ -91,14 +90,12 @@ class RecordedIntf(Intf):  # type: ignore[misc]
         return Way(delay, jitter, number("loss", self.params.get("loss") or 0, 0, 100, "percent"))
 
     def setMAC(self, macstr: str) -> Any:
-        """Record the MAC address; as in Mininet once the interface exists."""
         if self.made:
             return super().setMAC(macstr)
         self.mac = macstr
         return ""
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> Any:
-        """Record the IP address; as in Mininet once the interface exists."""
         if self.made:
             return super().setIP(ipstr, prefixLen)
         self.ip, _, length = ipstr.partition("/")
@@ -106,15 +103,12 @@ class RecordedIntf(Intf):  # type: ignore[misc]
         return ""
 
     def ifconfig(self, *args: Any) -> Any:
-        """Run ``ifconfig`` once the interface exists; before that do nothing, since ``start`` sets it up."""
         return super().ifconfig(*args) if self.made else ""
 
     def isUp(self, setUp: bool = False) -> Any:
-        """Whether the interface is up; before it exists, ``setUp`` is returned."""
         return super().isUp(setUp) if self.made else setUp
 
     def delete(self) -> None:
-        """Delete the interface; before it exists, only its record is removed."""
         if self.made:
             super().delete()
         else:

@@ -259,7 +259,6 @@ def _neighbour(ip: str, mac: str) -> NetlinkRequest:
 
 
 def neighbour(index: int, ip: str, mac: str) -> NetlinkRequest:
-    """Add a permanent neighbour entry for ``ip`` on interface ``index``."""
     template = _neighbour(ip, mac)
     packed = bytearray(template.packed)
     struct.pack_into("=i", packed, _NEIGHBOUR_INDEX_AT, index)
@@ -338,7 +337,6 @@ class Netlink:
                     return
 
     def close(self) -> None:
-        """Close the netlink socket of this object."""
         self._socket.close()
 
     def __enter__(self: _N) -> _N:

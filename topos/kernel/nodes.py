@@ -41,12 +41,10 @@ class LazyNode(Node):  # type: ignore[misc]
 
     @classmethod
     def setup(cls) -> None:
-        """Raise ``MachineError`` naming a required tool that is missing."""
         need_tools("mnexec", "ifconfig", "unshare")
 
     @property
     def started(self) -> bool:
-        """Whether the shell of the node has been started."""
         return self._shell is not None
 
     @property
@@ -144,7 +142,6 @@ class LazyNode(Node):  # type: ignore[misc]
         """Do nothing: the mounts are in the mount namespace of the shell and disappear with it."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Record the MAC and IP address of the default interface."""
         results: dict[str, Any] = {}
         if self.intfs:
             self.setParam(results, "setMAC", mac=params.get("mac"))
@@ -152,7 +149,6 @@ class LazyNode(Node):  # type: ignore[misc]
         return results
 
     def terminate(self) -> None:
-        """End the shell of the node, if it was started."""
         self._ready = False
         shell = self._shell
         if shell is not None and shell.poll() is None:
@@ -161,7 +157,6 @@ class LazyNode(Node):  # type: ignore[misc]
         self.cleanup()
 
     def cleanup(self) -> None:
-        """Close the terminal and wait for the shell."""
         self._ready = False
         shell, self._shell, self._pid = self._shell, None, None
         if shell is None:
@@ -214,11 +209,9 @@ class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
         """Do nothing: the emulation removes all bridges at once."""
 
     def dpctl(self, *args: Any) -> Any:
-        """Run ``ovs-ofctl`` on this bridge."""
         return self.cmd("ovs-ofctl", args[0], self, *args[1:])
 
     def vsctl(self, *args: Any) -> Any:
-        """Run ``ovs-vsctl`` against the private instance."""
         return self.cmd("ovs-vsctl", *args)
 
     def connected(self) -> bool:

@@ -92,7 +92,6 @@ class Ovsdb:
             return message
 
     def _more(self) -> None:
-        """Wait for more of a message."""
         try:
             data = self._socket.recv(1 << 18)
             if not data:
@@ -108,7 +107,6 @@ class Ovsdb:
             raise _not_spoken() from None
 
     def close(self) -> None:
-        """Close the connection to the database."""
         self._socket.close()
 
 

@@ -84,7 +84,6 @@ def random_drop(loss_percent: float) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _program(instructions: Iterable[tuple[int, int, int, int]]) -> bytes:
-    """The attributes of a filter that runs classic BPF."""
     packed = [struct.pack("=HBBI", *instruction) for instruction in instructions]
     return _attribute(_BPF_OPS_LEN, struct.pack("=H", len(packed))) + _attribute(_BPF_OPS, b"".join(packed))
 
@@ -107,7 +106,6 @@ def _filter_of(protocol: int) -> int:
 
 
 def _for(index: int, message: bytes, what: str) -> NetlinkRequest:
-    """The request that sends ``message`` for interface ``index``."""
     packed = bytearray(message)
     struct.pack_into("=i", packed, _INDEX_AT, index)
     return NetlinkRequest(packed, what)
@@ -191,12 +189,10 @@ def delay_packets(index: int, name: str, delay_us: float, jitter_us: float = 0.0
 
 
 def remove_delay(index: int, name: str) -> NetlinkRequest:
-    """Remove the delay of packets that leave interface ``index``."""
     return _delete(index, _DELAY, TC_H_ROOT, f"removing the delay of packets of {name}")
 
 
 def _delete(index: int, handle: int, parent: int, what: str) -> NetlinkRequest:
-    """The request that removes a queue."""
     body = struct.pack("=BxxxiIII", 0, index, handle, parent, 0)
     return NetlinkRequest(struct.pack("=IHHII", 16 + len(body), RTM_DELQDISC, NLM_F_REQUEST, 0, 0) + body, what)
 

@@ -75,7 +75,6 @@ class Relay:
         source.close()
 
     def close(self) -> None:
-        """Close the listening socket and all connections."""
         with self._lock:
             ends, self._open = self._open, set()
         for end in ends:

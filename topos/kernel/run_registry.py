@@ -78,7 +78,6 @@ class RegisteredRun:
                 file.write(f"{process.pid} {process.started}\n")
 
     def children(self) -> list[Process]:
-        """All recorded child processes, including those that have ended."""
         return run_watcher.recorded(str(self.path))
 
     def owner(self) -> Process | None:
@@ -129,7 +128,6 @@ class RegisteredRun:
 
 
 def _start_watcher(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the watcher of the run in ``folder``, whose owner is this process."""
     me = os.pidfd_open(os.getpid())
     try:
         return subprocess.Popen(

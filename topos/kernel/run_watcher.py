@@ -52,7 +52,7 @@ class Process(NamedTuple):
         return Process.of(self.pid) == self
 
 
-class Entry(NamedTuple):
+class ProcessEntry(NamedTuple):
     """A process with the ids of its parent and of the leader of its session."""
 
     process: Process
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
     session: int
 
 
-def _entry(pid: int) -> Entry | None:
+def _entry(pid: int) -> ProcessEntry | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -68,7 +68,7 @@ def _entry(pid: int) -> Entry | None:
         return None
     if fields[0] in b"ZX":
         return None
-    return Entry(Process(pid, int(fields[19])), int(fields[1]), int(fields[3]))
+    return ProcessEntry(Process(pid, int(fields[19])), int(fields[1]), int(fields[3]))
 
 
 def recorded(folder: str) -> list[Process]:
@@ -85,7 +85,7 @@ def recorded(folder: str) -> list[Process]:
     return found
 
 
-def family(table: Collection[Entry], roots: Collection[Process], marked: Collection[Process]) -> set[Process]:
+def family(table: Collection[ProcessEntry], roots: Collection[Process], marked: Collection[Process]) -> set[Process]:
     """The processes of ``table`` that are in ``roots`` or ``marked``, or descend or are in the session of such."""
     found = {entry.process for entry in table if entry.process in roots or entry.process in marked}
     while True:
@@ -154,7 +154,6 @@ def _send(process: Process, number: int) -> None:
 
 
 def main(folder: str, owner_pidfd: str) -> None:
-    """Wait for the end of the owner, then clean up after it."""
     owner = select.poll()
     owner.register(int(owner_pidfd), select.POLLIN)
     owner.poll()

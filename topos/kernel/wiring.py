@@ -47,7 +47,7 @@ def _end(intf: RecordedIntf, namespaces: Mapping[str, int]) -> VethEnd:
 
 
 def link_requests(links: Sequence[RecordedLink], namespaces: Mapping[str, int]) -> Iterator[NetlinkRequest]:
-    """Requests to the yard that make all links, except those that delay or lose packets (``topos.kernel.middles``)."""
+    """Requests to the yard that make all links, except those that delay or lose packets (``link_delays``)."""
     for link in (link for link in links if not any(link.intf1.way) and not any(link.intf2.way)):
         switch, other = link.intf2, link.intf1
         if isinstance(other.node, RailSwitch):
@@ -265,7 +265,6 @@ def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[
 
 
 def yard_interfaces(links: Iterable[RecordedLink], switches: Iterable[RailSwitch]) -> set[str]:
-    """Names of all interfaces and bridges of a net in the yard."""
     ends = [end for link in links for end in (link.intf1, link.intf2) if isinstance(end.node, RailSwitch)]
     return {end.name for end in ends} | {tap_name(end.index) for end in ends} | {switch.name for switch in switches}
 

@@ -16,7 +16,7 @@ from script_runs import hear_signals
 
 from railyard.errors import MachineError
 from topos.kernel.emulation import Emulation
-from topos.kernel.fastpath import bpf
+from topos.kernel.fastpath import bpf_forwarder
 from topos.kernel.namespaces import inside
 from topos.rails import RailTopo
 
@@ -99,7 +99,7 @@ time.sleep(300)
 def is_loaded(program: int) -> bool:
     """Whether the kernel has a program with this number."""
     try:
-        os.close(bpf._call(_PROG_GET_FD_BY_ID, struct.pack("=III", program, 0, 0), "looking a program up"))
+        os.close(bpf_forwarder._call(_PROG_GET_FD_BY_ID, struct.pack("=III", program, 0, 0), "looking a program up"))
     except MachineError:
         return False
     return True

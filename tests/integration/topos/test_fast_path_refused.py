@@ -10,7 +10,7 @@ from checkout import ROOT
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
-from topos.kernel.fastpath import bpf, bpf_forwarder
+from topos.kernel.fastpath import bpf_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.program import Map
 from topos.kernel.fastpath.rules import DROP, OUT, KernelPort, PortRules, Rule
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 REFUSE = """
 import ctypes, platform, struct, sys
-from topos.kernel.fastpath import bpf
-number = bpf._NUMBERS[platform.machine()]
+from topos.kernel.fastpath import bpf_forwarder
+number = bpf_forwarder._NUMBERS[platform.machine()]
 code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | int(sys.argv[1])), (0x06, 0, 0, 0x7FFF0000)]
 packed = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in code))
 program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(packed)))
@@ -175,4 +175,4 @@ def test_descriptors_are_given_back(two: Two) -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 13])
 def test_a_refusal_names_the_capabilities(code: int) -> None:
-    assert ("CAP_BPF" in bpf._reason(code)) == (code in (1, 13))
+    assert ("CAP_BPF" in bpf_forwarder._reason(code)) == (code in (1, 13))

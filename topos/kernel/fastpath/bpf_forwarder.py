@@ -2,22 +2,28 @@
 
 The rules of a switch are in two banks. ``set`` writes the bank that is not in use and then changes one word, so that
 every packet is forwarded by all of the old rules or by all of the new ones.
+
+Maps and program (bpf(2), ``union bpf_attr`` of linux/bpf.h) are held by file descriptors and go with the last of them.
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import platform
+import resource
 import struct
 import sys
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from railyard.errors import MachineError
 from topos.kernel import queues
-from topos.kernel.fastpath import bpf
 from topos.kernel.fastpath.program import (
     FLOW_BITS,
     FLOW_SHIFT,
@@ -31,6 +37,136 @@ from topos.kernel.fastpath.program import (
 )
 from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortCounts, PortRules, Rule, by_switch
 from topos.kernel.netlink import Netlink, NetlinkRequest
+
+_NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361}
+_MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 2, 5, 26, 27
+_HASH, _ARRAY = 1, 2
+_NO_PREALLOCATION, _MAPPABLE = 1 << 0, 1 << 10
+_SCHED_CLS = 3
+_LOG_BYTES = 1 << 18
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(command: int, attributes: bytes, what: str) -> int:
+    number = _NUMBERS.get(platform.machine())
+    if number is None:
+        raise MachineError(f"{what} failed: the number of bpf(2) on {platform.machine()} is not known here")
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    result = int(_libc.syscall(number, command, buffer, len(attributes)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise MachineError(f"{what} failed ({os.strerror(code)}{_reason(code)})")
+    return result
+
+
+def _reason(code: int) -> str:
+    """Why a kernel refuses bpf(2), where that can be seen."""
+    if code not in (1, 13):
+        return ""
+    with suppress(OSError):
+        lockdown = Path("/sys/kernel/security/lockdown").read_text()
+        if "[confidentiality]" in lockdown:
+            return ": the kernel is locked down"
+    return ": bpf(2) needs the capabilities CAP_BPF and CAP_NET_ADMIN" if os.geteuid() == 0 else ": not root"
+
+
+def _buffer(data: bytes) -> tuple[ctypes.Array[ctypes.c_char], int]:
+    """A buffer with ``data`` and its address; it lasts as long as the first of them."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    return buffer, ctypes.addressof(buffer)
+
+
+def _unlimit_memory() -> None:
+    """Let maps be of any size: up to Linux 5.10 they count for the memory that a process may lock, at first 64 KiB."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _new_map(kind: int, key_bytes: int, value_bytes: int, entries: int, flags: int, name: str) -> int:
+    attributes = struct.pack("=7I16s", kind, key_bytes, value_bytes, entries, flags, 0, 0, name.encode()[:15])
+    return _call(_MAP_CREATE, attributes, f"making the map {name} of {entries} entries")
+
+
+class _Array:
+    """A map from 0, 1, ... to values of ``value_bytes`` (a multiple of 8), which the process reads and writes directly.
+
+    ``words`` are its 64-bit words. ``MachineError`` if the kernel refuses it.
+    """
+
+    def __init__(self, entries: int, value_bytes: int, name: str) -> None:
+        self.entries = entries
+        self.fd = _new_map(_ARRAY, 4, value_bytes, entries, _MAPPABLE, name)
+        page = mmap.PAGESIZE
+        try:
+            self._memory = mmap.mmap(self.fd, -(-entries * value_bytes // page) * page)
+        except OSError as error:
+            os.close(self.fd)
+            raise MachineError(f"mapping {name} failed ({error.strerror})") from error
+        self._view = memoryview(self._memory)
+        self.words = self._view.cast("Q")
+
+    def close(self) -> None:
+        """Close the map; programs that use it keep it."""
+        self.words.release()
+        self._view.release()
+        self._memory.close()
+        os.close(self.fd)
+
+
+class _Hash:
+    """A map from keys of ``key_bytes`` to values of ``value_bytes``; ``MachineError`` if the kernel refuses."""
+
+    def __init__(self, entries: int, key_bytes: int, value_bytes: int, name: str) -> None:
+        self._name = name
+        self.fd = _new_map(_HASH, key_bytes, value_bytes, entries, _NO_PREALLOCATION, name)
+
+    def update(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set the values of ``keys``; ``MachineError`` if the map is full, with some of them set."""
+        if keys:
+            self._batch(_MAP_UPDATE_BATCH, keys, b"".join(values), "adding to")
+
+    def delete(self, keys: Sequence[bytes]) -> None:
+        """Remove ``keys``, which must be in the map."""
+        if keys:
+            self._batch(_MAP_DELETE_BATCH, keys, b"", "removing from")
+
+    def delete_some(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            with suppress(MachineError):
+                self.delete([key])
+
+    def _batch(self, command: int, keys: Sequence[bytes], values: bytes, verb: str) -> None:
+        (held_keys, at_keys), (held_values, at_values) = _buffer(b"".join(keys)), _buffer(values)
+        at_values = at_values if values else 0
+        attributes = struct.pack("=4QIIQQ", 0, 0, at_keys, at_values, len(keys), self.fd, 0, 0)
+        _call(command, attributes, f"{verb} the map {self._name} ({len(keys)} entries)")
+        del held_keys, held_values
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _load(code: bytes, name: str) -> int:
+    """Load a program for tc; its descriptor. ``MachineError`` with the verifier's last line if it is rejected."""
+    program, at_program = _buffer(code)
+    licence, at_licence = _buffer(b"GPL\0")
+    log, at_log = _buffer(bytes(_LOG_BYTES))
+    attributes = struct.pack("=IIQQIIQII", _SCHED_CLS, len(code) // 8, at_program, at_licence, 0, 0, 0, 0, 0)
+    attributes += name.encode()[:15].ljust(16, b"\0")
+    try:
+        return _call(_PROG_LOAD, attributes, f"loading the program {name}")
+    except MachineError as error:
+        logged = struct.pack(
+            "=IIQQIIQII", _SCHED_CLS, len(code) // 8, at_program, at_licence, 1, _LOG_BYTES, at_log, 0, 0
+        )
+        with suppress(MachineError):
+            return _call(_PROG_LOAD, logged + attributes[len(logged) :], f"loading the program {name}")
+        lines = [line for line in log.raw.rstrip(b"\0").decode(errors="replace").splitlines() if line]
+        said = next((line for line in reversed(lines) if not line.startswith("processed ")), "")
+        raise MachineError(f"{error}{f': {said}' if said else ''}") from None
+    finally:
+        del program, licence
+
 
 _MOST_INTERFACES = 1 << 16
 _MOST_TABLE_ENTRIES = 1 << 20
@@ -72,7 +208,7 @@ class BpfForwarder:
         self._next_flow = 1
         self._full = False
         self._next_slot = self._next_table = 1
-        bpf.unlimit_memory()
+        _unlimit_memory()
         with ExitStack() as undo:
             entries = {
                 Map.PORTS: _MOST_INTERFACES,
@@ -83,12 +219,12 @@ class BpfForwarder:
             }
             self._maps = {}
             for kind, count in entries.items():
-                self._maps[kind] = bpf.Array(count, VALUE_BYTES[kind], kind.name.lower())
+                self._maps[kind] = _Array(count, VALUE_BYTES[kind], kind.name.lower())
                 undo.callback(self._maps[kind].close)
-            self._tables = bpf.Hash(_MOST_TABLE_ENTRIES, TABLE_KEY.size, VALUE_BYTES[Map.TABLES], "tables")
+            self._tables = _Hash(_MOST_TABLE_ENTRIES, TABLE_KEY.size, VALUE_BYTES[Map.TABLES], "tables")
             undo.callback(self._tables.close)
             fds = {kind: one.fd for kind, one in self._maps.items()} | {Map.TABLES: self._tables.fd}
-            self._program = bpf.load(assemble(fds, self._flows, self._slots, self._cpus), _NAME)
+            self._program = _load(assemble(fds, self._flows, self._slots, self._cpus), _NAME)
             undo.callback(os.close, self._program)
             self._undo = undo.pop_all()
 
@@ -190,7 +326,6 @@ class BpfForwarder:
         return new
 
     def new_flow(self) -> int:
-        """A free slot of counters, which are 0; ``ANY_FLOW`` if no slot is left."""
         if self._next_flow < self._flows:
             flow = self._next_flow
             self._next_flow += 1
@@ -209,19 +344,16 @@ class BpfForwarder:
         return flow
 
     def free_flow(self, flow: int) -> None:
-        """Give a slot back that no rule names any more."""
         if flow != ANY_FLOW:
             self._free.append(flow)
 
     def flow_counts(self, flow: int) -> Counts:
-        """What the rules of slot ``flow`` have decided; zeros for ``ANY_FLOW``."""
         if flow == ANY_FLOW:
             return Counts()
         words, step = self._maps[Map.FLOWS].words, 2 * self._flows
         return Counts(*(sum(words[2 * flow + i + cpu * step] for cpu in range(self._cpus)) for i in (0, 1)))
 
     def port_counts(self, switch: str) -> dict[int, PortCounts]:
-        """What the ports of a switch forwarded, by OpenFlow number."""
         words, step = self._maps[Map.COUNTS].words, 6 * self._slots
         found = {}
         for number, slot in self._switches[switch].slots.items():
@@ -235,7 +367,6 @@ class BpfForwarder:
 
 
 def _word(switch: _Switch, rule: Rule) -> int:
-    """A rule as the program reads it."""
     return rule.kind << KIND_SHIFT | rule.flow << FLOW_SHIFT | (switch.links[rule.port] if rule.kind == OUT else 0)
 
 

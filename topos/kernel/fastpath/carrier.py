@@ -48,7 +48,6 @@ class Carrier:
             self._undo = undo.pop_all()
 
     def fileno(self) -> int:
-        """The descriptor that can be read when ``run`` has something to do."""
         return self._socket.fileno()
 
     def run(self) -> None:
@@ -80,7 +79,6 @@ class Carrier:
         self._dumping, self._again = True, False
 
     def _read(self, message: bytes) -> list[Act]:
-        """What one message requires."""
         kind = _HEADER.unpack_from(message)[1]
         if kind in (_DONE, _ERROR):
             self._dumping = False
@@ -113,7 +111,6 @@ class Carrier:
                 self._try(other)
 
     def close(self) -> None:
-        """Close the sockets; interfaces stay as they are."""
         self._undo.close()
 
 
@@ -125,6 +122,5 @@ def _request(act: Act) -> NetlinkRequest:
 
 
 def has_carrier(message: bytes) -> bool:
-    """The carrier in a report about an interface."""
     found = attributes(message, _HEADER.size + _LINK.size, len(message))
     return any(kind == _CARRIER and message[start] for kind, start, end in found if end > start)

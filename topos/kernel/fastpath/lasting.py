@@ -109,7 +109,6 @@ class Lasting:
         return self._leaving.pop(key, None) is not None
 
     def next_end(self) -> float | None:
-        """When the next rule ends; None if none stays."""
         return min((self._asked[cookie] for cookie in self._leaving.values() if cookie in self._asked), default=None)
 
     def end(self, now: float) -> list[FlowKey]:
@@ -121,5 +120,4 @@ class Lasting:
         return over
 
     def has(self, cookie: int) -> bool:
-        """Whether a flow with ``cookie`` stays."""
         return cookie in self._leaving.values()

@@ -55,7 +55,6 @@ class LinkStates:
         self._taps = {pair.port.tap: pair for pair in pairs}
 
     def concerns(self, index: int) -> bool:
-        """Whether interface ``index`` is one of a port."""
         return index in self._links or index in self._taps
 
     def seen(self, index: int, up: bool, carrier: bool) -> list[Act]:
@@ -82,7 +81,6 @@ class LinkStates:
         return self._lower(pair) if pair.fixed_carrier else [SetCarrier(pair.port.tap, running)]
 
     def gone(self, index: int) -> list[Act]:
-        """Interface ``index`` does not exist any more."""
         pair = self._taps.pop(index, None)
         if pair is not None:
             self._links.pop(pair.port.link, None)
@@ -91,7 +89,6 @@ class LinkStates:
         return [] if pair is None else self._link(pair, False)
 
     def carrier_refused(self, tap: int) -> list[Act]:
-        """The carrier of a tap cannot be changed."""
         pair = self._taps.get(tap)
         if pair is None:
             return []

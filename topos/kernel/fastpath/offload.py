@@ -111,7 +111,6 @@ class Offload(Child):
         }
 
     def check(self) -> None:
-        """Raise ``MachineError`` if the process has ended."""
         if self.has_ended:
             status = self._running().poll()
             raise MachineError(f"the fast path ended with status {status}; its message, if it had one, is above")

@@ -20,8 +20,7 @@ from railyard.priority import set_priority, set_real_time
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.carrier import Carrier
-from topos.kernel.fastpath.features_watch import FeaturesWatch
-from topos.kernel.fastpath.monitor import Monitor
+from topos.kernel.fastpath.monitor import FeaturesWatch, Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.rules import Forwarder, KernelPort, by_switch
 from topos.kernel.fastpath.streams import Loop
@@ -133,7 +132,6 @@ class OffloadServer:
 
 
 def main() -> None:
-    """Run the offload process."""
     die_with_parent()
     settings = read_settings()
     set_priority(_NICE)

@@ -71,11 +71,9 @@ class Assembler:
         self._labels: dict[str, int] = {}
 
     def label(self, name: str) -> None:
-        """Name the place of the next instruction."""
         self._labels[name] = len(self._code)
 
     def op(self, code: int, to: int, source: int = 0, offset: int = 0, value: int = 0) -> None:
-        """One instruction by its parts."""
         self._code.append(struct.pack("<BBhi", code, source << 4 | to, offset, value))
 
     def load(self, size: int, to: int, pointer: int, offset: int = 0) -> None:
@@ -87,7 +85,6 @@ class Assembler:
         self.op(_STORES[size], pointer, source, offset)
 
     def move(self, to: int, source: int) -> None:
-        """``to`` = ``source``."""
         self.op(0xBF, to, source)
 
     def move32(self, to: int, source: int) -> None:
@@ -99,7 +96,6 @@ class Assembler:
         self.op(0xB7, to, value=value)
 
     def add(self, to: int, source: int) -> None:
-        """``to`` += ``source``."""
         self.op(0x0F, to, source)
 
     def call(self, helper: int) -> None:
@@ -107,19 +103,15 @@ class Assembler:
         self.op(0x85, 0, value=helper)
 
     def jump(self, target: str) -> None:
-        """Go on at label ``target``."""
         self._code.append(_Jump(0x05, 0, target))
 
     def jump_if(self, register: int, value: int, target: str) -> None:
-        """Go on at ``target`` if the register equals ``value``."""
         self._code.append(_Jump(0x15, register, target, value=value))
 
     def jump_unless(self, register: int, value: int, target: str) -> None:
-        """Go on at ``target`` if the register does not equal ``value``."""
         self._code.append(_Jump(0x55, register, target, value=value))
 
     def jump_equal(self, register: int, other: int, target: str) -> None:
-        """Go on at ``target`` if two registers are equal."""
         self._code.append(_Jump(0x1D, register, target, other))
 
     def lookup(self, fd: int, key: int) -> None:
@@ -144,12 +136,10 @@ class Assembler:
         self.store(8, _R0, offset + 8, _R2)
 
     def end(self) -> None:
-        """Return r0."""
         self.op(0x95, 0)
 
     @property
     def code(self) -> bytes:
-        """The instructions."""
         return b"".join(self._encoded())
 
     def _encoded(self) -> Iterable[bytes]:

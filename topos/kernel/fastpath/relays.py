@@ -35,7 +35,6 @@ Connect = Callable[[], socket.socket]
 
 
 def unix(path: Path) -> Connect:
-    """A function that connects to the Unix socket ``path``."""
     return lambda: connect_unix(path, _CONNECT_S)
 
 
@@ -204,5 +203,4 @@ class BridgeRelay:
 
 
 def _promises(message: bytes) -> bool:
-    """Whether a message of a bridge says that something holds."""
     return message[1] in (_BARRIER_REPLIES.get(message[0], openflow.BARRIER_REPLY), openflow.BUNDLE_CONTROL)

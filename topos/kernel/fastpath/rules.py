@@ -75,7 +75,6 @@ class KernelPort(NamedTuple):
 
 
 def by_switch(ports: Iterable[KernelPort]) -> dict[str, list[KernelPort]]:
-    """The ports of each switch, in their order."""
     found: dict[str, list[KernelPort]] = {}
     for port in ports:
         found.setdefault(port.switch, []).append(port)

@@ -46,16 +46,13 @@ class Loop:
         heapq.heappush(self._timers, (moment, next(self._order), call))
 
     def watch(self, file: int | socket.socket, ready: Callable[[int], None]) -> None:
-        """Call ``ready`` with the mask of events whenever ``file`` can be read."""
         self.selector.register(file, selectors.EVENT_READ, ready)
 
     def forget(self, file: int | socket.socket) -> None:
-        """Watch ``file`` no longer."""
         with suppress(KeyError, ValueError):
             self.selector.unregister(file)
 
     def run(self) -> None:
-        """Serve until ``ended``."""
         while not self.ended:
             for key, mask in self._wait():
                 key.data(mask)
@@ -127,7 +124,6 @@ class BufferedStream:
         return taken
 
     def send(self, data: bytes | bytearray) -> None:
-        """Send ``data``, now or when the peer can take it."""
         if not self.open or self._finishing or not data:
             return
         if self._outgoing:
@@ -167,7 +163,6 @@ class BufferedStream:
             self.close()
 
     def close(self) -> None:
-        """Close the socket; a second call does nothing."""
         if self.open:
             self.open = False
             self._loop.forget(self._socket)

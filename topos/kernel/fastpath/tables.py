@@ -18,7 +18,6 @@ from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.lasting import Lasting
 from topos.kernel.fastpath.openflow import FlowUpdate
-from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import (
     ANY_FLOW,
     DROP,
@@ -31,6 +30,7 @@ from topos.kernel.fastpath.rules import (
     PortRules,
     Rule,
 )
+from topos.kernel.fastpath.statistics import Reset
 
 _MOST_REMOVED = 1 << 16
 """Flows whose last counts are kept for their flow-removed messages."""
@@ -128,11 +128,11 @@ class FlowTables:
     def _flow_of(self, update: FlowUpdate) -> _Flow:
         match, output = update.match, update.output
         rule = TO_OVS
-        if match.simple and output is None:
+        if match.is_simple and output is None:
             rule = Rule(DROP)
-        elif match.simple and output in self._ports:
+        elif match.is_simple and output in self._ports:
             rule = Rule(OUT, output)
-        return _Flow(update.priority, match.simple, match.in_port, match.eth_dst, update.cookie, rule)
+        return _Flow(update.priority, match.is_simple, match.in_port, match.eth_dst, update.cookie, rule)
 
     def _remove(self, key: _Key, flow: _Flow) -> None:
         del self._flows[key]
@@ -176,7 +176,6 @@ class FlowTables:
             self._mark(None)
 
     def suspend(self, suspended: bool) -> None:
-        """Pass all packets to Open vSwitch as long as ``suspended``."""
         if suspended != self.suspended:
             self.suspended = suspended
             self._mark(None)
@@ -214,7 +213,6 @@ class FlowTables:
             self._removed.popitem(last=False)
 
     def _counts(self, flow: _Flow) -> Counts:
-        """What the fast path counted for a flow."""
         now = self._forwarder.flow_counts(flow.slot)
         return Counts(now.packets - flow.before.packets, now.bytes - flow.before.bytes)
 
@@ -280,12 +278,10 @@ class FlowTables:
             yield SimpleFlow(0, *_named(flow), flow.cookie, out, self._counts(flow))
 
     def port_counts(self) -> Mapping[int, PortCounts]:
-        """What the fast path forwarded at each port, by OpenFlow number."""
         return self._forwarder.port_counts(self.switch)
 
 
 def _named(flow: _Flow) -> tuple[int, int | None, bytes | None]:
-    """What names a simple flow of table 0."""
     return flow.priority, flow.in_port, flow.eth_dst
 
 

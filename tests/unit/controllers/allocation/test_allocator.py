@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from controllers.allocation.allocator import Allocation, Allocator, Refusal
 from controllers.allocation.boxes import boxes, chips_of, largest_box, mask_of, shapes
-from controllers.allocation.placement import SliceLayout, SlotEdge, placement
-from controllers.allocation.program import Placed, check_fibres, fibres_of, import_solver, place
+from controllers.allocation.placement import (
+    SliceLayout,
+    SlicePlacement,
+    SlotEdge,
+    check_fibres,
+    fibres_of,
+    import_solver,
+    place,
+    placement,
+)
 from controllers.circuits.fibres import FibrePlant, edges_of
 from railyard.errors import CircuitError, ConfigError
 from topos.torus import Extents, Torus
@@ -217,7 +225,7 @@ def test_paths_of_a_slice_do_not_share_a_full_edge() -> None:
     plant, ends = FibrePlant.of(RACK), (0, 3, 12, 15)
     edges = (SlotEdge(0, 1, 4), SlotEdge(1, 2, 4), SlotEdge(2, 3, 4), SlotEdge(0, 3, 4))
     found = place(plant, SliceLayout(tuple((server,) for server in ends), edges), {}, fibres=4)
-    assert isinstance(found, Placed)
+    assert isinstance(found, SlicePlacement)
     assert found.servers == ends
     assert found.z == 4
     assert max(fibres_of(edges, found.routes).values()) == 4
@@ -229,7 +237,7 @@ def test_what_cannot_be_placed_is_proved() -> None:
     found = place(plant, SliceLayout(((0,), (3,), (6,), (9,), (12,), (15,)), star), {}, fibres=4, limit_s=5)
     assert found == "impossible"
     thinner = tuple(SlotEdge(0, other, 3) for other in range(1, 5))
-    assert isinstance(place(plant, SliceLayout(((0,), (3,), (6,), (9,), (12,)), thinner), {}, fibres=4), Placed)
+    assert isinstance(place(plant, SliceLayout(((0,), (3,), (6,), (9,), (12,)), thinner), {}, fibres=4), SlicePlacement)
 
 
 def test_the_bound_in_time_is_an_outcome() -> None:

@@ -15,6 +15,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError, ConfigError, ControlError
+from railyard.protocol import Hop
 from workloads.program import Group
 
 # dp 2 x pp 2 on one rail: stage 0 is ranks 0 and 1 (ports 1 to 4), stage 1 ranks 2 and 3 (ports 5 to 8)
@@ -283,8 +284,29 @@ class Broken(Policy):
         raise ZeroDivisionError("oops")
 
 
+class Lost(Restless):
+    """Has circuits, and fails when it is asked for paths over them."""
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        return {"rail0": Matching([(2, 3)])}
+
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
+        raise ValueError("lost the map")
+
+
+class Nowhere(Lost):
+    def paths(self, group: Group, standing: Wiring) -> tuple[Hop, ...]:
+        return ()
+
+
 @pytest.mark.parametrize(
-    ("policy", "reason"), [(Restless, "never settles"), (Broken, "the policy failed with ZeroDivisionError: oops")]
+    ("policy", "reason"),
+    [
+        (Restless, "never settles"),
+        (Broken, "the policy failed with ZeroDivisionError: oops"),
+        (Lost, "the policy failed with ValueError: lost the map"),
+        (Nowhere, "the policy gave group ring no path"),
+    ],
 )
 def test_a_bad_policy_is_refused_and_named(policy: type[Policy], reason: str) -> None:
     plan = rail_plan(2)
@@ -293,6 +315,29 @@ def test_a_bad_policy_is_refused_and_named(policy: type[Policy], reason: str) ->
     world.ask("ring", 0)
     world.light_all()
     assert len(world.refused) == 2 and reason in world.refused[0].reason
+
+
+class Pairs(Policy):
+    """A circuit from the same port of rank 0 to the other member of each group."""
+
+    def wanted(self, group: Group, standing: Wiring) -> Wiring:
+        return {"rail0": standing["rail0"].replaced_by(Matching([(2, 2 * group.members[1] + 1)]))}
+
+
+@given(st.permutations(range(1, 8)), st.integers(1, 3))
+def test_requests_for_one_port_are_granted_in_the_order_in_which_they_came(peers: list[int], releases: int) -> None:
+    plan = rail_plan(8)
+    world = Player(Engine(plan))
+    groups = tuple(Group(f"to-{peer}", "pp", (0, peer)) for peer in range(1, 8))
+    world.start(Job("job", groups, "x", 0.1), Pairs(plan))
+    for peer in peers:
+        world.ask(f"to-{peer}", 0)
+        world.light_all()
+    for peer in peers[:releases]:
+        assert list(world.held) == [(f"to-{peer}", 0)]
+        world.release(f"to-{peer}", 0)
+        world.light_all()
+    assert list(world.held) == [(f"to-{peers[releases]}", 0)]
 
 
 def test_a_job_that_cannot_start_is_forgotten() -> None:

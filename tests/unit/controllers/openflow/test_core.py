@@ -8,7 +8,7 @@ import re
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,18 @@ import pytest
 from core_world import World
 from fabric_plans import pipeline_groups, rail_plan
 from fake_clock import RunningClock
+from rack_player import rack, rented
 
-from controllers.engine.actions import Note
-from controllers.engine.jobs import Job
+from controllers.engine.actions import Action, Note, SlotEnds
+from controllers.engine.jobs import Detection, Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.caches import OPEN_VSWITCH
+from controllers.openflow.core import LATE_S, ControllerCore, HeartbeatAlarm
 from controllers.openflow.datapaths import Datapath
 from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError, MachineError
-from railyard.protocol import encode
+from railyard.protocol import SlotWindow, encode
 from railyard.timeline import Event
 
 
@@ -35,6 +37,18 @@ def world() -> World:
     made.join()
     made.until(made.ready.is_set)
     return made
+
+
+class Agent:
+    """One connection, and what it was answered."""
+
+    trusted = True
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self.answers.append(answer)
 
 
 def pair_asks(world: World, *ranks: int) -> None:
@@ -254,44 +268,6 @@ def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> Non
     world.until(lambda: table.goes_to(2) == 3)
 
 
-def registering(**wrong: object) -> dict[str, Any]:
-    return {"op": "register", "policy": "opus", "job": {"name": "j", "mode": "m", "groups": [], **wrong}}
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        ({"op": "dance"}, "op: must be one of register, checkin"),
-        ({"op": "request", "rank": -1}, "rank: must be at least 0, not -1"),
-        ({"op": "request", "rank": 0, "group": "g"}, "index: is missing; operation request needs it"),
-        ({"op": "request", "rank": 0, "group": "g", "index": 0}, "no job has registered a group g"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1]]}, "circuits.0.1: must have more entries"),
-        ({"op": "rewire", "switch": "rail0", "circuits": [[1, 2], [2, 3]]}, "port 2 is in circuit 1-2 and in"),
-        (
-            {"op": "rewire", "switch": "rail0", "circuits": [], "update": "x"},
-            "update: must be one of update, safe, overwrite, not 'x'",
-        ),
-        (
-            {"op": "fault", "switch": "rail0", "port": 1, "state": "x"},
-            "state: must be one of failed, restored, not 'x'",
-        ),
-        (registering(name=""), "job.name: must have at least 1 character, not ''"),
-        (registering(groups=None), "job.groups: must be a list such as .a, b., not None"),
-        (registering(groups=[{"members": [0]}]), "job.groups.0.name: is missing; operation register needs it"),
-        (
-            registering(groups=[{"name": "g", "members": [0], "dimension": "x"}]),
-            "dimension: must be one of tp, cp",
-        ),
-        (registering(groups=[{"name": "g", "members": [0], "dimension": "dp", "lanes": [0, 1]}]), "group g has lanes"),
-        (registering(link_recovery_s=-1), "link_recovery_s: must be at least 0"),
-    ],
-)
-def test_wrong_messages_are_named(world: World, message: dict[str, Any], reason: str) -> None:
-    world.ask("x", **message)
-    answer = world.wait("x")
-    assert not answer["ok"] and re.search(reason, answer["error"])
-
-
 def test_only_the_own_user_may_name_code(world: World) -> None:
     world.trusted = False
     world.ask("x", op="register", job=Job("j", (), "m"), policy="my_module:Mine")
@@ -432,3 +408,77 @@ def test_changes_close_together_give_open_vswitch_more_time() -> None:
     assert datapath.circuits_to_caches_s(10.001) == gap_s
     assert datapath.circuits_to_caches_s(10.009) == gap_s, "the one before may have had to wait itself"
     assert datapath.circuits_to_caches_s(10.1) == 0.0
+
+
+# ---- timers ------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_falls_silent_is_replaced_at_the_moment_its_patience_is_over() -> None:
+    plan = rack()
+    world = World(plan)
+    for switch in plan.switches:
+        world.join(switch.dpid)
+    world.until(world.ready.is_set)
+    job = Job("A", rented(plan, "A").groups, "x", detection=Detection(heartbeat_s=0.05, misses=3))
+    world.ask("A", op="register", policy="lumion", job=job)
+    assert world.wait("A") == {"ok": True}
+    agents = {rank: Agent() for rank in (0, 1, 2, 3)}
+    silent_from = world.clock.now + 0.2
+
+    def beat() -> None:
+        for rank, agent in agents.items():
+            if rank != 2 or world.clock.now < silent_from:
+                world.core.handle(encode(None, "alive", job="A", rank=rank), agent)
+        world.clock.after(0.05, beat)
+
+    beat()
+    world.until(lambda: any(event.kind == "replaced" for event in world.events))
+    (failed,) = (e for e in world.events if e.kind == "failed")
+    assert failed["rank"] == 2 and failed["cause"] == "its agent missed 3 heartbeats of 0.05 s"
+    assert failed.t - failed["heard"] == pytest.approx(0.15)
+    assert not any(agent.answers for agent in agents.values()), "heartbeats are not answered"
+
+
+def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
+    class Engine:
+        """Somebody is silent at 1.0."""
+
+        looked: list[float] = []  # noqa: RUF012
+
+        def __init__(self) -> None:
+            self.liveness = self
+
+        def next_check(self, now: float) -> float | None:
+            return None if self.looked else 1.0
+
+        def check_heartbeats(self, now: float) -> tuple[()]:
+            self.looked.append(now)
+            return ()
+
+    alarms: list[tuple[float, Any]] = []
+    engine = Engine()
+    watch = HeartbeatAlarm(engine, lambda moment, decide: alarms.append((moment, decide)))  # type: ignore[arg-type]
+    watch.arm()
+    watch.arm()
+    ((moment, decide),) = alarms
+    assert moment == 1.0
+    decide(1.0 + 10 * LATE_S)
+    assert not engine.looked
+    assert alarms[1][0] == pytest.approx(1.0 + 11 * LATE_S)
+    alarms[1][1](2.0)
+    assert engine.looked == [2.0]
+
+
+def test_the_order_to_go_dark_is_given_so_much_earlier_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = ControllerCore(rail_plan(4, 2), lambda event: None, clock=lambda: 5.0)
+    planned: list[float] = []
+
+    def later(moment: float, decide: Callable[[float], Iterable[Action]]) -> None:
+        planned.append(moment)
+
+    monkeypatch.setattr(core, "later", later)
+    for number, trips in enumerate(([0.002, 0.004, 0.003], [0.001])):
+        core.datapaths.connect(core.plan.switches[number], lambda data: True).trips["darken"] = trips
+    for switches in (("rail0",), ("rail1",), ("rail0", "rail1"), ("elsewhere",)):
+        core._execute([SlotEnds("ep", 0, SlotWindow(0, 5.0, 6.0), 6.0, switches)], 5.0)
+    assert planned == pytest.approx([5.997, 5.999, 5.997, 6.0]), "the median of each, and the slowest of several"

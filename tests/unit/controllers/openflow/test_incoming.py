@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.openflow.incoming import is_read
+from controllers.openflow.app import is_read
 
 
 def message(kind: int, body: bytes = b"", version: int = 5) -> bytes:

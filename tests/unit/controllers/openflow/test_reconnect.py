@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.openflow.reconnect import connect_again, other_spelling
+from controllers.openflow.recovery import connect_again, other_spelling
 
 
 @pytest.mark.parametrize(

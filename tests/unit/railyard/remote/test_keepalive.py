@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from railyard.remote.keepalive import SSHD_VARIABLE, watch_connection
+from railyard.remote.connection import SSHD_VARIABLE, watch_connection
 
 
 @pytest.fixture

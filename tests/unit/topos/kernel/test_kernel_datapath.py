@@ -11,8 +11,8 @@ from contextlib import nullcontext
 import pytest
 
 from railyard.errors import MachineError
-from topos.kernel import kernel_datapath as module
-from topos.kernel.kernel_datapath import kernel_datapath, remove_kernel_datapath
+from topos.kernel import ovs as module
+from topos.kernel.ovs import kernel_datapath, remove_kernel_datapath
 
 FAMILY = 33
 

@@ -8,9 +8,8 @@ from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import link_delays
-from topos.kernel.link_delays import LinkDelays
-from topos.kernel.links import RecordedLink, Way
-from topos.kernel.middles import (
+from topos.kernel.link_delays import (
+    LinkDelays,
     Method,
     crossing,
     forwarding_requests,
@@ -19,6 +18,7 @@ from topos.kernel.middles import (
     room_bytes,
     switch_end_requests,
 )
+from topos.kernel.links import RecordedLink, Way
 from topos.kernel.nodes import RailHost, RailSwitch
 from topos.kernel.wiring import link_requests, number_interfaces
 

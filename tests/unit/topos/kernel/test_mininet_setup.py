@@ -8,7 +8,7 @@ import sys
 from mininet import net
 from mininet.net import Mininet
 
-from topos.kernel.mininet_setup import machine_left_alone
+from topos.kernel.emulation import machine_left_alone
 
 
 def test_terminals_are_ended_by_their_ids_and_nothing_by_its_command_line() -> None:

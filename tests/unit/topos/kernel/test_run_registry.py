@@ -12,7 +12,7 @@ import pytest
 
 from railyard.child import MARK, start_python
 from topos.kernel.run_registry import RegisteredRun, clear_dead_runs
-from topos.kernel.run_watcher import Entry, Process, family, recorded, started_by
+from topos.kernel.run_watcher import Process, ProcessEntry, family, recorded, started_by
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -108,8 +108,8 @@ def test_a_run_whose_owner_cannot_be_read_goes_with_the_process_of_its_name(
 
 
 def test_a_family_are_descendants_and_sessions_of_what_is_known() -> None:
-    def entry(pid: int, parent: int, session: int) -> Entry:
-        return Entry(Process(pid, 100 + pid), parent, session)
+    def entry(pid: int, parent: int, session: int) -> ProcessEntry:
+        return ProcessEntry(Process(pid, 100 + pid), parent, session)
 
     table = [entry(1, 0, 1), entry(5, 1, 5), entry(6, 5, 5), entry(7, 1, 5), entry(8, 7, 8), entry(9, 1, 9)]
     assert {process.pid for process in family(table, [Process(5, 105)], [])} == {5, 6, 7, 8}

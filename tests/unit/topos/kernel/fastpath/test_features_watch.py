@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fast_path.doubles import OpenVSwitch, turn
 
-from topos.kernel.fastpath.features_watch import FeaturesWatch, needing, unsupported
+from topos.kernel.fastpath.monitor import FeaturesWatch, needing, unsupported
 from topos.kernel.fastpath.streams import Loop
 
 NONE = ["set", []]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import connection, decode, encode
 
-from topos.kernel.fastpath import lasting, openflow, resets, simple_match, statistics
-from topos.kernel.fastpath.openflow import FlowMatch, FlowUpdate
+from topos.kernel.fastpath import lasting, openflow, statistics
+from topos.kernel.fastpath.openflow import FlowUpdate, SimpleMatch
 
 MAC = b"\2\0\0\0\0\7"
 MESSAGES = st.builds(openflow.message, st.integers(0, 35), st.integers(0, 2**32 - 1), st.binary(max_size=40))
@@ -67,21 +67,21 @@ def test_what_a_monitor_asks_for() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, FlowMatch(True, None, None)),
-        ({"in_port": 7}, FlowMatch(True, 7, None)),
-        ({"eth_dst": MAC}, FlowMatch(True, None, MAC)),
-        ({"in_port": 7, "eth_dst": MAC}, FlowMatch(True, 7, MAC)),
-        ({"in_port": 7, "eth_type": 0x800}, FlowMatch(False, 7, None)),
+        ({}, SimpleMatch()),
+        ({"in_port": 7}, SimpleMatch(7)),
+        ({"eth_dst": MAC}, SimpleMatch(None, MAC)),
+        ({"in_port": 7, "eth_dst": MAC}, SimpleMatch(7, MAC)),
+        ({"in_port": 7, "eth_type": 0x800}, SimpleMatch(7, others=True)),
     ],
 )
-def test_matches(fields: dict[str, int | bytes], expected: FlowMatch) -> None:
+def test_matches(fields: dict[str, int | bytes], expected: SimpleMatch) -> None:
     match = flow_match(**fields)  # type: ignore[arg-type]
     assert openflow.read_match(match[: struct.unpack_from("!H", match, 2)[0]]) == expected
 
 
 def test_a_destination_with_a_mask_is_not_simple() -> None:
     masked = struct.pack("!HHI12s", 1, 20, 0x8000070C, b"\1" + bytes(5) + b"\1" + bytes(5))
-    assert openflow.read_match(masked) == FlowMatch(False, None, None)
+    assert not openflow.read_match(masked).is_simple
 
 
 GROUP = struct.pack("!HH4xHHI", 4, 16, 22, 8, 1)
@@ -124,7 +124,7 @@ def test_updates_of_a_flow_monitor() -> None:
         flow_update(openflow.MODIFIED, flow_match(1), b"", idle=5),
     )
     found = list(openflow.flow_updates(reply))
-    assert found[0] == FlowUpdate(openflow.ADDED, 0, 9, 7, flow_match(1, MAC)[:22], FlowMatch(True, 1, MAC), 2)
+    assert found[0] == FlowUpdate(openflow.ADDED, 0, 9, 7, flow_match(1, MAC)[:22], SimpleMatch(1, MAC), 2)
     assert [update.event for update in found] == [1, openflow.PAUSED, openflow.ABBREVIATED, 2, 3, 3]
     assert [update.table for update in found] == [0, 0, 0, 3, 0, 0]
     assert [update.output for update in found[3:]] == [None, -1, -1], "an idle time-out needs every packet"
@@ -145,8 +145,8 @@ def test_a_description_of_a_port_that_is_too_short_is_an_error(length: int) -> N
 
 READERS: list[Callable[[bytes], Any]] = [
     *(openflow.flow_updates, openflow.ports, openflow.read_match, openflow.read_instructions, openflow.changed_port),
-    *(openflow.has_more, resets.resets, statistics.selection, lasting.decode),
-    *(lambda message: simple_match.from_11(message, 0), lambda message: simple_match.from_10(message, 0)),
+    *(openflow.has_more, statistics.resets, statistics.selection, lasting.decode),
+    *(lambda message: openflow.from_11(message, 0), lambda message: openflow.from_10(message, 0)),
 ]
 
 

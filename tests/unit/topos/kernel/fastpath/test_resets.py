@@ -9,11 +9,9 @@ from openflow.decoding import VERSIONS, connection, encode
 
 from controllers.openflow.flows import bundle
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.openflow import FlowUpdate
-from topos.kernel.fastpath.resets import OpenResets, Reset, resets
+from topos.kernel.fastpath.openflow import FlowUpdate, SimpleMatch
 from topos.kernel.fastpath.rules import Counts
-from topos.kernel.fastpath.simple_match import SimpleMatch
-from topos.kernel.fastpath.statistics import Statistics
+from topos.kernel.fastpath.statistics import OpenResets, Reset, Statistics, resets
 from topos.kernel.fastpath.tables import FlowTables
 
 ONE = b"\2\0\0\0\0\1"
@@ -92,7 +90,7 @@ class Slots:
 
 
 def changed(event: int, output: int | None = 2) -> FlowUpdate:
-    match = openflow.FlowMatch(simple=True, in_port=1, eth_dst=ONE)
+    match = SimpleMatch(in_port=1, eth_dst=ONE)
     return FlowUpdate(event, 0, 7, 5, b"match", match, output)
 
 

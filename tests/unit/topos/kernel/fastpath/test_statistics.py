@@ -21,9 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import VERSIONS, connection, counts, decode, encode
 
-from topos.kernel.fastpath.resets import Reset
 from topos.kernel.fastpath.rules import Counts, PortCounts
-from topos.kernel.fastpath.statistics import Statistics
+from topos.kernel.fastpath.statistics import Reset, Statistics
 
 REPLIES: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "replies.json").read_text())
 ONE, TWO = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"

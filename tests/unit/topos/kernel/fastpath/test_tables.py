@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import tables as under_test
-from topos.kernel.fastpath.openflow import ADDED, INITIAL, MODIFIED, PORT_DOWN, REMOVED, FlowMatch, FlowUpdate
+from topos.kernel.fastpath.openflow import ADDED, INITIAL, MODIFIED, PORT_DOWN, REMOVED, FlowUpdate, SimpleMatch
 from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, UP, Counts, KernelPort, PortRules
 from topos.kernel.fastpath.tables import FlowTables, SimpleFlow
 
@@ -41,7 +41,7 @@ class Flow(NamedTuple):
         return all(one in (None, found) for one, found in zip(wanted, (port, destination, kind), strict=True))
 
     def update(self, event: int, table: int = 0) -> FlowUpdate:
-        match = FlowMatch(self.eth_type is None, self.in_port, self.eth_dst)
+        match = SimpleMatch(self.in_port, self.eth_dst, others=self.eth_type is not None)
         return FlowUpdate(event, table, self.priority, self.cookie, repr(self.key).encode(), match, self.output)
 
 
