@@ -7,13 +7,11 @@ from functools import cached_property
 
 from commands.bench import Measurement, at_most, not_measured
 from commands.bench.bed import Bed, rows_of
-from experiments.collectives.collective.experiment import Collectives
-from experiments.collectives.collective.settings import CollectiveSettings
+from experiments.collectives.collective.experiment import Collectives, CollectiveSettings
 from experiments.collectives.row import wire_bound_s
-from experiments.collectives.straggler.experiment import Stragglers
+from experiments.collectives.straggler.experiment import Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
 from measure.live.this_machine import this_machine

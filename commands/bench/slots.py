@@ -11,8 +11,7 @@ from typing import Any
 
 from commands.bench import Measurement, NotMeasured, not_measured
 from commands.bench.bed import Bed, rows_of
-from experiments.collectives.all_to_all.experiment import AllToAll
-from experiments.collectives.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, AllToAllSettings
+from experiments.collectives.all_to_all.experiment import FULL_CYCLES, LAST_CYCLE, AllToAll, AllToAllSettings
 from experiments.settings import validated
 from measure.results.row import Row
 from railyard.errors import RailyardError

@@ -25,9 +25,8 @@ from experiments.rails.job import (
     resolve_scale,
     scale_needs,
 )
-from experiments.rails.modes import OWN_POLICY, Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
-from experiments.rails.settings import RailSettings
+from experiments.rails.settings import OWN_POLICY, Mode, RailSettings
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine

@@ -13,8 +13,7 @@ from commands.claims.kept import Kept, read_kept
 from commands.main import main
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.straggler.report import laws
-from experiments.fabric_cost.experiment import fabric_rows
-from experiments.fabric_cost.law import Cluster
+from experiments.fabric_cost.experiment import Cluster, fabric_rows
 from measure.published import published
 from measure.results.results import Results
 

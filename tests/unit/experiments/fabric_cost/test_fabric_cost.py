@@ -10,9 +10,8 @@ import pytest
 from reports import printed
 
 from commands.main import main
-from experiments.fabric_cost.experiment import FabricCost, fabric_rows
+from experiments.fabric_cost.experiment import Cluster, FabricCost, Parts, fabric_rows, parts
 from experiments.fabric_cost.figures import ratios
-from experiments.fabric_cost.law import Cluster, Parts, parts
 from experiments.fabric_cost.row import FabricCostRow
 from measure.published import published
 

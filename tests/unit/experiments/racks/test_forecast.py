@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.racks.failover.experiment import Failover
-from experiments.racks.failover.settings import FABRICS, FabricName, FailoverSettings
+from experiments.racks.failover.experiment import FABRICS, FabricName, Failover, FailoverSettings
 from experiments.racks.forecast import JobWindow, combined, predict_recovery, windows
 from experiments.racks.row import FailoverRow
 from experiments.settings import validated

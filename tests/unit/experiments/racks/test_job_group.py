@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fake_rack import READY_S, STEP_S, TICK_S, Rack
 
-from experiments.racks.job_group import STEPS_AFTER, JobGroup
-from experiments.racks.kill import parse_kills
+from experiments.racks.run import STEPS_AFTER, JobGroup
+from experiments.racks.setting import parse_kills
 from experiments.racks.supervisor import GO_S, JobSupervisor
 from railyard.errors import AgentError, ControlError
 from workloads.agent.launcher import Failure

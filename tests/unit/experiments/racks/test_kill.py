@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.racks.kill import Kill, parse_kills, random_kill
+from experiments.racks.setting import Kill, parse_kills, random_kill
 
 
 def test_a_step_and_a_time_after_the_kill_before() -> None:

@@ -8,8 +8,8 @@ from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, str
 
 from controllers.engine.jobs import Detection
 from experiments.racks.forecast import JobPrediction, JobWindow
-from experiments.racks.points import IncarnationPoint, points_of, undisturbed_intervals
 from experiments.racks.recovery import recoveries
+from experiments.racks.run import IncarnationPoint, points_of, undisturbed_intervals
 from experiments.racks.setting import JobSpec, Setting, TenantSection
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.engine.jobs import Detection
-from experiments.racks.predicted_recovery import checkpoint_seconds, detection_bounds, predicted_parts
+from experiments.racks.forecast import checkpoint_seconds, detection_bounds, predicted_parts
 from experiments.racks.row import FailoverRow
 from measure.model.simulated_control import Costs
 from measure.model.wires import wire_bytes

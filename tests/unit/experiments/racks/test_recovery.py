@@ -27,9 +27,7 @@ from failover_events import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.racks.incarnations import checksums_agree, read_incarnations
-from experiments.racks.neighbour import neighbour_row
-from experiments.racks.recovery import all_reduce_busbw, recoveries
+from experiments.racks.recovery import all_reduce_busbw, checksums_agree, neighbour_row, read_incarnations, recoveries
 from experiments.racks.row import FailoverRow
 from experiments.racks.throughput import job_throughputs
 from railyard.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any
 
 from fake_rack import Rack
 
-from experiments.racks.failover.settings import FailoverSettings
+from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.forecast import windows
 from experiments.racks.run import RackResult, timeout_s
 from experiments.settings import validated

@@ -9,10 +9,16 @@ import pytest
 import yaml
 from reports import forecast
 
-from experiments.rails.job import load_job, program_on, resolve_scale
-from experiments.rails.layout import check_floors, rail_traffic, rail_transfers, smallest_transfer
-from experiments.rails.modes import Mode
-from experiments.rails.settings import make_settings
+from experiments.rails.job import (
+    check_floors,
+    load_job,
+    program_on,
+    rail_traffic,
+    rail_transfers,
+    resolve_scale,
+    smallest_transfer,
+)
+from experiments.rails.settings import Mode, make_settings
 from measure.live.calibration import default_calibration
 from railyard.scale import Scale, goodput_share
 from workloads.catalog import load_workload

@@ -7,8 +7,16 @@ from reports import fabric_plan, forecast
 
 from controllers.policies.static import split_bandwidth
 from experiments.rails.experiment import Rails
-from experiments.rails.job import job_point, resolve_scale, scale_needs
-from experiments.rails.layout import check_floors, rail_traffic, smallest_transfer, step_pace, topology_options
+from experiments.rails.job import (
+    check_floors,
+    job_point,
+    rail_traffic,
+    resolve_scale,
+    scale_needs,
+    smallest_transfer,
+    step_pace,
+    topology_options,
+)
 from experiments.rails.settings import make_settings
 from measure.live.calibration import default_calibration
 from measure.model.prediction import Costs

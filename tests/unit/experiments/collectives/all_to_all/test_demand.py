@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.collectives.all_to_all.demand import SKEW, read_demand, whole_numbers
+from experiments.collectives.all_to_all.experiment import SKEW, read_demand, whole_numbers
 
 
 def write(folder: Path, text: str | bytes) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.collectives.all_to_all.experiment import AllToAll
-from experiments.collectives.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAllSettings
+from experiments.collectives.all_to_all.experiment import FULL_CYCLES, LAST_CYCLE, STUDIES, AllToAll, AllToAllSettings
 from experiments.collectives.trial import Trial
 from experiments.settings import validated
 from railyard.errors import ConfigError

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from experiments.collectives.straggler.experiment import LOG_SHARE, StragglerSettings
 from experiments.collectives.straggler.findings import findings
-from experiments.collectives.straggler.settings import LOG_SHARE, StragglerSettings
 from measure.results.row import Row
 
 SETTINGS = StragglerSettings()

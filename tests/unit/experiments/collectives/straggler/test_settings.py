@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.collectives.straggler.experiment import StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s
 from experiments.collectives.straggler.law import LAW_ALGORITHMS
-from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.collectives.trial import Trial
 from experiments.settings import validated
 from railyard.scale import Scale

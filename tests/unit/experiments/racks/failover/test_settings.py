@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from commands.run import experiment_of, file_values, parser_of
-from experiments.racks.failover.experiment import Failover
-from experiments.racks.failover.settings import FABRICS, LIGHT_NEIGHBOUR, FabricName, FailoverSettings
-from experiments.racks.kill import Kill
-from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
+from experiments.racks.failover.experiment import FABRICS, LIGHT_NEIGHBOUR, FabricName, Failover, FailoverSettings
+from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES, Kill
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale

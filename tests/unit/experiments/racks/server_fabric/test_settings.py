@@ -16,18 +16,19 @@ from commands.run import experiment_of, parser_of
 from experiments.progress import RunProgress
 from experiments.racks.row import FailoverRow
 from experiments.racks.server_fabric import experiment as server_fabric
-from experiments.racks.server_fabric.experiment import ServerFabric, iperf_paths
-from experiments.racks.server_fabric.figures import batches
-from experiments.racks.server_fabric.report import batch_lines
-from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
-from experiments.racks.server_fabric.settings import (
+from experiments.racks.server_fabric.experiment import (
     ELECTRICAL_EPOCH_S,
     EPOCH_STEPS,
     PHOTONIC_EPOCH_S,
+    ServerFabric,
     ServerFabricSettings,
     compute_s,
     epoch_gain,
+    iperf_paths,
 )
+from experiments.racks.server_fabric.figures import batches
+from experiments.racks.server_fabric.report import batch_lines
+from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
 from experiments.settings import validated
 from measure.metrics.iperf import iperf_verdict
 from railyard.timeline import Event, write_events
