@@ -13,8 +13,8 @@ from typing import Any
 
 from controllers.engine.jobs import Job
 from experiments.acts import is_act
-from experiments.fabric_session import CounterReader, FabricSession, RunningSampler
 from experiments.job_point import JobPoint
+from experiments.session import CounterReader, FabricSession, RunningSampler
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet

@@ -16,17 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.cluster.launcher import ClusterLauncher
-from experiments.cluster.machines import Cluster
-from experiments.cluster.session import ClusterSession
-from experiments.fabric_session import FabricSession
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
-from experiments.session import Session
+from experiments.session import FabricSession, Session
 from experiments.settings import PacketSettings, SpreadSettings
+from experiments.spread.machines import Cluster, ClusterLauncher
+from experiments.spread.session import ClusterSession
 from measure.live.annotation import annotate
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery

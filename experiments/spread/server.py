@@ -1,4 +1,4 @@
-"""The process on each machine of a fabric that spreads over several: ``python -m experiments.cluster.server``.
+"""The process on each machine of a fabric that spreads over several: ``python -m experiments.spread.server``.
 
 It makes its part of the fabric, starts the agents of its ranks, reads and samples its counters, and passes on what its
 agents report, all as the head asks for it over standard input and output (``railyard.remote``). It ends, and all that
@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.parts import part_from_plain
-from experiments.cluster.topology import from_plain as topology_from_plain
+from experiments.spread.parts import part_from_plain, topology_from_plain
 from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from measure.live.underlay.probe import Echo, probe
