@@ -114,12 +114,19 @@ class StragglerSettings(TrialSettings):
     def trials(self) -> Iterator[Trial]:
         """The trials of all studies except ``detector``, whose trials depend on measured arrivals."""
         for study in self.studies:
-            for n in self.ranks if study in _TRIALS else ():
+            for n in self.ranks if study in _TABLE else ():
                 for size in self.sizes or SIZES if study == "size" else self.size_of(n):
-                    for trial in _TRIALS[study](self, n, size):
-                        yield replace(trial, study=study)
+                    yield from self._expand(study, n, size)
             if study == "step":
-                yield from (replace(trial, study=study) for trial in _log_trials(self))
+                e = self.model_copy(update={"straggler": None})
+                yield from e._expand("log", LOG_RANKS, max(1, e.size_of(LOG_RANKS)[0] // LOG_BYTES_SHARE))
+
+    def _expand(self, study: str, n: int, size: int) -> Iterator[Trial]:
+        """The trials of a line of ``_TABLE``: every algorithm at every point."""
+        algorithms, points = _TABLE[study]
+        for point in points(self, n, size):
+            for algorithm in algorithms or self.algorithms:
+                yield self._late(algorithm, n, size, study="step" if study == "log" else study, **point)
 
     # ---- shared by the studies -----------------------------------------------------------------------------------
 
@@ -164,18 +171,16 @@ class StragglerSettings(TrialSettings):
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
-    def trials_of(self, n: int, size: int, delay_s: float, **changes: Any) -> Iterator[Trial]:
-        """A trial of every algorithm with a rank that is expected to be, and is, ``delay_s`` late.
+    def _late(self, algorithm: str, n: int, size: int, delay_s: float, **changes: Any) -> Trial:
+        """A trial of an algorithm with a rank that is expected to be, and is, ``delay_s`` late.
 
         ``auto`` is Ring or StragglAR, by the law's break-even; the row says which one was chosen.
         """
-        for name in self.algorithms:
-            if name != AUTO:
-                yield self.trial(self.plan(name, n), size, delay_s, **changes)
-                continue
-            chosen = choose(delay_s, self.law(n, size).critical_delay_s)
-            plan = replace(self.plan(chosen, n), algorithm=AUTO)
-            yield self.trial(plan, size, delay_s, **changes, tags=(("chosen", chosen),))
+        if algorithm != AUTO:
+            return self.trial(self.plan(algorithm, n), size, delay_s, **changes)
+        chosen = choose(delay_s, self.law(n, size).critical_delay_s)
+        plan = replace(self.plan(chosen, n), algorithm=AUTO)
+        return self.trial(plan, size, delay_s, **changes, tags=(("chosen", chosen),))
 
     def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
         """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
@@ -191,105 +196,88 @@ class StragglerSettings(TrialSettings):
         return Trial(**values | changes)
 
 
-def _delay_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    for delay_s in e.delays_s(e.law(n, size)):
-        yield from e.trials_of(n, size, delay_s)
+Points = Iterator[dict[str, Any]]
+"""What the trials of each point of a study have in common: ``delay_s``, and fields of ``Trial``."""
 
 
-def _rank_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    """Trials of every algorithm with a delay in which Direct too, whose first phase is longest, finishes that phase."""
-    yield from e.trials_of(n, size, LATE_ENOUGH * e.law(n, size).direct_first_phase_s)
+def _around_break_even(e: StragglerSettings, n: int, size: int) -> Points:
+    yield from ({"delay_s": delay_s} for delay_s in e.delays_s(e.law(n, size)))
 
 
-def _size_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    yield from e.trials_of(n, size, max(e.long_delay_s(n, size), 0.1))
+def _after_all_first_phases(e: StragglerSettings, n: int, size: int) -> Points:
+    """A delay in which Direct too, whose first phase is longest, finishes that phase."""
+    yield {"delay_s": LATE_ENOUGH * e.law(n, size).direct_first_phase_s}
 
 
-def _reconfiguration_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    """Trials of Ring and StragglAR on circuits that follow the schedule, and on packet switches."""
-    delay_s = e.long_delay_s(n, size)
-    for algorithm in PAIR:
-        yield e.trial(e.plan(algorithm, n), size, delay_s, fabric=e.fabric_of(n, "electrical"))
-    for change_ms in e.reconfiguration_delays_ms:
-        for algorithm in PAIR:
-            yield e.trial(
-                e.plan(algorithm, n),
-                size,
-                delay_s + (n - 2) * change_ms / 1e3,
-                fabric=e.fabric_of(n, "ocs"),
-                reconfiguration_delay_s=change_ms / 1e3,
-            )
+def _long_delay(e: StragglerSettings, n: int, size: int) -> Points:
+    yield {"delay_s": max(e.long_delay_s(n, size), 0.1)}
 
 
-def _prediction_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    delay_s = e.long_delay_s(n, size)
+def _reconfigurations(e: StragglerSettings, n: int, size: int) -> Points:
+    """Packet switches, then circuits that follow the schedule."""
+    delay_s, circuits = e.long_delay_s(n, size), e.fabric_of(n, "ocs")
+    yield {"delay_s": delay_s, "fabric": e.fabric_of(n, "electrical")}
+    for change_s in (change_ms / 1e3 for change_ms in e.reconfiguration_delays_ms):
+        yield {"delay_s": delay_s + (n - 2) * change_s, "fabric": circuits, "reconfiguration_delay_s": change_s}
+
+
+def _predictions(e: StragglerSettings, n: int, size: int) -> Points:
+    delay_s, steps = e.long_delay_s(n, size), VARIED * e.iterations
     for probability in PROBABILITIES:
         late = parse_injection(f"persistent:{delay_s:.9g}@{probability:g}")
-        tags, steps = (("persistence", probability),), VARIED * e.iterations
-        for algorithm in PAIR:
-            yield e.trial(e.plan(algorithm, n), size, delay_s, injection=late, tags=tags, steps=steps)
+        yield {"delay_s": delay_s, "injection": late, "tags": (("persistence", probability),), "steps": steps}
 
 
-def _step_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    """Trials of training steps (compute and all-reduce), by the share of the all-reduce in the step."""
+def _steps(e: StragglerSettings, n: int, size: int) -> Points:
+    """Training steps (compute and all-reduce), by the share of the all-reduce in the step."""
     delay_s, law, steps = e.long_delay_s(n, size), e.law(n, size), VARIED * e.iterations
     late = parse_injection(f"persistent:{delay_s:.9g}@{PREDICTED_RIGHT:g}")
     measured = late.delays(n, steps + 1, e.late_rank(n), e.seed)[e.late_rank(n)][1:]
     right = sum(delay > 0 for delay in measured) / steps
     for share in SHARES:
-        for algorithm in PAIR:
-            yield e.trial(
-                e.plan(algorithm, n),
-                size,
-                delay_s,
-                injection=late,
-                compute_s=max(0.0, law.ring_s / share - law.ring_s - delay_s),
-                steps=steps,
-                tags=_step_tags(law, share, right),
-            )
+        yield {**_step(law, share, right, delay_s), "injection": late, "steps": steps}
 
 
-def _log_trials(e: StragglerSettings) -> Iterator[Trial]:
-    """Trials of the training step of the authors' log, in which the late rank comes before the break-even.
+def _log_step(e: StragglerSettings, n: int, size: int) -> Points:
+    """The training step of the authors' log, in which the late rank comes before the break-even.
 
     Delay and compute are in the log's proportions to its all-reduce. The late rank is expected in every step, the best
     case for StragglAR.
     """
-    e = e.model_copy(update={"straggler": None})
-    size = max(1, e.size_of(LOG_RANKS)[0] // LOG_BYTES_SHARE)
-    law = e.law(LOG_RANKS, size)
-    delay_s = LOG_DELAY * law.ring_s
-    compute_s = law.ring_s / LOG_SHARE - law.ring_s - delay_s
-    for algorithm in PAIR:
-        plan, tags = e.plan(algorithm, LOG_RANKS), _step_tags(law, LOG_SHARE, 1.0)
-        yield e.trial(plan, size, delay_s, compute_s=compute_s, tags=tags)
+    law = e.law(n, size)
+    yield _step(law, LOG_SHARE, 1.0, LOG_DELAY * law.ring_s)
 
 
-def _step_tags(law: StragglerLaw, share: float, right: float) -> tuple[tuple[str, Any], ...]:
-    """Tags of a training step: Ring's share of it, that of steps with the expected late rank, and the break-even."""
+def _step(law: StragglerLaw, share: float, right: float, delay_s: float) -> dict[str, Any]:
+    """A training step: Ring's ``share`` of it, and the share of steps whose late rank is the expected one."""
     critical_s = law.critical_delay_s if math.isfinite(law.critical_delay_s) else None
-    return ("expected_late", right), ("all_reduce_share", share), ("critical_delay_s", critical_s)
+    return {
+        "delay_s": delay_s,
+        "compute_s": max(0.0, law.ring_s / share - law.ring_s - delay_s),
+        "tags": (("expected_late", right), ("all_reduce_share", share), ("critical_delay_s", critical_s)),
+    }
 
 
-def _injection_trials(e: StragglerSettings, n: int, size: int) -> Iterator[Trial]:
-    """Trials of every algorithm with the injected cause of lateness."""
+def _injected(e: StragglerSettings, n: int, size: int) -> Points:
+    """The injected cause of lateness."""
     injection, expected = parse_injection(e.inject or "none"), e.late_rank(n)
     late = injection.late_rank(n, expected)
     slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, expected).items())
     delays = injection.delays(n, e.iterations + 1, expected, e.seed)[late][1:]
-    delay_s, fabric = sum(delays) / len(delays), e.fabric_of(n, slow=slow)
-    yield from e.trials_of(n, size, delay_s, injection=injection, fabric=fabric)
+    yield {"delay_s": sum(delays) / len(delays), "injection": injection, "fabric": e.fabric_of(n, slow=slow)}
 
 
-_TRIALS: dict[Study, Callable[[StragglerSettings, int, int], Iterator[Trial]]] = {
-    "delay": _delay_trials,
-    "ranks": _rank_trials,
-    "size": _size_trials,
-    "reconfiguration": _reconfiguration_trials,
-    "prediction": _prediction_trials,
-    "step": _step_trials,
-    "injection": _injection_trials,
+_TABLE: dict[str, tuple[tuple[str, ...], Callable[[StragglerSettings, int, int], Points]]] = {
+    "delay": ((), _around_break_even),
+    "ranks": ((), _after_all_first_phases),
+    "size": ((), _long_delay),
+    "reconfiguration": (PAIR, _reconfigurations),
+    "prediction": (PAIR, _predictions),
+    "step": (PAIR, _steps),
+    "log": (PAIR, _log_step),
+    "injection": ((), _injected),
 }
+"""Study -> its algorithms (none: those of the settings), and its points for a number of ranks and a buffer size."""
 
 DETECTOR_STEPS = 16
 DETECTOR_PERSISTENCE = 0.9
