@@ -122,11 +122,9 @@ class Runner:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far, as in ``summary.json``."""
         return self.record.rows
 
     def add(self, *rows: ResultRow) -> None:
-        """Add rows and write the summary with all rows."""
         self.record.add(rows)
 
     def replace(self, rows: Sequence[ResultRow]) -> None:
@@ -189,14 +187,12 @@ class Runner:
         return self._fabric.name
 
     def take_down(self) -> None:
-        """Take the current fabric down, if one is up."""
         if self._session is not None:
             session, self._session, self._fabric = self._session, None, None
             session.__exit__(None, None, None)
 
     @property
     def number(self) -> int:
-        """The number that the next point will have."""
         return self._number
 
     def next_number(self) -> int:

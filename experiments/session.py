@@ -249,7 +249,6 @@ class Session(FabricSession):
 
     @property
     def data(self) -> Path:
-        """The folder for all that is recorded while the session is up."""
         assert self._data is not None, "the session is up"
         return self._data
 

@@ -132,7 +132,6 @@ class AllocationSettings(Settings):
 
     @property
     def geometry(self) -> Torus:
-        """The torus geometry of a rack."""
         return Torus(self.torus, self.server)
 
     def rack(self, *, photonic: bool) -> Allocator:
@@ -177,7 +176,6 @@ class AllocationStudy(Experiment[AllocationSettings]):
         return False
 
     def run(self, runner: Runner) -> None:
-        """Compute the rows of all studies and add them to the results."""
         runner.progress.begin("computing the studies")
         for row in study_rows(self.settings):
             runner.add(row)

@@ -53,7 +53,7 @@ COUNTED: Mapping[Count, tuple[Fabric, ...]] = {
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterDesign:
     """A cluster and the devices that its fabrics are made of.
 
     ``radix`` is the number of ports of a packet switch, ``ocs_ports`` that of a circuit switch; a GPU of photonic rails
@@ -93,7 +93,7 @@ class Parts:
         return ports + self.optics * each["optic"]
 
 
-def parts(count: Count, fabric: Fabric, cluster: Cluster) -> Parts:
+def parts(count: Count, fabric: Fabric, cluster: ClusterDesign) -> Parts:
     """The parts of a fabric of ``cluster``; ``KeyError`` for one that the formula is not about."""
     if count == "formula":
         return {"rail-optimized": _rails_by_formula, "photonic": _photonic_by_formula}[fabric](cluster)
@@ -105,22 +105,22 @@ def parts(count: Count, fabric: Fabric, cluster: Cluster) -> Parts:
     return _clos(cluster, cluster.gpus_per_server * ceil(cluster.servers / half))
 
 
-def _rails_by_formula(cluster: Cluster) -> Parts:
+def _rails_by_formula(cluster: ClusterDesign) -> Parts:
     joined = 4 * cluster.servers / round(sqrt(4 * cluster.servers)) ** 2
     ports = cluster.gpus * (1 + 2 * joined + 2)
     return Parts(3, 0, ports, 0, 0, cluster.gpus + ports)
 
 
-def _photonic_by_formula(cluster: Cluster) -> Parts:
+def _photonic_by_formula(cluster: ClusterDesign) -> Parts:
     return Parts(0, 0, 0, 0, cluster.gpus * cluster.ports_per_gpu, cluster.gpus * cluster.optics_per_gpu)
 
 
-def _photonic(cluster: Cluster) -> Parts:
+def _photonic(cluster: ClusterDesign) -> Parts:
     switches = cluster.gpus_per_server * ceil(cluster.servers * cluster.ports_per_gpu / cluster.ocs_ports)
     return Parts(0, 0, 0, switches, switches * cluster.ocs_ports, cluster.gpus * cluster.optics_per_gpu)
 
 
-def _clos(cluster: Cluster, leaves: int) -> Parts:
+def _clos(cluster: ClusterDesign, leaves: int) -> Parts:
     """A folded Clos network with ``leaves`` first switches, half of whose ports go to GPUs; one switch if it fits."""
     gpus, radix = cluster.gpus, cluster.radix
     tiers = 1 if gpus <= radix else 2
@@ -160,9 +160,8 @@ class FabricCostSettings(Settings):
                 raise ValueError(f"gpus must be whole servers of {self.gpus_per_server} GPUs, not {gpus}")
         return self
 
-    def clusters(self) -> list[Cluster]:
-        """The clusters to compute, ascending."""
-        return [Cluster(**{**self.model_dump(), "gpus": gpus}) for gpus in self.gpus]
+    def clusters(self) -> list[ClusterDesign]:
+        return [ClusterDesign(**{**self.model_dump(), "gpus": gpus}) for gpus in self.gpus]
 
 
 class FabricCost(Experiment[FabricCostSettings]):
@@ -183,16 +182,14 @@ class FabricCost(Experiment[FabricCostSettings]):
         return False
 
     def points(self) -> int:
-        """One row for every fabric of every cluster, in both ways to count parts."""
         return len(self.settings.gpus) * sum(map(len, COUNTED.values()))
 
     def run(self, runner: Runner) -> None:
-        """Compute the rows of all clusters and add them to the results."""
         for cluster in self.settings.clusters():
             runner.add(*fabric_rows(cluster))
 
 
-def fabric_rows(cluster: Cluster) -> Iterator[FabricCostRow]:
+def fabric_rows(cluster: ClusterDesign) -> Iterator[FabricCostRow]:
     """The rows of all fabrics of a cluster, with the published cost and power of parts."""
     price, power = published("opus-part-cost").values, published("opus-part-power").values
     for count, fabrics in COUNTED.items():

@@ -144,7 +144,6 @@ class MeshStudy(Settings):
 
     @property
     def n(self) -> int:
-        """Number of mesh ports in use."""
         if isinstance(self.ports, tuple):
             return len(self.ports)
         if self.ports is not None:
@@ -255,7 +254,6 @@ def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
 
 
 def _add_route(row: MeshRow, study: MeshStudy, found: Routed) -> None:
-    """Set the paths of a row, and what they cost."""
     row.paths = [found.paths[a, b] for a, b in row.pairs]
     lengths = [len(path) for path in row.paths]
     row.gates, row.states = found.gates, [STATES[state] for state in found.states]
@@ -348,7 +346,6 @@ class MeshRouting(Experiment[MeshStudy]):
         return False
 
     def points(self) -> int:
-        """One row for every matching."""
         one = self.settings.matching is not None or self.settings.only is not None
         return 1 if one else self.settings.n - 1
 

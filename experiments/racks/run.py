@@ -112,7 +112,6 @@ class JobGroup:
             self._report(f"the kill {kill} was not executed: the run ended before")
 
     def _finished(self) -> bool:
-        """Whether the first job is over and the others are over or have resumed."""
         first, *others = self._jobs
         return first.over and all(job.over or self._has_resumed(job) for job in others)
 
@@ -264,11 +263,9 @@ class IncarnationPoint:
 
     @property
     def metrics(self) -> PointMetrics:
-        """Metrics of the point, measured from its events."""
         return measure_point(self.point, self.events)
 
     def judge(self, limits: Limits | None = None) -> Verdict:
-        """The verdict of ``measure.metrics.fidelity`` on the point."""
         return judge(self.point, self.events, self.metrics, limits)
 
 

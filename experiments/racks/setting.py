@@ -184,7 +184,6 @@ class Setting:
 
     @property
     def fabric(self) -> Fabric:
-        """Fabric of racks that this setting brings up."""
         return Fabric(self.name, self.name, self.topology)
 
     def ring_paths(self, members: Sequence[int]) -> list[Hop]:

@@ -60,7 +60,6 @@ class RunContext:
         write_events(self.folder / "run.jsonl", self.notes[-1:])
 
     def note_circuits(self) -> None:
-        """Note the circuits that stand now, and failed ports."""
         note_circuits(self.session, self.folder)
 
     def disk(self, rank: int) -> str:
@@ -133,7 +132,6 @@ class JobSupervisor:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended, done or stranded."""
         return self.state in ("done", "stranded")
 
     @property
@@ -332,7 +330,6 @@ class JobSupervisor:
         return True
 
     def _interrupt(self) -> None:
-        """End the rest of the incarnation."""
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()
@@ -391,7 +388,6 @@ class JobSupervisor:
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:
-        """Close the connection to the controller."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None

@@ -276,13 +276,11 @@ def program_on(settings: RailSettings, workload: Workload, mode: Mode) -> Progra
 
 
 def fabric_on(settings: RailSettings, workload: Workload, mode: Mode, scale: Scale) -> Fabric:
-    """Fabric on which the job runs in ``mode``, at ``scale``."""
     name = settings.fabric_of(mode)
     return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, name, scale)))
 
 
 def job_point(settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale) -> JobPoint:
-    """The point of ``mode`` at a reconfiguration delay of ``delay_ms``."""
     cycle, policy = cycle_on(settings, workload, mode), policy_name(settings, workload, mode)
     return JobPoint(
         name=mode,

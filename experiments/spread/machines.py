@@ -56,11 +56,9 @@ class Machine:
 
     @property
     def connection(self) -> Connection:
-        """The connection to its process."""
         return self.process.connection
 
     def measure_clock(self) -> Offset:
-        """Measure how far its clock is ahead."""
         return offset_of(sampled(partial(self.connection.call, "clock"), time.monotonic, _SAMPLES))
 
 
@@ -239,7 +237,6 @@ class ClusterLauncher(Launcher):
         self.cluster.ask("launch", orders, timeout_s=_LAUNCH_S)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send an order about a team to all machines."""
         errors = []
         for machine in self.cluster.machines.values():
             try:

@@ -42,7 +42,6 @@ def parts(placed: Placed, addresses: Mapping[str, str], first: int) -> dict[str,
 
 
 def part_to_plain(part: Part) -> dict[str, Any]:
-    """A part as plain data."""
     return {
         "nodes": sorted(part.nodes or ()),
         "tunnels": {interface: asdict(tunnel) for interface, tunnel in part.tunnels.items()},

@@ -239,7 +239,6 @@ class ClusterSession(FabricSession):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process id of the controller."""
         return () if self.controller is None else (self.controller.pid,)
 
     def check_network(self) -> None:

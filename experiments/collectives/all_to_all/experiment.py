@@ -192,7 +192,6 @@ class AllToAllSettings(TrialSettings):
         return goodput_bytes_per_s(self.port_gbps, self.mtu)
 
     def trials(self) -> Iterator[Trial]:
-        """The trials of all studies; ``ConfigError`` for an impossible one."""
         for study in self.studies:
             known: set[tuple[Any, ...]] = set()
             for values in product(*self._lists(study)):
@@ -260,7 +259,6 @@ class AllToAllSettings(TrialSettings):
         )
 
     def fabric(self, variant: Variant, n: int) -> TrialFabric:
-        """The fabric of ``variant`` for ``n`` ranks."""
         share = 0.5 if variant == "multi-hop" else 1.0
         return TrialFabric(
             "electrical" if variant == "electrical" else "ocs",

@@ -45,7 +45,6 @@ class TrialFabricSection(Section):
     )
 
     def fabric(self, ranks: int) -> TrialFabric:
-        """The fabric for ``ranks`` ranks."""
         return TrialFabric(
             self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu
         )
@@ -93,7 +92,6 @@ class CollectiveSettings(TrialSettings):
         return found
 
     def trials(self) -> Iterator[Trial]:
-        """The trials of the experiment: every algorithm at every size."""
         delay_s = self.fabric.reconfiguration_delay_ms / 1e3
         for plan in self.schedules():
             for size in self.sizes:
@@ -101,7 +99,6 @@ class CollectiveSettings(TrialSettings):
 
 
 def list_algorithms(experiment: Collectives, console: Console) -> int:
-    """Print the algorithms with their collectives."""
     for name, algorithm in ALGORITHMS.items():
         print(f"{name:<27} {', '.join(algorithm.kinds)}")
     return 0

@@ -144,7 +144,6 @@ class StragglerSettings(TrialSettings):
         return schedule("all_reduce", n, algorithm, straggler=rank if aware else None)
 
     def size_of(self, n: int) -> tuple[int, ...]:
-        """The buffer sizes for ``n`` ranks, in bytes."""
         return self.sizes or (n * BYTES_PER_RANK,)
 
     def fabric_of(self, n: int, kind: FabricKind | None = None, slow: str = "") -> TrialFabric:
@@ -259,7 +258,6 @@ def _step(law: StragglerLaw, share: float, right: float, delay_s: float) -> dict
 
 
 def _injected(e: StragglerSettings, n: int, size: int) -> Points:
-    """The injected cause of lateness."""
     injection, expected = parse_injection(e.inject or "none"), e.late_rank(n)
     late = injection.late_rank(n, expected)
     slow = "/".join(f"{rank}:{share:g}" for rank, share in injection.slow_links(n, expected).items())
@@ -338,7 +336,6 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         return [*super().pieces(), *(Piece(f"detector, {n} ranks", n) for n in detected)]
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
-        """Measure one trial, or the detector."""
         return super().measure(runner, piece) if isinstance(piece.of, Trial) else self._detect(runner, piece.of)
 
     def _detect(self, runner: Runner, n: int) -> list[TrialRow]:

@@ -59,7 +59,6 @@ def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -
 
 
 def break_even_s(rows: Sequence[Row]) -> float | None:
-    """The median of ``break_even``."""
     found = break_even(rows)
     return None if found is None else found.median
 

@@ -189,7 +189,6 @@ class FailoverSettings(RackSettings):
         return self
 
     def setting(self, name: FabricName) -> Setting:
-        """The setting of fabric ``name``."""
         beside, reserve = "neighbour_slice", "reserve"
         if name == "e2":
             beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
@@ -278,7 +277,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return values
 
     def check(self) -> None:
-        """Build every plan, rehearse its policy, and check the kills."""
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
@@ -312,7 +310,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return rows
 
     def pieces(self) -> list[Piece]:
-        """Every run on every fabric, with its kills."""
         found = []
         for name in self.settings.fabrics:
             for kills in self.settings.kills_by_run(self.settings.setting(name).plan):
@@ -332,7 +329,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return rows
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Set the step times relative to the photonic rack."""
         add_ratios(rows)
 
     def same(self, row: MeasuredRow) -> Hashable:

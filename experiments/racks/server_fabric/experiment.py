@@ -216,7 +216,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     )
 
     def check(self) -> None:
-        """Build every plan at this scale."""
         for fabric in (ELECTRICAL, PHOTONIC):
             for shape in self.settings.shapes:
                 _ = self.settings.setting(fabric, shape).plan
@@ -254,7 +253,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         return rows
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Set the step times of the recoveries relative to the photonic fabric."""
         add_ratios(rows)
 
     # ---- inside --------------------------------------------------------------------------------------------------
@@ -265,7 +263,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 yield epoch, self.settings.spec(fabric, epoch)
 
     def _rows(self, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
-        """The rows of an epoch on one fabric, with the values of the model."""
         setting, lanes, n = spec.setting, len(iperf_paths(spec)), len(spec.members)
         model = windows([spec], [])[0].jobs[spec.name]
         (reduce_s,) = model.operations_s.values()
