@@ -16,7 +16,6 @@ _MOST_NAMED = 3
 
 
 def is_act(event: Event) -> bool:
-    """Whether ``event`` says that somebody changed something over REST."""
     return (event.source, event.kind) == ("controller", "manual")
 
 

@@ -109,7 +109,6 @@ class ControllerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the controller."""
         return self.process.pid
 
     def wait_ready(
@@ -140,7 +139,6 @@ class ControllerProcess:
         return ready
 
     def last_log_line(self) -> str:
-        """The last line of the controller's log."""
         try:
             lines = self.files.log.read_text(errors="replace").strip().splitlines()
         except OSError:

@@ -103,7 +103,6 @@ class JobPoint:
         )
 
     def point(self, number: int, plan: FabricPlan, scale: Scale, prediction: Prediction) -> Point:
-        """The point for metrics and verdict."""
         return Point(
             number,
             self.name,

@@ -13,8 +13,8 @@ from typing import Any
 
 from controllers.engine.jobs import Job
 from experiments.acts import is_act
-from experiments.fabric_session import CounterReader, FabricSession, RunningSampler
 from experiments.job_point import JobPoint
+from experiments.session import CounterReader, FabricSession, RunningSampler
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
@@ -60,7 +60,6 @@ class Counted:
 
     @cached_property
     def reader(self) -> CounterReader:
-        """The reader of the counters."""
         return self.session.counters()
 
     @property
@@ -199,11 +198,9 @@ class PointRun:
                 session.call("finish", job=self._point.name)
 
     def _watched(self) -> set[int]:
-        """Process ids that must live until the agents are done."""
         return {*self._session.pids, *self._counted.pids}
 
     def _check(self) -> None:
-        """Raise an error that names the process that has ended."""
         self._counted.check()
         self._session.check(_LAST_MESSAGES_S)
 

@@ -46,7 +46,6 @@ class RunProgress:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def result(self, text: str) -> None:
-        """Print the result of a point."""
         self.say(f"  {self.place}{text}")
 
     def fabric(self, name: str, datapath: str) -> None:
@@ -60,12 +59,10 @@ class RunProgress:
         self._task = self._bar.add_task(self.place + title + about, total=steps)
 
     def step(self, done: int) -> None:
-        """Advance the bar to ``done`` steps."""
         if self._task is not None:
             self._bar.update(self._task, completed=done)
 
     def done(self) -> None:
-        """Remove the bar of the point."""
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._task = None

@@ -109,12 +109,10 @@ class Record:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far, as in ``summary.json``."""
         return list(self._rows)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest so far."""
         return self._manifest
 
     def open(self) -> None:
@@ -217,12 +215,10 @@ class Record:
             yield event
 
     def remove(self, folder: Path) -> None:
-        """Remove a point folder that is no longer used."""
         self._unsaved.pop(folder, None)
         self.results.remove_running(folder.name)
 
     def add(self, rows: Sequence[ResultRow]) -> None:
-        """Add rows and write the summary with all rows."""
         for row in rows:
             row.experiment = self._experiment.name
             self._rows.add(row.to_json())
@@ -263,7 +259,6 @@ class Record:
 
 
 def _reason(error: BaseException) -> str:
-    """What stopped a run, in words."""
     if isinstance(error, KeyboardInterrupt):
         return "by a signal"
     if isinstance(error, OSError):

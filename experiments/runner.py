@@ -16,17 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.cluster.launcher import ClusterLauncher
-from experiments.cluster.machines import Cluster
-from experiments.cluster.session import ClusterSession
-from experiments.fabric_session import FabricSession
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
-from experiments.session import Session
+from experiments.session import FabricSession, Session
 from experiments.settings import PacketSettings, SpreadSettings
+from experiments.spread.machines import Cluster, ClusterLauncher
+from experiments.spread.session import ClusterSession
 from measure.live.annotation import annotate
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
@@ -124,11 +122,9 @@ class Runner:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far, as in ``summary.json``."""
         return self.record.rows
 
     def add(self, *rows: ResultRow) -> None:
-        """Add rows and write the summary with all rows."""
         self.record.add(rows)
 
     def replace(self, rows: Sequence[ResultRow]) -> None:
@@ -191,14 +187,12 @@ class Runner:
         return self._fabric.name
 
     def take_down(self) -> None:
-        """Take the current fabric down, if one is up."""
         if self._session is not None:
             session, self._session, self._fabric = self._session, None, None
             session.__exit__(None, None, None)
 
     @property
     def number(self) -> int:
-        """The number that the next point will have."""
         return self._number
 
     def next_number(self) -> int:

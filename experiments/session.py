@@ -5,30 +5,194 @@ A fabric whose switches all forward by themselves gets no controller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol
 
 from mininet.topo import Topo
 
-from experiments.controlled_fabric import ControlledFabric
+from controllers.engine.jobs import Job
+from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
+from measure.live.delivery import PortCounters
 from measure.live.readings import Readings
 from railyard.errors import ControlError
 from railyard.ownership import temporary_folder
+from railyard.plugin import absolute_name
+from railyard.timeline import Event, events_in, with_gaps
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
 
-class Session(ControlledFabric):
-    """One fabric, brought up with its controller; leaving the context removes both from the machine.
+class RunningSampler(Protocol):
+    """A sampler of links and processors, or several."""
 
-    ``data`` is the folder for events and logs, by default a private one that is deleted at the end. ``rest`` is the
-    access to a REST interface; without it there is none. ``say`` takes sentences for the progress of the run.
+    @property
+    def pids(self) -> Collection[int]:
+        """Process ids on this machine."""
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if a sampler has ended."""
+
+
+class CounterReader(Protocol):
+    """Reads the counters of a fabric (``measure.live.readings``)."""
+
+    @property
+    def tunnels(self) -> bool:
+        """Whether some links are tunnels between machines (``measure.live.delivery.Delivery``)."""
+
+    @property
+    def pids(self) -> Collection[int]:
+        """Process ids of the network on this machine; ``check`` names one that has ended."""
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if a process of the network has ended."""
+
+    def read(self) -> tuple[list[Event], PortCounters]:
+        """Events with the counters of queues and switches, and the counters of the rail ports."""
+
+    def sampler(self, log: Path) -> AbstractContextManager[RunningSampler]:
+        """A sampler that writes into ``log``, while the context lasts."""
+
+
+class FabricSession(ABC):
+    """A fabric that is up with its controller, if it has switches that need one, on this machine or on several.
+
+    ``rest`` is the access to a REST interface; without it there is none. ``say`` takes sentences for the progress of
+    the run.
+    """
+
+    plan: FabricPlan
+
+    def __init__(self, settings: PacketSettings, rest: RestAccess | None, say: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.say = say
+        self._rest = rest
+        self._stack = ExitStack()
+        self._events_read = self._next_event = 0
+        self.controller: ControllerProcess | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def channel_path(self) -> str | None:
+        """Socket of the job channel; None with a remote controller, and on a fabric without controlled switches."""
+        return None if self.controller is None else str(self.controller.files.channel)
+
+    @property
+    def rest_address(self) -> str | None:
+        """The address of the REST interface; None without one."""
+        return None if self.controller is None else self.controller.rest_address
+
+    @property
+    def rest_line(self) -> str | None:
+        """How to call the REST interface, for a person; None without one."""
+        return None if self._rest is None or self.rest_address is None else self._rest.line(self.rest_address)
+
+    @property
+    @abstractmethod
+    def model_plan(self) -> FabricPlan:
+        """Plan for the model: that of the fabric, with what the machines' own network adds."""
+
+    @property
+    @abstractmethod
+    def most_hosts(self) -> int:
+        """Number of hosts on the machine that has the most of them."""
+
+    @property
+    def control_s(self) -> float:
+        """Seconds that the machines' own network adds to a request and its acknowledgement."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def datapath(self) -> str:
+        """How packets are forwarded: ``bpf`` or ``ovs``."""
+
+    @property
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """Keys of the manifest about the fabric that is up: ``datapath``, ``forwarding``, ``link_delay`` and others."""
+
+    @property
+    @abstractmethod
+    def pids(self) -> Collection[int]:
+        """Process ids of the network and of the controller; ``check`` names one that has ended."""
+
+    @abstractmethod
+    def check_network(self) -> None:
+        """Raise ``MachineError`` if a process of the network has ended."""
+
+    @abstractmethod
+    def netns_fds(self) -> list[int]:
+        """File descriptors of the ranks' network namespaces, by rank; -1 for one on another machine."""
+
+    @abstractmethod
+    def counters(self) -> CounterReader:
+        """A reader of the counters of this fabric."""
+
+    @abstractmethod
+    def collect(self, folder: Path) -> None:
+        """Bring the events that agents and samplers wrote on other machines into ``folder``, on this clock."""
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one request on the job channel and return the reply; without a controller of ours do nothing.
+
+        A request that fails because a process of the network ended meanwhile raises the error that names the process.
+        """
+        if self.controller is None:
+            return {}
+        self.check()
+        try:
+            with ChannelClient(self.controller.files.channel, timeout_s=self.settings.ack_timeout_s) as client:
+                return client.call(op, **fields)
+        except ControlError:
+            self.check_network()
+            raise
+
+    def register(self, job: Job, policy: str) -> None:
+        """Register a job with the controller and wait until its starting circuits are up."""
+        self.call("register", job=job, policy=absolute_name(policy))
+
+    def check(self, patience_s: float = 0.0) -> None:
+        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.
+
+        A controller that is ending closes its sockets first: ``patience_s`` is how long to wait for its end.
+        """
+        self.check_network()
+        if self.controller is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self.controller.process.wait(patience_s)
+            raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
+
+    def new_controller_events(self) -> list[Event]:
+        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
+        if self.controller is None or not self.controller.files.events.exists():
+            return []
+        with self.controller.files.events.open("rb") as file:
+            file.seek(self._events_read)
+            complete, newline, _ = file.read().rpartition(b"\n")
+        self._events_read += len(complete + newline)
+        events = events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
+        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
+        return with_gaps(events, first)
+
+
+class Session(FabricSession):
+    """One fabric on this machine, brought up with its controller; leaving the context removes both.
+
+    ``data`` is the folder for events and logs, by default a private one that is deleted at the end.
     """
 
     def __init__(
@@ -57,6 +221,7 @@ class Session(ControlledFabric):
             )
             self._stack.callback(self.net.stop)
             self.net.start()
+            self.plan = self.net.plan
             self._connect()
         except BaseException:
             self._stack.close()
@@ -64,45 +229,33 @@ class Session(ControlledFabric):
         return self
 
     def check_network(self) -> None:
-        """Raise ``MachineError`` if a process of the network has ended."""
         self.net.check()
 
     @property
-    def plan(self) -> FabricPlan:
-        """Plan of the fabric that is up."""
-        return self.net.plan
-
-    model_plan = plan
+    def model_plan(self) -> FabricPlan:
+        return self.plan
 
     @property
     def most_hosts(self) -> int:
-        """Number of hosts, all on this machine."""
         return self.plan.ranks
-
-    control_s = 0.0
 
     @property
     def datapath(self) -> str:
-        """How packets are forwarded."""
         return self.net.datapath
 
     @property
     def described(self) -> dict[str, Any]:
-        """Keys of the manifest about the fabric that is up."""
         return {"datapath": self.net.datapath, "forwarding": self.net.forwarding, "link_delay": self.net.delays.method}
 
     @property
     def data(self) -> Path:
-        """The folder for all that is recorded while the session is up."""
         assert self._data is not None, "the session is up"
         return self._data
 
     def netns_fds(self) -> list[int]:
-        """File descriptors of the ranks' network namespaces, by rank."""
         return [self.net.netns_fd(host) for host in self.plan.hosts]
 
     def counters(self) -> Readings:
-        """A reader of the counters of this fabric."""
         return Readings(self.net, self.plan)
 
     def collect(self, folder: Path) -> None:
@@ -119,7 +272,6 @@ class Session(ControlledFabric):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the network and of the controller; ``check`` names one that has ended."""
         return (*self.net.pids, *([] if self.controller is None else [self.controller.pid]))
 
     def _connect(self) -> None:

@@ -204,7 +204,7 @@ class RepeatedSettings(PacketSettings):
 
 
 class SpreadSettings(RepeatedSettings):
-    """The keys of experiments whose fabric may spread over several machines (``experiments.cluster``)."""
+    """The keys of experiments whose fabric may spread over several machines (``experiments.spread``)."""
 
     cluster: Annotated[tuple[str, ...], Option("--cluster", "MACHINE,...")] = Field(
         default=(),

@@ -18,15 +18,12 @@ from typing import Any, NamedTuple
 
 from commands.bench import Measurement, NotMeasured, at_most, not_measured
 from commands.bench.bed import Bed, play, rows_of
-from experiments.collectives.all_to_all.experiment import AllToAll
-from experiments.collectives.all_to_all.settings import FULL_CYCLES, LAST_CYCLE, AllToAllSettings
-from experiments.collectives.collective.experiment import Collectives
-from experiments.collectives.collective.settings import CollectiveSettings
+from experiments.collectives.all_to_all.experiment import FULL_CYCLES, LAST_CYCLE, AllToAll, AllToAllSettings
+from experiments.collectives.collective.experiment import Collectives, CollectiveSettings
 from experiments.collectives.row import wire_bound_s
-from experiments.collectives.straggler.experiment import Stragglers
+from experiments.collectives.straggler.experiment import Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
 from measure.live.machine_benchmark import highest_rate

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from experiments.allocation.experiment import INDEX, INDEX_FREED, OVERPROVISION, SERVED
 from experiments.allocation.row import SYSTEMS
-from experiments.allocation.studies import INDEX, INDEX_FREED, OVERPROVISION, SERVED
 from measure.figures import looks, panels, style
 from measure.figures.curves import Rows, curves, series_of
 from measure.figures.looks import SPARE, TEXT, Look

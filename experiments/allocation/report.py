@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from experiments.allocation.experiment import FAILED, INDEX, OVERPROVISION, SERVED, THROUGHPUT, published_index
 from experiments.allocation.row import SYSTEMS
-from experiments.allocation.studies import FAILED, INDEX, OVERPROVISION, SERVED, THROUGHPUT, published_index
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.results.estimates import estimate_of
 from measure.results.row import Row

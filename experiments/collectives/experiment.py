@@ -73,34 +73,28 @@ class TrialExperiment(RepeatedExperiment[T]):
         return trial.job_point(self.scale, self.settings.iterations + 1, self.settings.seed)
 
     def check(self) -> None:
-        """Build the program of every trial."""
         for trial in self.trials:
             self.job(trial)
 
     def predict(self) -> Iterator[TrialRow]:
-        """The row of every trial as the model predicts it."""
         for trial in self.trials:
             row = described(self.row, trial, self.scale, self.settings.seed)
             row.predict(trial, self.scale, self.job(trial).predicted(self.scale))
             yield row
 
     def points(self) -> int:
-        """One row for every trial."""
         return len(self.trials)
 
     def begin(self, runner: Runner) -> None:
-        """Raise ``ConfigError`` for a delay below the floors."""
         if self.floored:
             floors = machine_floors(self.settings.datapath)
             for trial in self.trials:
                 self.job(trial).check_floors(self.scale, floors)
 
     def pieces(self) -> list[Piece]:
-        """Every trial of the settings."""
         return [Piece(_title(trial), trial) for trial in self.trials]
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
-        """Measure one trial."""
         return [self.measure_trial(runner, piece.of)[0]]
 
     def measure_trial(self, runner: Runner, trial: Trial) -> tuple[TrialRow, CollectiveTimes]:

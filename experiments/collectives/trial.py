@@ -60,7 +60,6 @@ class TrialFabric:
 
     @property
     def ports_per_rank(self) -> int:
-        """Number of rail ports of a rank."""
         return self.circuits if self.kind == "ocs" else self.ports
 
     def options(self, scale: Scale) -> dict[str, Any]:
@@ -86,7 +85,6 @@ class TrialFabric:
         return options | ({"slow": self.slow} if self.slow else {})
 
     def topology(self, scale: Scale) -> RailTopo:
-        """The Mininet topology of the fabric."""
         return RailTopo(**self.options(scale))
 
     def plan(self, scale: Scale) -> FabricPlan:
@@ -137,7 +135,6 @@ class Trial:
 
     @property
     def operation(self) -> str:
-        """The name of the collective operation in the program."""
         return self.schedule.kind.replace("_", "-")
 
     @property
@@ -179,12 +176,10 @@ class Trial:
 
     @property
     def mode(self) -> AgentMode:
-        """The mode of the agents on the trial's fabric."""
         return MODE_OF_FABRIC[self.fabric.kind]
 
     @property
     def policy_name(self) -> str:
-        """The policy of the controller."""
         return self.policy or POLICY_OF_FABRIC[self.fabric.kind]
 
     def job_point(self, scale: Scale, steps: int, seed: int) -> JobPoint:

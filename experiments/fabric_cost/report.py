@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.fabric_cost.law import COUNTED
+from experiments.fabric_cost.experiment import COUNTED
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.published import published
 from measure.results.row import Row

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
+from experiments.mesh.experiment import some_pairs
 from experiments.mesh.row import routable_in_words
-from experiments.mesh.study import some_pairs
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.published import published
 from measure.results.row import Row

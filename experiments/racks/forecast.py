@@ -1,4 +1,9 @@
-"""Predictions for jobs on a rack before and after each failure: decisions of the policies, simulated by the model."""
+"""Predictions for jobs on a rack: steps before and after each failure, and each recovery part by part.
+
+Decisions of the policies are simulated by the model. Detection is by missing heartbeats: the last one was sent at a
+random moment within an interval before the death, so a chip is detected between ``misses`` - 1 and ``misses`` intervals
+after its death. Copies are predicted from bytes and link rates, given stages take their given time.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +12,68 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.circuits import torus_routes
+from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
 from experiments.job_point import machine_costs
-from experiments.racks.incarnations import NEVER, JobIncarnation
-from experiments.racks.kill import Kill
-from experiments.racks.predicted_recovery import checkpoint_seconds, detection_bounds, predicted_parts
-from experiments.racks.row import FailoverRow
-from experiments.racks.setting import JobSpec
+from experiments.racks.recovery import NEVER, JobIncarnation
+from experiments.racks.row import Bounds, FailoverRow
+from experiments.racks.setting import JobSpec, Kill
 from measure.metrics.critical import OperationKey
 from measure.metrics.quantiles import median
 from measure.model.prediction import predict
+from measure.model.simulated_control import Costs
+from measure.model.wires import wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
+from workloads.agent.incarnation import STAGES
 from workloads.program import Collective, Operation, Program
+
+
+def predicted_parts(
+    stages: Mapping[str, float], scale: Scale, costs: Costs, *, rewire_s: float, launch_s: float, first_step_s: float
+) -> dict[str, float]:
+    """The parts of a recovery after the detection, by name and in order, in real seconds as the arguments.
+
+    ``stages`` are the durations of start-up stages, ``costs`` those of the machine, ``rewire_s`` is the configured dark
+    time, ``launch_s`` the time to end the survivors, fork agents and connect them. The policy decides at once.
+    """
+    return {
+        "decide": 0.0,
+        "rewire": rewire_s + scale.real_s(costs.settle_s),
+        "launch": scale.real_s(costs.control_s / 2) + launch_s,
+        **{name: stages[name] for name in dict.fromkeys((*STAGES, *stages)) if name in stages},
+        "first step": first_step_s,
+    }
+
+
+def detection_bounds(detection: Detection, scale: Scale, costs: Costs) -> Bounds:
+    """Bounds of the time to detection in real seconds; nearly 0 if ended agents or dark ports count.
+
+    ``ConfigError`` if nothing is watched.
+    """
+    told = scale.real_s(costs.control_s / 2)
+    if detection.exit or detection.port:
+        return Bounds(0.0, told, 2 * told)
+    if detection.heartbeat_s <= 0:
+        raise ConfigError("must be above 0 unless detection exit or port is on", key="detection.heartbeat_s")
+    beat = scale.real_s(detection.heartbeat_s)
+    return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
+
+
+def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
+    """Real seconds for ``copies`` of a checkpoint from one host at once, at the rate of its front-end port.
+
+    ``ConfigError`` on a fabric without a front-end network.
+    """
+    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
+    if not rates:
+        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
+    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
+    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
+
 
 STEPS = 6
 """Steps of the simulation: enough for steps of jobs of different length to overlap in every way."""

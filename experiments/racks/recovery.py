@@ -1,4 +1,4 @@
-"""The recovery of a job from a fault, part by part: from the chip's death to the end of the first step after it.
+"""The recovery of a job from a fault, part by part, and its neighbours: read from the events of a run.
 
 The parts are intervals on one clock and follow each other without gaps::
 
@@ -11,18 +11,128 @@ The outage ends when all members of a later incarnation have finished its first 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, read_incarnations
-from experiments.racks.row import FailoverRow, Stage
+from experiments.racks.row import NEIGHBOUR, FailoverRow, Stage
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
+from measure.metrics.steps import Steps
 from measure.metrics.transfers import bandwidths, read_transfers
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.program import Group
+
+NEVER = float("inf")
+_ROUNDING_S = 1e-6
+
+
+@dataclass(frozen=True)
+class JobIncarnation:
+    """One incarnation of a job, launched at ``t`` with ``members``; ``end`` is the job's next launch (or ``NEVER``).
+
+    ``events`` are those of its agents in order of time. Times are wall-clock seconds.
+    """
+
+    job: str
+    number: int
+    members: tuple[int, ...]
+    t: float
+    end: float
+    events: tuple[Event, ...]
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Steps of the incarnation; a step is complete when every member has finished it."""
+        found = Steps.read(self.events)
+        return found if set(found.of_rank) == set(self.members) else Steps(found.of_rank, ())
+
+    @cached_property
+    def step_times(self) -> Mapping[int, float]:
+        """Duration of every complete step (``Steps.durations``), by its number."""
+        return dict(zip(self.steps.complete, self.steps.durations(), strict=True))
+
+    def steps_in(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
+        """The complete steps in [``start``, ``end``]; an interval that is a sum of seconds may begin with a step."""
+        job = self.steps.job
+        return tuple(s for s in self.steps.complete if start - _ROUNDING_S <= job(s)[0] and job(s)[1] <= end)
+
+    def warm_steps(self, start: float = 0.0, end: float = NEVER) -> tuple[int, ...]:
+        """The complete steps in [``start``, ``end``], without the first of the incarnation, which is a warm-up."""
+        return tuple(step for step in self.steps_in(start, end) if step != self.steps.complete[0])
+
+
+def read_incarnations(events: Iterable[Event], job: str | None = None) -> tuple[JobIncarnation, ...]:
+    """Every incarnation of ``job`` (None: of every job), in order of launches (``run launch``).
+
+    An event of an agent belongs to the incarnation for which its rank was launched last. Events before the first launch
+    of a rank belong to none.
+    """
+    of_rank: dict[int, list[Event]] = defaultdict(list)
+    launches: list[Event] = []
+    for e in sorted(events, key=lambda e: e.t):
+        if e.source == "agent":
+            of_rank[e["rank"]].append(e)
+        elif e.source == "run" and e.kind == "launch":
+            launches.append(e)
+    return tuple(
+        _incarnation(launch, launches[number + 1 :], of_rank)
+        for number, launch in enumerate(launches)
+        if job in (None, launch["job"])
+    )
+
+
+def _incarnation(launch: Event, later: Sequence[Event], of_rank: Mapping[int, Sequence[Event]]) -> JobIncarnation:
+    members = tuple(launch["members"])
+    end = next((e.t for e in later if e["job"] == launch["job"]), NEVER)
+    mine: list[Event] = []
+    for rank in members:
+        until = min(end, next((e.t for e in later if rank in e["members"]), NEVER))
+        events = of_rank.get(rank, ())
+        first, last = (bisect_left(events, t, key=lambda e: e.t) for t in (launch.t, until))
+        mine += events[first:last]
+    return JobIncarnation(
+        launch["job"], launch["incarnation"], members, launch.t, end, tuple(sorted(mine, key=lambda e: e.t))
+    )
+
+
+def faults_of(events: Iterable[Event], job: str | None = None) -> list[Event]:
+    """The deaths of chips (``run fault``) in order of time; only those of ``job`` if it is given.
+
+    Faults of the controller (rank -1) are left out.
+    """
+    faults = [e for e in events if e.source == "run" and e.kind == "fault" and e["rank"] >= 0]
+    found = [e for e in faults if job in (None, e.get("job"))]
+    return sorted(found, key=lambda e: e.t)
+
+
+def checksums_agree(
+    incarnations: Iterable[JobIncarnation], expected: Mapping[int, object] | None = None
+) -> bool | None:
+    """Whether a job kept its state: the running checksum of each step is the same on all members and incarnations.
+
+    A checkpoint of k steps must have the checksum of step k - 1. ``expected`` are the checksums of an undisturbed job
+    by step, if known; they catch a wrong step that is never repeated. None if no checksum was recorded; False if a
+    complete step has none, except for the last of an incarnation, which may have ended before it was recorded.
+    """
+    seen: dict[int, set[object]] = defaultdict(set)
+    whole: set[int] = set()
+    for incarnation in incarnations:
+        whole.update(incarnation.steps.complete[:-1])
+        for e in incarnation.events:
+            if e.kind in ("state", "checkpoint") and e.get("checksum") is not None:
+                seen[e["step"] - (e.kind == "checkpoint")].add(e["checksum"])
+    if not seen:
+        return None
+    known = expected or {}
+    return whole <= set(seen) and all(
+        len(values) == 1 and (step not in known or known[step] in values) for step, values in seen.items()
+    )
+
 
 _NOWHERE = FabricPlan("", 0, 0, 0, 9000, ())
 _WORK = ("step", "compute", "communicate", "transfer", "wait")
@@ -197,3 +307,37 @@ def all_reduce_busbw(incarnation: JobIncarnation, scale: Scale, end: float = NEV
     moved = read_transfers(point, events, incarnation.warm_steps(end=end))
     found = bandwidths(point, moved).get("all_reduce")
     return None if found is None else found.busbw_gb_s
+
+
+def neighbour_row(events: Sequence[Event], scale: Scale, recovery: FailoverRow, neighbour: str) -> FailoverRow:
+    """The row of job ``neighbour`` around one fault of another job; None for times without complete steps.
+
+    ``before``: steps that ended before the fault, while both jobs worked, without the first of an incarnation.
+    ``during``: steps between the fault and the first step of the restarted job. ``after``: steps between that and the
+    last step of the job's incarnation; they show the cost of the replacement for the neighbour, since the new circuits
+    or routes are unused before. There is no ``after`` for a stranded job.
+    """
+    others = read_incarnations(events, neighbour)
+
+    def steps(start: float, end: float) -> tuple[int, float | None]:
+        times = [i.step_times[step] for i in others for step in i.warm_steps(start, end)]
+        middle = median(times)
+        return len(times), None if middle is None else scale.real_s(middle)
+
+    job, fault_t = read_incarnations(events, recovery.tenant), recovery.fault_t or 0.0
+    affected = next((i for i in reversed(job) if i.t <= fault_t), None)
+    later = next((i for i in job if i.number == recovery.incarnation), None)
+    row = FailoverRow(tenant=neighbour, event=NEIGHBOUR)
+    began = min((start for start, _ in _steps_of(affected)), default=0.0)
+    ended = max((end for _, end in _steps_of(later)), default=0.0)
+    row.steps_before, row.step_time_before_s = steps(began, fault_t)
+    row.steps_during, row.step_time_during_s = steps(fault_t, recovery.restart_t if later else NEVER)
+    row.steps_after, row.step_time_after_s = steps(recovery.restart_t, ended) if later else (0, None)
+    if row.step_time_before_s and row.step_time_after_s is not None:
+        row.change = row.step_time_after_s / row.step_time_before_s - 1
+    return row
+
+
+def _steps_of(incarnation: JobIncarnation | None) -> list[tuple[float, float]]:
+    """(start, end) of every step of every rank, on the event clock."""
+    return [step for steps in incarnation.steps.of_rank.values() for step in steps.values()] if incarnation else []

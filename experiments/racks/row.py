@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from experiments.racks.predicted_recovery import Bounds
 from experiments.racks.setting import TIMELINE, Setting
 from measure.metrics.checks import Check, Verdict
 from measure.published import published
@@ -30,6 +29,14 @@ State = Literal["recovered", "stranded", "not detected", "not decided", "not res
 fault and made no decision; it named a replacement and the job did no step afterwards; the dead chip was a spare; not
 the same in each repeat."""
 Parts = Sequence[tuple[str, float]]
+
+
+class Bounds(NamedTuple):
+    """Bounds of a time that depends on the moment of the fault: shortest, mean and longest, in real seconds."""
+
+    low: float
+    mean: float
+    high: float
 
 
 @dataclass(frozen=True)

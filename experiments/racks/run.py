@@ -1,28 +1,42 @@
-"""Runs jobs with failures on a fabric that is brought up for them; every fault and every neighbour gives a row."""
+"""Runs jobs with failures on a fabric that is brought up for them; every fault and every neighbour gives a row.
+
+Jobs are in a steady state before a fault, and again from the first new step of the job that lost a chip. There every
+job has one point for each incarnation and each interval, made of the steps inside the interval, for
+``measure.metrics.fidelity.judge``. The outage between is the subject of ``experiments.racks.recovery``.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import select
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.point_run import Counted, counted
 from experiments.racks.forecast import JobWindow, predict_recovery, windows
-from experiments.racks.incarnations import checksums_agree, read_incarnations
-from experiments.racks.job_group import JobGroup
-from experiments.racks.kill import Kill
-from experiments.racks.neighbour import neighbour_row
-from experiments.racks.points import IncarnationPoint, points_of
-from experiments.racks.recovery import recoveries
+from experiments.racks.recovery import (
+    NEVER,
+    JobIncarnation,
+    checksums_agree,
+    neighbour_row,
+    read_incarnations,
+    recoveries,
+)
 from experiments.racks.row import FailoverRow, judge_together
-from experiments.racks.run_context import RunContext
-from experiments.racks.setting import JobSpec
-from experiments.racks.supervisor import JobSupervisor
+from experiments.racks.setting import JobSpec, Kill
+from experiments.racks.supervisor import JobSupervisor, RunContext
 from measure.live.delivery import Delivery
-from measure.metrics.checks import Verdict
+from measure.metrics.checks import Limits, Verdict
+from measure.metrics.fidelity import judge
+from measure.metrics.metrics import PointMetrics, measure_point
+from measure.metrics.point import Point
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
 from measure.results.results import CHECKPOINTS
+from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
@@ -30,10 +44,309 @@ if TYPE_CHECKING:
     from experiments.runner import Runner
     from experiments.session import Session
 
+STEPS_AFTER = 3
+"""Complete steps that the other jobs must do after their last restart before the run may end."""
+_TICK_S = 0.1
+"""Longest time between two checks of timeouts, in seconds; messages are handled when they arrive."""
+_PATIENCE_S = 1.0
+"""Longest time from a controller's sockets closing to its end, in seconds."""
+
+
+class _Pace(NamedTuple):
+    """Progress of a job in its incarnation: steps done, start of the next step, duration of a step (0: none done)."""
+
+    done: int
+    since: float
+    took: float
+
+
+class JobGroup:
+    """Several jobs on one fabric; the run is over when ``jobs[0]`` is.
+
+    ``kills`` happen in order; ``report`` is called with progress lines. The controller is killed
+    ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        jobs: Sequence[JobSupervisor],
+        kills: Sequence[Kill] = (),
+        report: Callable[[str], None] = lambda text: None,
+        controller_dies_after_s: float | None = None,
+    ) -> None:
+        self._context = context
+        self._jobs = tuple(jobs)
+        self._kills = list(kills)
+        self._report = report
+        self._kill_at: float | None = None
+        self._last_kill: float | None = None
+        self._controller_dies_after_s = controller_dies_after_s
+        self._controller_dies_at: float | None = None
+        self._pace: dict[str, _Pace] = {}
+        """Progress of the running jobs, by name."""
+
+    def run(self, timeout_s: float) -> None:
+        """Run all jobs from their first incarnation to the end; every job is stopped in any case.
+
+        ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock); errors of a job are raised too.
+        """
+        end = self._context.clock() + timeout_s
+        with ExitStack() as stack:
+            for job in self._jobs:
+                stack.callback(job.end, "done")
+            for job in self._jobs:
+                job.register()
+            self._context.note_circuits()
+            for job in self._jobs:
+                job.begin()
+            while not self._finished():
+                self._poll()
+                if self._context.clock() > end:
+                    slow = next(job for job in self._jobs if not job.over)
+                    raise AgentError(
+                        f"job {slow.spec.name} was not over within {timeout_s:.0f} s: {slow.state} in incarnation "
+                        f"{slow.incarnation}, {slow.steps_done} of {slow.spec.steps} steps done"
+                    )
+        for kill in self._kills:
+            self._report(f"the kill {kill} was not executed: the run ended before")
+
+    def _finished(self) -> bool:
+        first, *others = self._jobs
+        return first.over and all(job.over or self._has_resumed(job) for job in others)
+
+    def _has_resumed(self, job: JobSupervisor) -> bool:
+        if job.state != "running":
+            return False
+        return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
+
+    def _poll(self) -> None:
+        now = self._context.clock()
+        try:
+            for job in self._jobs:
+                job.poll(now)
+            self._count_steps(now)
+            self._kill_due(now)
+            self._listen(self._next_event(now))
+        except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
+            self._controller_gone(error)
+
+    # ---- sockets -------------------------------------------------------------------------------------------------
+
+    def _listen(self, wait_s: float) -> None:
+        """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
+        launcher = self._context.launcher
+        channels = {job.channel.fileno(): (job.channel, job) for job in self._jobs if job.channel is not None}
+        with select.epoll() as waiting:  # select() has no room for descriptors above 1023
+            for fd in (launcher.fileno(), *channels):
+                waiting.register(fd, select.EPOLLIN)
+            readable = {fd for fd, _ in waiting.poll(wait_s)}
+        while launcher.listen(0.0):
+            continue
+        for fd, (channel, job) in channels.items():
+            if fd in readable and job.channel is channel:
+                members, state = job.members, job.state
+                job.handle_messages()
+                self._report_change(job, members, state)
+
+    def _report_change(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
+        if job.state == "stranded" and state != "stranded":
+            self._report(f"job {job.spec.name} stops: {job.reason}")
+        elif job.members != members:
+            new = [rank for rank in job.members if rank not in members]
+            gone = [rank for rank in members if rank not in job.members]
+            self._report(
+                f"job {job.spec.name}: rank {', '.join(map(str, new))} replaces {', '.join(map(str, gone))}; "
+                f"incarnation {job.incarnation} begins at step {job.first_step}"
+            )
+
+    def _next_event(self, now: float) -> float:
+        times = [now + _TICK_S, self._kill_at, self._controller_dies_at]
+        return max(0.0, min(t for t in times if t is not None) - now)
+
+    # ---- kills ---------------------------------------------------------------------------------------------------
+
+    def _count_steps(self, now: float) -> None:
+        for job in self._jobs:
+            name, done = job.spec.name, job.steps_done
+            pace = self._pace.get(name)
+            if job.state != "running":
+                self._pace.pop(name, None)
+            elif pace is None:
+                self._pace[name] = _Pace(done, job.go_t, 0.0)
+            elif done > pace.done:
+                self._pace[name] = _Pace(done, now, (now - pace.since) / (done - pace.done))
+
+    def _kill_due(self, now: float) -> None:
+        if self._controller_dies_at is not None and now >= self._controller_dies_at:
+            self._controller_dies_at = None
+            self._kill_controller()
+        if not self._kills:
+            return
+        kill = self._kills[0]
+        job = next((job for job in self._jobs if kill.rank in job.members), self._jobs[0])
+        if self._kill_at is None:
+            self._kill_at = self._kill_time(kill, job)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kills.pop(0)
+            self._kill_at = None
+            self._kill(kill, job)
+
+    def _kill_time(self, kill: Kill, job: JobSupervisor) -> float | None:
+        """The time of a kill (event clock); None as long as it is not known."""
+        if kill.after_s is not None:
+            return None if self._last_kill is None else self._last_kill + self._context.scale.emulated_s(kill.after_s)
+        pace = self._pace.get(job.spec.name)
+        whole, share = divmod(kill.step or 0.0, 1)
+        if pace is None or pace.done < whole:
+            return None
+        return pace.since + share * (pace.took or job.spec.predicted_step_s)
+
+    def _kill(self, kill: Kill, job: JobSupervisor) -> None:
+        member = kill.rank in job.members
+        self._context.kill(kill.rank, job.spec.name if member else "", job.team if member else None)
+        self._last_kill = self._context.clock()
+        what = f"a member of job {job.spec.name}" if member else "a spare"
+        self._report(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
+        if self._controller_dies_after_s is not None:
+            after_s = self._context.scale.emulated_s(self._controller_dies_after_s)
+            self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
+
+    # ---- the controller ------------------------------------------------------------------------------------------
+
+    def _kill_controller(self) -> None:
+        controller = self._context.session.controller
+        assert controller is not None
+        self._report("the controller is killed")
+        self._context.note("fault", job="", rank=-1, what="the controller is killed")
+        controller.process.kill()
+
+    def _controller_gone(self, error: RailyardError) -> None:
+        """Restart the controller and begin new incarnations; raises ``error`` if the controller has not ended."""
+        session = self._context.session
+        assert session.controller is not None
+        try:
+            session.check(_PATIENCE_S)
+        except ControlError:
+            pass
+        else:
+            raise error
+        going = [job for job in self._jobs if not job.over]
+        for job in going:
+            job.interrupt()
+        session.restart_controller()
+        self._report("the controller was restarted; jobs resume from their last checkpoints")
+        for job in going:
+            job.register()
+        for job in going:  # after all are registered, so that no job gets a spare that another job uses
+            job.report_dead()
+        for job in going:
+            job.resume()
+
+
 _SLACK_S = 60.0
 
 
-@dataclasses.dataclass(frozen=True)
+Interval = tuple[float, float]
+"""Start and end on the event clock, in wall-clock seconds."""
+
+
+@dataclass(frozen=True)
+class IncarnationPoint:
+    """One incarnation of a job in one interval; ``window`` is the number of chips that had died before."""
+
+    job: str
+    incarnation: int
+    window: int
+    point: Point
+    events: list[Event]
+
+    @property
+    def metrics(self) -> PointMetrics:
+        return measure_point(self.point, self.events)
+
+    def judge(self, limits: Limits | None = None) -> Verdict:
+        return judge(self.point, self.events, self.metrics, limits)
+
+
+def points_of(
+    events: Sequence[Event], specs: Sequence[JobSpec], windows: Sequence[JobWindow] = ()
+) -> list[IncarnationPoint]:
+    """The points of one run of ``specs`` on their fabric, in order of time and of jobs.
+
+    ``windows`` are the model's predictions, by number of dead chips. A job without a complete step in an interval has
+    no point there.
+    """
+    setting = specs[0].setting
+    lives = [(spec, each) for spec in specs for each in read_incarnations(events, spec.name)]
+    found: list[IncarnationPoint] = []
+    intervals = undisturbed_intervals(recoveries(events, setting.scale))
+    for number, interval in enumerate(intervals):
+        window = windows[number] if number < len(windows) else None
+        for spec, incarnation in lives:
+            steps = incarnation.steps_in(*interval)
+            if not steps:
+                continue
+            model = window.jobs.get(spec.name) if window else None
+            point = Point(
+                number=len(found),
+                mode=f"{setting.name}-{spec.name}-{incarnation.number}",
+                plan=setting.plan,
+                groups=spec.program(incarnation.members).groups,
+                scale=setting.scale,
+                predicted_step_time_s=model.step_time_s if model else None,
+                warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
+                operations_s=model.operations_s if model and setting.plan.links else {},
+                cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
+                contended=bool(window and window.contended),
+                part=True,
+                switch_losses=len(intervals) == 1,
+            )
+            inside = _events(events, incarnation, steps, cut_short=point.cut_short)
+            found.append(IncarnationPoint(spec.name, incarnation.number, number, point, inside))
+    return found
+
+
+def undisturbed_intervals(found: Iterable[FailoverRow]) -> list[Interval]:
+    """The intervals without outages: up to the first fault, between faults, and from the last recovery on.
+
+    There is one more than there are faults; an interval is empty (start = end) if a fault came before the recovery from
+    the fault before. For a job that never resumed, the outage ends with that decision.
+    """
+    intervals, start = list[Interval](), 0.0
+    for fault_t, restart_t in sorted((row.fault_t or 0.0, row.restart_t) for row in found):
+        intervals.append((start, max(start, fault_t)))
+        start = max(start, restart_t)
+    return [*intervals, (start, NEVER)]
+
+
+def _ended_well(incarnation: JobIncarnation) -> bool:
+    """Whether every agent of the incarnation reached its end and recorded the counters of its sockets."""
+    return {e["rank"] for e in incarnation.events if e.kind == "sockets"} == set(incarnation.members)
+
+
+def _events(
+    events: Sequence[Event], incarnation: JobIncarnation, steps: Sequence[int], *, cut_short: bool
+) -> list[Event]:
+    """Events of agents, controller, switches and counters during ``steps`` of ``incarnation``.
+
+    Of each counter they begin with the last reading before the steps, and end with the first one after them.
+    """
+    start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
+    wanted, ranks = set(steps), {-1, *incarnation.members}
+    found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
+    found += [e for e in events if e.source in ("controller", "switch") and start <= e.t <= end]
+    counters: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for e in events:
+        if e.source == "link" and e.get("rank", -1) in ranks:
+            counters[e.kind, e.get("interface"), e.get("switch")].append(e)
+    for readings in counters.values():
+        times = [e.t for e in readings]
+        found += readings[max(0, bisect_right(times, start) - 1) : bisect_left(times, end) + 1]
+    return sorted(found, key=lambda e: e.t)
+
+
+@dataclass(frozen=True)
 class RackResult:
     """Results of run ``number`` on one fabric: events, jobs and points, and the windows that the model predicted."""
 
@@ -120,7 +433,7 @@ def play(
     setting, scale = specs[0].setting, runner.scale
     seen = windows(specs, [kill.rank for kill in kills])
     predicted = {name: scale.emulated_s(found.step_time_s) for name, found in seen[0].jobs.items()}
-    specs = [dataclasses.replace(spec, predicted_step_s=predicted[spec.name]) for spec in specs]
+    specs = [replace(spec, predicted_step_s=predicted[spec.name]) for spec in specs]
     session = runner.session(setting.fabric, new=True)
     runner.progress.say(f"{setting.name} is {setting.system}, {session.plan.ranks} chips")
     number = runner.next_number()

@@ -9,24 +9,89 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from controllers.engine.jobs import Job
-from experiments.point_run import agent_config
-from experiments.racks.predicted_recovery import checkpoint_seconds
-from experiments.racks.run_context import RunContext
+from experiments.point_run import agent_config, note_circuits
+from experiments.racks.forecast import checkpoint_seconds
 from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
+from railyard.scale import Scale
+from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.incarnation import Incarnation
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.launcher import AgentTeam
+from workloads.agent.launcher import AgentLauncher, AgentTeam
+
+if TYPE_CHECKING:
+    from experiments.session import Session
+
+
+@dataclass
+class RunContext:
+    """Context of a run: ``folder`` holds events and disks of all hosts, ``dead`` are the ranks of killed hosts.
+
+    ``notes`` are the events of the run itself, which are in ``folder`` too.
+
+    ``clock`` is the clock of all events, in monotonic seconds.
+    """
+
+    session: Session
+    launcher: AgentLauncher
+    folder: Path
+    scale: Scale
+    dead: set[int] = field(default_factory=set)
+    notes: list[Event] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        make_folder(self.folder)
+
+    def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
+        """Add an event of the run to the timeline, now or at ``t``."""
+        self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
+        write_events(self.folder / "run.jsonl", self.notes[-1:])
+
+    def note_circuits(self) -> None:
+        note_circuits(self.session, self.folder)
+
+    def disk(self, rank: int) -> str:
+        """The folder that represents the disk of a host."""
+        path = self.folder / "disks" / f"g{rank}"
+        make_folder(path)
+        return str(path)
+
+    def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
+        """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
+        living = [config for config in configs if config.rank not in self.dead]
+        fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
+        return self.launcher.launch(living, fds)
+
+    def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
+        """Kill a chip: cut its links and end its agent, if there is one, at once."""
+        self.dead.add(rank)
+        began = self.clock()
+        self.session.net.cut(f"g{rank}")
+        if team is not None:
+            team.kill(rank)
+        self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
+
+    def events(self) -> list[Event]:
+        """All events of agents, run and controller so far, in order of time."""
+        controller = self.session.data / "controller.jsonl"
+        found = [event for file in sorted(self.folder.glob("*.jsonl")) for event in read_events(file)]
+        if controller.exists():
+            with controller.open(encoding="utf-8", errors="replace") as lines:
+                found += with_gaps(events_in(lines))
+        return sorted(found, key=lambda event: event.t)
+
 
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
@@ -67,7 +132,6 @@ class JobSupervisor:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended, done or stranded."""
         return self.state in ("done", "stranded")
 
     @property
@@ -266,7 +330,6 @@ class JobSupervisor:
         return True
 
     def _interrupt(self) -> None:
-        """End the rest of the incarnation."""
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()
@@ -325,7 +388,6 @@ class JobSupervisor:
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:
-        """Close the connection to the controller."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None

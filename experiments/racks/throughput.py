@@ -8,8 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from experiments.racks.incarnations import JobIncarnation, read_incarnations
-from experiments.racks.recovery import recoveries
+from experiments.racks.recovery import JobIncarnation, read_incarnations, recoveries
 from experiments.racks.row import FailoverRow
 from measure.metrics.point import within
 from measure.results.row import Row

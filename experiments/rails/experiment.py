@@ -25,9 +25,8 @@ from experiments.rails.job import (
     resolve_scale,
     scale_needs,
 )
-from experiments.rails.modes import OWN_POLICY, Mode
 from experiments.rails.row import RailRow, stall_law_step_time_s
-from experiments.rails.settings import RailSettings
+from experiments.rails.settings import OWN_POLICY, Mode, RailSettings
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.live.this_machine import this_machine
@@ -72,7 +71,6 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     @cached_property
     def workload(self) -> Workload:
-        """The workload of the settings."""
         return load_job(self.settings)
 
     @cached_property
@@ -148,7 +146,6 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     @property
     def omitted(self) -> Sequence[str]:  # type: ignore[override]
-        """A sentence for each reason why modes were left out."""
         modes: dict[str, list[str]] = {}
         for mode, reason in self._impossible.items():
             modes.setdefault(reason, []).append(mode)
@@ -163,11 +160,9 @@ class Rails(RepeatedExperiment[RailSettings]):
         return [(mode, delay_ms) for mode, delay_ms in self.settings.points() if mode not in self._impossible]
 
     def points(self) -> int:
-        """One row for every mode and delay."""
         return len(self._points)
 
     def pieces(self) -> list[Piece]:
-        """Every mode at every delay."""
         return [Piece(f"{mode}, {delay_ms:g} ms", (mode, delay_ms)) for mode, delay_ms in self._points]
 
     def begin(self, runner: Runner) -> None:
@@ -190,7 +185,6 @@ class Rails(RepeatedExperiment[RailSettings]):
         )
 
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
-        """Measure one mode at one delay."""
         mode, delay_ms = piece.of
         found = runner.measure(job_point(self.settings, self.workload, mode, delay_ms, self.scale), piece.name)
         row = self._row(mode, delay_ms, self.scale)
@@ -210,7 +204,6 @@ class Rails(RepeatedExperiment[RailSettings]):
                 row.stall_law_step_time_s = stall_law_step_time_s(row, baseline)
 
     def fabric(self, mode: Mode) -> Fabric:
-        """Fabric on which the job runs in ``mode``."""
         return fabric_on(self.settings, self.workload, mode, self.scale)
 
     def _row(self, mode: Mode, delay_ms: float, scale: Scale) -> RailRow:

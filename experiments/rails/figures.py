@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from experiments.rails.modes import MODES
 from experiments.rails.overhead import electrical_row, published_overhead, published_steps
+from experiments.rails.settings import MODES
 from experiments.rails.windows import PooledWindows
 from experiments.report import off_percent
 from measure.figures import looks, panels

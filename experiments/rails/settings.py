@@ -1,18 +1,49 @@
-"""Settings of the rail experiment, in units of the real system; bad input raises ``ConfigError``."""
+"""Settings of the rail experiment, in units of the real system, and its modes: what switches and policies are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.rails.modes import MODES, OWN_POLICY, Mode
 from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, SpreadSettings, validated
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
 from railyard.validation import Section
+
+Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
+
+
+@dataclass(frozen=True)
+class ModeSpec:
+    """One mode: ``fabric`` is that of its switches (empty: ``fabric.kind``), ``policy`` the default one.
+
+    ``swept``: jobs wait for circuits, so the mode is measured at each delay, and not at 0 alone. ``slots``: experts'
+    all-to-alls move in slots, all else on demand.
+    """
+
+    fabric: str
+    policy: str
+    swept: bool = False
+    slots: bool = False
+
+
+MODES: Mapping[Mode, ModeSpec] = {
+    "native": ModeSpec("", "static"),
+    "electrical": ModeSpec("electrical", "electrical"),
+    "one-shot": ModeSpec("one-shot", "one-shot"),
+    "on-demand": ModeSpec("ocs", "opus", swept=True),
+    "provisioned": ModeSpec("ocs", "opus", swept=True),
+    "rotor": ModeSpec("ocs", "rotor", swept=True, slots=True),
+    "demand": ModeSpec("ocs", "demand", swept=True, slots=True),
+}
+"""All modes, in the order of tables and figures."""
+assert tuple(MODES) == get_args(Mode)
+OWN_POLICY: tuple[Mode, ...] = ("on-demand", "provisioned")
+"""The modes whose policy may be another than the default one."""
 
 
 class RailsSection(Section):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.rails.modes import MODES
+from experiments.rails.settings import MODES
 from measure.metrics.point import within
 from measure.metrics.steps import Steps
 from measure.metrics.windows import Transition, read_phases, windows_between

@@ -45,9 +45,9 @@ import json, sys, time
 from contextlib import nullcontext
 from pathlib import Path
 from controllers.engine.jobs import Job
-from experiments.cluster.launcher import ClusterLauncher
-from experiments.cluster.machines import Cluster
-from experiments.cluster.session import ClusterSession
+from experiments.spread.machines import ClusterLauncher
+from experiments.spread.machines import Cluster
+from experiments.spread.session import ClusterSession
 from experiments.session import Session
 from experiments.settings import SpreadSettings
 from topos.rails import RailTopo

@@ -36,10 +36,12 @@ from commands.bench import control  # noqa: E402
 from commands.bench.bed import Bed  # noqa: E402
 from controllers.engine.jobs import Job  # noqa: E402
 from controllers.northbound.client import ChannelClient  # noqa: E402
-from experiments.cluster import topology  # noqa: E402
-from experiments.cluster.launcher import ClusterLauncher  # noqa: E402
-from experiments.cluster.machines import Cluster, Machine  # noqa: E402
-from experiments.cluster.parts import UDP_PORT, part_to_plain, parts  # noqa: E402
+from experiments.spread.machines import (  # noqa: E402
+    Cluster,
+    ClusterLauncher,
+    Machine,
+)
+from experiments.spread.parts import UDP_PORT, part_to_plain, parts, topology_to_plain  # noqa: E402  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
 from railyard.remote.connection import Connection  # noqa: E402
@@ -185,7 +187,7 @@ def orders() -> None:
         topo = RailTopo(servers=gpus // 8, gpus=8, ports=2, rate_mbps=50, fabric="ocs")
         described = plan(topo)
         own = parts(placed(described, machines), dict.fromkeys(machines, "10.0.0.1"), 1)
-        shared = {"topology": topology.to_plain(topo), "plan": asdict(described)}
+        shared = {"topology": topology_to_plain(topo), "plan": asdict(described)}
         size = max(len(json.dumps({**shared, "part": part_to_plain(part)})) for part in own.values())
         print(f"orders: {gpus} GPUs: {size / 2**20:.1f} MiB for a machine")
 

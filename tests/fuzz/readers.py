@@ -22,7 +22,7 @@ from commands.run import experiment_of, file_values, kind_of, mode_of, parser_of
 from controllers.mesh.switch import PipSwitch
 from controllers.northbound import bodies, http_server, rest
 from controllers.northbound.messages import read_request
-from experiments.collectives.all_to_all.demand import read_demand
+from experiments.collectives.all_to_all.experiment import read_demand
 from experiments.experiment import Experiment
 from experiments.propius.data import messages as edge
 from experiments.propius.data.messages import GetRequest, PushRequest, SumRequest

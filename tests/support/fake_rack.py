@@ -15,10 +15,9 @@ from typing import Any, cast
 
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
-from experiments.racks.failover.settings import FailoverSettings
-from experiments.racks.run_context import RunContext
+from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.setting import JobSpec
-from experiments.racks.supervisor import JobSupervisor
+from experiments.racks.supervisor import JobSupervisor, RunContext
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError

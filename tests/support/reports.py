@@ -10,8 +10,7 @@ from rich.console import Console
 
 from experiments.experiment import Experiment
 from experiments.rails.job import fabric_on, job_point
-from experiments.rails.modes import Mode
-from experiments.rails.settings import RailSettings
+from experiments.rails.settings import Mode, RailSettings
 from experiments.report import show
 from measure.model.prediction import Prediction
 from railyard.scale import Scale

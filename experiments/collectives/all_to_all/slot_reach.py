@@ -32,7 +32,6 @@ class SlotReach:
 
     @property
     def as_expected(self) -> bool:
-        """Whether exactly the expected pairs reached each other."""
         return self.expected == self.reached
 
 

@@ -2,19 +2,103 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from rich.console import Console
 
-from experiments.collectives.collective.settings import CollectiveSettings
-from experiments.collectives.experiment import TrialExperiment
+from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
+from experiments.collectives.trial import FabricKind, Trial, TrialFabric
 from experiments.experiment import Action
-from workloads.collectives.catalog import ALGORITHMS
+from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
+from railyard.errors import ConfigError
+from railyard.scale import ROCE_MTU_BYTES
+from railyard.validation import Section
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.formats.msccl_reader import read_msccl
+from workloads.schedule import CollectiveKind, Schedule
+
+
+class TrialFabricSection(Section):
+    """The fabric of a collective. Ranks on an OCS have two ports: one sends, one receives."""
+
+    kind: Annotated[FabricKind, Option("--fabric")] = Field(
+        default="electrical", description="packet switches, or circuits that follow the schedule"
+    )
+    gpus_per_server: Annotated[int, Option("--gpus-per-server", "N")] = Field(
+        default=1, ge=1, le=120, description="GPUs per server, joined by a scale-up switch"
+    )
+    ports: Annotated[int, Option("--ports-per-rank", "N")] = Field(
+        default=1, ge=1, le=2, description="ports per rank on packet switches, 1 or 2"
+    )
+    port_gbps: PortGbps = 0.05
+    scale_up_gbps: Annotated[float, Option("--scale-up-gbps", "GBPS")] = Field(
+        default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
+    )
+    mtu: Mtu = ROCE_MTU_BYTES
+    reconfiguration_delay_ms: Annotated[Delay, Option("--reconfiguration-delay", "MS")] = Field(
+        default=0.0, description="reconfiguration delay of the optical switch, in ms"
+    )
+
+    def fabric(self, ranks: int) -> TrialFabric:
+        return TrialFabric(
+            self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu
+        )
+
+
+class CollectiveSettings(TrialSettings):
+    """Settings of the collective experiment, in real units."""
+
+    collective: Annotated[CollectiveKind | None, Option("--op", "KIND")] = Field(
+        default=None,
+        description="kind of the collective (default all_reduce, or that of the file)",
+    )
+    algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME|FILE.xml,...")] = Field(
+        default=("ring",), min_length=1, description="algorithms of the collective (see --list), or MSCCL XML files"
+    )
+    ranks: int | None = Field(
+        default=None, ge=1, le=256, description="number of ranks (default 8, or that of the file)"
+    )
+    sizes: Sizes = Field(default=(1 << 20,), min_length=1, description="buffer sizes, in bytes or as 4K, 1M")
+    straggler: Annotated[int | None, Option(metavar="RANK")] = Field(
+        default=None, ge=0, description="the late rank (default the last), for straggler-aware algorithms"
+    )
+    lockstep: bool = Field(default=False, description="barrier after every round")
+    fabric: TrialFabricSection = TrialFabricSection()
+
+    @property
+    def kind(self) -> CollectiveKind:
+        """The collective of the algorithms that are given by name."""
+        return self.collective or "all_reduce"
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules of all algorithms, proved correct; ``ConfigError`` for one that cannot be built or read."""
+        found = tuple(map(self._schedule, self.algorithms))
+        return tuple(replace(each, lockstep=True) for each in found) if self.lockstep else found
+
+    def _schedule(self, name: str) -> Schedule:
+        if not name.lower().endswith(".xml"):
+            servers = self.fabric.gpus_per_server
+            return schedule(self.kind, self.ranks or 8, name, straggler=self.straggler, gpus_per_server=servers)
+        found = read_msccl(Path(name))
+        if self.ranks not in (None, found.n):
+            raise ConfigError(f"is made for {found.n} ranks, not {self.ranks}; leave --ranks out", key=name)
+        if self.collective not in (None, found.kind):
+            raise ConfigError(f"is a schedule of {found.kind}, not {self.collective}; leave --op out", key=name)
+        return found
+
+    def trials(self) -> Iterator[Trial]:
+        delay_s = self.fabric.reconfiguration_delay_ms / 1e3
+        for plan in self.schedules():
+            for size in self.sizes:
+                yield Trial(plan, size, self.fabric.fabric(plan.n), delay_s)
 
 
 def list_algorithms(experiment: Collectives, console: Console) -> int:
-    """Print the algorithms with their collectives."""
     for name, algorithm in ALGORITHMS.items():
         print(f"{name:<27} {', '.join(algorithm.kinds)}")
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from experiments.collectives.straggler.experiment import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
 from experiments.collectives.straggler.law import crossing
-from experiments.collectives.straggler.settings import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
 from experiments.report import in_words as estimate_in_words
 from measure.metrics.estimate import Estimate, estimate
 from measure.published import published
@@ -59,7 +59,6 @@ def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -
 
 
 def break_even_s(rows: Sequence[Row]) -> float | None:
-    """The median of ``break_even``."""
     found = break_even(rows)
     return None if found is None else found.median
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.collectives.report import trial_point, trial_tables
+from experiments.collectives.straggler.experiment import StragglerSettings
 from experiments.collectives.straggler.findings import findings
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.report import Drawn, Recorded, Report, to_nothing
 from experiments.settings import validated
 from measure.results.row import Row

@@ -1,23 +1,248 @@
-"""The failover experiment: what a dead chip costs a training job, with spares of different kinds (LUMION)."""
+"""The failover experiment: a chip of a job dies on a photonic rack, on electrical ones, or with migration.
+
+The fabrics, after arXiv 2505.23105 (LUMION) and 2508.03674 (MORPHLUX):
+
+- ``photonic``: LUMION. A spare server outside the torus; the dead chip's circuits are moved to one of its chips.
+- ``fixed``: a photonic rack that splices in the same spare, and whose ports are fixed to the directions of the torus.
+- ``e1``: an electrical torus whose spare is reached over links of other chips, which a second tenant uses.
+- ``e2``: an electrical torus whose spare is next to the dead chip, over unused links. The slice uses one of the two
+  dimensions of the torus, before and after the fault.
+- ``migrate``: E0. The job moves to an idle rack; how long the OCS between racks needs is an input of ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
+from pydantic import Field, field_validator, model_validator
+
+from controllers.engine.jobs import Detection
 from controllers.policies.catalog import rehearse
-from experiments.racks.failover.settings import LIGHT_NEIGHBOUR, FailoverSettings
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
+from experiments.racks.setting import (
+    GRADIENT_BYTES,
+    MORPHLUX_STAGES,
+    PORT_GBPS,
+    TIMELINE,
+    JobSection,
+    JobSpec,
+    Kill,
+    RackSettings,
+    Setting,
+    TenantSection,
+    check_kills,
+    parse_kills,
+    random_kill,
+    specs_of,
+)
 from experiments.repeats import Piece, RepeatedExperiment
+from experiments.settings import Delay, Option, PortGbps, ScaleSection
+from measure.published import published
 from measure.results.row import MeasuredRow
 from railyard.digits import alike
+from railyard.errors import ConfigError
+from railyard.scale import Scale
+from railyard.validation import Section
+from topos.plan import FabricPlan
+from workloads.agent.incarnation import STAGES
 from workloads.program import Group
 
 if TYPE_CHECKING:
-    from experiments.report import Report
     from experiments.runner import Runner
+
+FabricName = Literal["photonic", "fixed", "e1", "e2", "migrate"]
+FABRICS: tuple[FabricName, ...] = get_args(FabricName)
+SYSTEM_OF_POLICY: Mapping[str, str] = {"lumion": "LUMION", "morphlux": "MORPHLUX"}
+MIGRATION_S = float(published("migration-rewiring").value)
+"""Rewiring of the OCS between two racks, an input of ours."""
+REPROGRAMMING_S = TIMELINE.values["rewire"]
+"""Reprogramming of the mesh on MORPHLUX's testbed, in seconds. LUMION, by the same authors, gives no parts."""
+PRESETS: Mapping[str, Mapping[str, float]] = {"real": {}, "lumion": {}, "morphlux": MORPHLUX_STAGES}
+"""Names of ``--stages`` and the start-up stages they give; all but ``real`` also set the reconfiguration delay."""
+LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
+"""A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
+
+
+class RackScaleSection(ScaleSection):
+    """Scale of a rack: 10 Gb/s ports become 12.5 Mb/s, which one datapath thread can poll on the ports of two racks."""
+
+    rate: Annotated[float | Literal["auto"], Option("--rate", "1/800")] = Field(
+        default=1 / 800, description=ScaleSection.model_fields["rate"].description
+    )
+
+
+class DetectionSection(Section):
+    """Detection of dead chips by missing heartbeats, and by further signs."""
+
+    heartbeat_ms: Annotated[float, Option("--heartbeat", "MS")] = Field(
+        default=250.0, gt=0, le=60_000, description="heartbeat interval of agents, in ms"
+    )
+    misses: Annotated[int, Option("--misses", "N")] = Field(
+        default=3, ge=1, le=100, description="missing heartbeats in a row after which a chip counts as dead"
+    )
+    detect: Annotated[tuple[Literal["exit", "port"], ...], Option("--detect", "exit,port")] = Field(
+        default=(), description="signs that count at once: an ended agent (exit), a dark port (port)"
+    )
+
+    def detection(self, scale: Scale) -> Detection:
+        """The detection settings of a job for the controller, in wall-clock time."""
+        beat_s = scale.emulated_s(self.heartbeat_ms / 1e3)
+        return Detection(beat_s, self.misses, exit="exit" in self.detect, port="port" in self.detect)
+
+
+class FailoverSettings(RackSettings):
+    """The failover experiment, in real units; ``scale`` converts them for this machine.
+
+    The job and its ``neighbour`` rent ``slice`` and ``neighbour_slice``, a server each. On an electrical torus
+    ``reserve`` is the spare server of E1 (the nearest chip replaces the dead one; among equally near chips the first)
+    and ``adjacent_reserve`` the spare server of E2, beside the job; there the neighbour's slice is
+    ``neighbour_beside_adjacent``.
+    """
+
+    fabrics: Annotated[tuple[FabricName, ...], Option(metavar="NAME,...")] = Field(
+        default=FABRICS, min_length=1, description="fabrics to measure"
+    )
+    policy: Annotated[str, Option(metavar="NAME|FILE.py:Class")] = Field(
+        default="lumion", description="policy of the circuits: lumion, morphlux, or a class of your own"
+    )
+    torus: str = Field(default="4x4", description="torus of chips of a rack")
+    server: str = Field(default="2x2", description="block of chips of a server")
+    slice: str = Field(default="2x2@0,0", description="slice of the job, as extents@place")
+    neighbour_slice: str = Field(default="2x2@2,0", description="slice of the neighbour")
+    reserve: str = Field(default="1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2", description="spare chips of fabric e1")
+    adjacent_reserve: str = Field(default="2x2@2,0", description="spare chips of fabric e2")
+    neighbour_beside_adjacent: str = Field(default="2x2@0,2", description="slice of the neighbour on fabric e2")
+    spare_servers: int = Field(default=1, ge=1, le=8, description="spare servers outside the torus, fabric photonic")
+    port_gbps: PortGbps = PORT_GBPS
+    front_end_gbps: Annotated[float, Option("--front-end-gbps", "GBPS")] = Field(
+        default=PORT_GBPS, gt=0, le=3200, description="rate of a management port, in Gb/s"
+    )
+    reconfiguration_delay_ms: Delay = Field(
+        default=10.0, description="reconfiguration delay of the optical switch, in ms"
+    )
+    migration_delay_ms: float = Field(
+        default=MIGRATION_S * 1e3, ge=0, le=3_600_000, description="time to rewire the OCS between racks, in ms"
+    )
+    job: JobSection = JobSection()
+    neighbour: Annotated[TenantSection | None, Option("--alone", const=None)] = Field(
+        default=LIGHT_NEIGHBOUR, description="no second tenant"
+    )
+    steps: int = Field(default=10, ge=2, le=10_000, description="steps of the job")
+    kill: Annotated[str, Option(metavar="RANK@STEP,...")] = Field(
+        default="1@4.5",
+        description="chips to kill, after a number of steps or, as RANK@+SECONDS, after the kill before",
+    )
+    random_kills: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="runs with the kill of a random member at a random moment each, not --kill",
+    )
+    detection: DetectionSection = DetectionSection()
+    stages: Annotated[dict[str, Annotated[float, Field(ge=0, le=86_400)]], Option(metavar="NAME")] = Field(
+        default_factory=dict,
+        description=f"restart as measured here (real, the default), with {REPROGRAMMING_S:g} s to reprogram the mesh "
+        "(lumion), or also with start-up stages of MORPHLUX's times (morphlux)",
+    )
+    controller_dies_after_ms: float | None = Field(
+        default=None, ge=0, le=3_600_000, description="time from the first kill to one of the controller, in ms"
+    )
+    scale: RackScaleSection = RackScaleSection()
+
+    @field_validator("fabrics", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, values: Any) -> Any:
+        """Replace the name of a preset by its stages, and by its reconfiguration delay unless one is given."""
+        name = values.get("stages") if isinstance(values, Mapping) else None
+        if not isinstance(name, str):
+            return values
+        if name not in PRESETS:
+            raise ConfigError(f"must be {', '.join(PRESETS)} or seconds by stage, not {name!r}", key="stages")
+        delay = {} if name == "real" else {"reconfiguration_delay_ms": REPROGRAMMING_S * 1e3}
+        if name == "lumion" and "reconfiguration_delay_ms" in values:
+            raise ConfigError("lumion sets the reconfiguration delay; leave out one of the two", key="stages")
+        return {**delay, **values, "stages": dict(PRESETS[name])}
+
+    @field_validator("slice", "neighbour_slice", "neighbour_beside_adjacent")
+    @classmethod
+    def _one_tenant(cls, value: str) -> str:
+        if "/" in value:
+            raise ValueError(f"is the slice of one job (pieces are joined by +), not {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> FailoverSettings:
+        unknown = [name for name in self.stages if name not in STAGES]
+        if unknown:
+            raise ConfigError(f"is no stage of a restart; those are {', '.join(STAGES)}", key=f"stages.{unknown[0]}")
+        if self.random_kills and self.kill and "kill" in self.model_fields_set:
+            both = f"{self.kill} and {self.random_kills} random kills"
+            raise ConfigError(f"{both} exclude each other; give one", key="kill")
+        return self
+
+    def setting(self, name: FabricName) -> Setting:
+        beside, reserve = "neighbour_slice", "reserve"
+        if name == "e2":
+            beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
+        rented = ["slice"] if self.neighbour is None else ["slice", beside]
+        keys = {"tenants": " or ".join(rented), "reserve": reserve}
+        tenants = "/".join(getattr(self, key) for key in rented)
+        electrical = {"fabric": "electrical-torus", "reserve": getattr(self, reserve)}
+        if name in ("e1", "e2"):
+            keys["tenants"] += f" or {reserve}"
+        photonic = {"fabric": "photonic", "spare_servers": self.spare_servers}
+        system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
+        kinds: dict[str, tuple[str, str, float, dict[str, Any]]] = {
+            "photonic": (system, self.policy, self.reconfiguration_delay_ms, photonic),
+            "fixed": ("fixed ports", "fixed-ports", self.reconfiguration_delay_ms, photonic),
+            "e1": ("E1 electrical", "torus", 0.0, electrical),
+            "e2": ("E2 electrical", "torus", 0.0, electrical),
+            "migrate": ("E0 migration", "migrate", self.migration_delay_ms, {"fabric": "migrate"}),
+        }
+        system, policy, delay_ms, options = kinds[name]
+        return Setting(
+            name=name,
+            system=system,
+            policy=policy,
+            mode="one-shot" if options["fabric"] == "photonic" else "electrical",
+            delay_s=delay_ms / 1e3,
+            options={"torus": self.torus, "server": self.server, "mtu": self.mtu, "tenants": tenants, **options},
+            scale=self.scale.scale(),
+            port_gbps=self.port_gbps,
+            front_end_gbps=self.front_end_gbps,
+            keys=keys,
+        )
+
+    def specs(self, setting: Setting) -> list[JobSpec]:
+        """The jobs on one fabric: the one that loses a chip, and its neighbour."""
+        detection, tenants = self.detection.detection(setting.scale), (self.job, self.neighbour)
+        return specs_of(setting, tenants, steps=self.steps, detection=detection, stages=self.stages)
+
+    def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
+        """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
+        assert plan.rack is not None
+        kills = () if self.random_kills else parse_kills(self.kill)
+        members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
+        check_kills(kills, plan.ranks, self.steps, [*members, *plan.rack.spares])
+        if not kills and not self.random_kills:
+            raise ConfigError("names no chip; give RANK@STEP such as 1@4.5", key="kill")
+        return kills
+
+    def kills_by_run(self, plan: FabricPlan) -> list[tuple[Kill, ...]]:
+        """The kills of each run on a fabric; the same random ones for the same seed."""
+        if not self.random_kills:
+            return [self.kills(plan)]
+        assert plan.rack is not None
+        members, seeds = plan.rack.tenants[0].ranks, range(self.seed * 1000, self.seed * 1000 + self.random_kills)
+        return [(random_kill(seed, members, self.steps),) for seed in seeds]
 
 
 class Failover(RepeatedExperiment[FailoverSettings]):
@@ -52,7 +277,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return values
 
     def check(self) -> None:
-        """Build every plan, rehearse its policy, and check the kills."""
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
@@ -86,7 +310,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return rows
 
     def pieces(self) -> list[Piece]:
-        """Every run on every fabric, with its kills."""
         found = []
         for name in self.settings.fabrics:
             for kills in self.settings.kills_by_run(self.settings.setting(name).plan):
@@ -106,19 +329,11 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return rows
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Set the step times relative to the photonic rack."""
         add_ratios(rows)
 
     def same(self, row: MeasuredRow) -> Hashable:
         """The job and what happened to it: a run may end before its last kill."""
         return (row.tenant, row.event) if isinstance(row, FailoverRow) else None
-
-    @classmethod
-    def report(cls) -> Report:
-        """Tables and figures of the recoveries."""
-        from experiments.racks.failover.report import REPORT
-
-        return REPORT
 
 
 def _outcome(row: FailoverRow) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments.racks.failover.experiment import REPROGRAMMING_S
 from experiments.racks.failover.factors import factor_findings, factor_tables
-from experiments.racks.failover.settings import REPROGRAMMING_S
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
 from experiments.racks.row import PHOTONIC
 from experiments.racks.setting import COMPUTE_S, TIMELINE

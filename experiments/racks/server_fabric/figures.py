@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.racks.recovery_figures import PUBLISHED, published_mark
+from experiments.racks.server_fabric.experiment import EPOCH_GAINS
 from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, gain
-from experiments.racks.server_fabric.settings import EPOCH_GAINS
 from measure.figures.looks import DASHED, FABRICS, FAINT, SPARE
 from measure.figures.panels import caption, mark, name_ticks, unfaithful_mark
 from measure.figures.style import COLUMN, PAGE, entry, legend, new_figure, note, open_mark, style_axes

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
+from experiments.racks.server_fabric.experiment import EPOCH_GAINS, EPOCH_SHAPE, epoch_gain
 from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain
-from experiments.racks.server_fabric.settings import EPOCH_GAINS, EPOCH_SHAPE, epoch_gain
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table
 from measure.published import published
 from measure.results.row import Row

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.rails.experiment import Rails
-from experiments.rails.modes import MODES
-from experiments.rails.settings import make_settings
+from experiments.rails.settings import MODES, make_settings
 from experiments.runner import Runner
 from measure.live.delivery import payload
 from railyard.timeline import Event, read_events

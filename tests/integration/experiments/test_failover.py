@@ -11,10 +11,9 @@ import pytest
 from agents import hanging_launcher
 
 from experiments.progress import RunProgress
-from experiments.racks.failover.experiment import Failover
-from experiments.racks.failover.settings import FailoverSettings
-from experiments.racks.run_context import RunContext
+from experiments.racks.failover.experiment import Failover, FailoverSettings
 from experiments.racks.setting import JobSection
+from experiments.racks.supervisor import RunContext
 from experiments.runner import Runner
 from experiments.settings import validated
 from measure.results.results import Results

@@ -10,10 +10,10 @@ import pytest
 from fabric_plans import rail_plan
 
 from experiments.acts import ACTS, acted_on
-from experiments.fabric_session import FabricSession
 from experiments.point_run import Counted, PointRun, note_circuits
 from experiments.record import Record
 from experiments.redraw import read_folder
+from experiments.session import FabricSession
 from measure.results.results import POINT
 from railyard.errors import MachineError
 from railyard.scale import Scale

@@ -16,13 +16,12 @@ from commands.run import as_typed, experiment_of, file_values, parser_of
 from commands.sweep.spec import read_spec
 from commands.sweep.workers.dask_cluster import workers_of_options
 from commands.sweep.workers.machine_check import MachineReport, check_machines
-from experiments.collectives.all_to_all.demand import read_demand
+from experiments.collectives.all_to_all.experiment import read_demand
 from experiments.collectives.collective.nccl_table import table_row
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.racks.kill import check_kills, parse_kills
+from experiments.racks.setting import check_kills, parse_kills
 from experiments.rails.experiment import Rails
-from experiments.rails.job import resolve_scale
-from experiments.rails.layout import check_floors
+from experiments.rails.job import check_floors, resolve_scale
 from experiments.rails.settings import make_settings
 from experiments.registry import find
 from experiments.rest_access import read_token, reserved_address

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments import controlled_fabric
+from experiments import session as sessions
 from experiments.session import Session
 from railyard.errors import ControlError, MachineError
 
@@ -60,13 +60,13 @@ def _runs(patience_s: float) -> None:
 
 def test_a_request_refused_since_open_vswitch_ended_names_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     network = _Network()
-    monkeypatch.setattr(controlled_fabric, "ChannelClient", _Channel)
+    monkeypatch.setattr(sessions, "ChannelClient", _Channel)
     monkeypatch.setattr(_Channel, "before_answer", staticmethod(network.end))
     with pytest.raises(MachineError, match="ovs-vswitchd ended"):
         _session(network).call("register")
 
 
 def test_a_request_that_the_controller_refuses_keeps_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controlled_fabric, "ChannelClient", _Channel)
+    monkeypatch.setattr(sessions, "ChannelClient", _Channel)
     with pytest.raises(ControlError, match="rail0 lost its connection"):
         _session(_Network()).call("register")

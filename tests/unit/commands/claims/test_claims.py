@@ -238,7 +238,12 @@ def test_numbers_that_are_older_than_their_code_are_named(
     identity = ("-c", "user.name=x", "-c", "user.email=x@localhost")
     commits = []
     git(tmp_path, "init", "-q")
-    paths = ("experiments/fabric_cost/law.py", "experiments/mesh/row.py", "commands/page/page.py", "topos/rails.py")
+    paths = (
+        "experiments/fabric_cost/experiment.py",
+        "experiments/mesh/row.py",
+        "commands/page/page.py",
+        "topos/rails.py",
+    )
     for path in (*paths, "experiments/runner.py", "docs/rails.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(path)

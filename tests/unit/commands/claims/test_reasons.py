@@ -13,8 +13,7 @@ from commands.claims.kept import Kept, read_kept
 from commands.main import main
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.straggler.report import laws
-from experiments.fabric_cost.experiment import fabric_rows
-from experiments.fabric_cost.law import Cluster
+from experiments.fabric_cost.experiment import ClusterDesign, fabric_rows
 from measure.published import published
 from measure.results.results import Results
 
@@ -65,7 +64,7 @@ def test_one_hidden_delay_of_six_explains_the_growth_on_demand_of_the_authors_st
 
 def test_cost_and_power_in_the_note_are_those_of_the_rows() -> None:
     def in_sizes(count: str, sizes: Iterable[int]) -> str:
-        rows = {gpus: {(row.count, row.fabric): row for row in fabric_rows(Cluster(gpus))} for gpus in sizes}
+        rows = {gpus: {(row.count, row.fabric): row for row in fabric_rows(ClusterDesign(gpus))} for gpus in sizes}
         ratios = {gpus: found[count, "rail-optimized"] for gpus, found in rows.items()}
         return ", ".join(f"{r.cost_ratio:.2f} / {r.power_ratio:.1f} for {gpus:,} GPUs" for gpus, r in ratios.items())
 

@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from experiments.allocation.settings import AllocationSettings, read_mix
-from experiments.allocation.studies import RECOVERIES, Splicer, drawn, filled, fixed_share, freed, study_rows
+from experiments.allocation.experiment import (
+    RECOVERIES,
+    AllocationSettings,
+    Splicer,
+    drawn,
+    filled,
+    fixed_share,
+    freed,
+    read_mix,
+    study_rows,
+)
 from experiments.settings import validated
 from topos.torus import Extents, Torus
 

@@ -8,11 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from reports import printed
 
-from experiments.allocation.experiment import AllocationStudy
+from experiments.allocation.experiment import STUDIES, AllocationSettings, AllocationStudy, study_rows
 from experiments.allocation.figures import allocation_figures
 from experiments.allocation.row import AllocationRow
-from experiments.allocation.settings import STUDIES, AllocationSettings
-from experiments.allocation.studies import study_rows
 from experiments.redraw import redraw
 from experiments.settings import validated
 from measure.results.results import Results

@@ -8,8 +8,7 @@ import pytest
 
 from commands.bench.collectives import AnySlots
 from experiments.collectives import experiment as trials
-from experiments.collectives.all_to_all.experiment import AllToAll
-from experiments.collectives.all_to_all.settings import AllToAllSettings
+from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings
 from experiments.progress import RunProgress
 from experiments.settings import validated
 from railyard.errors import ConfigError

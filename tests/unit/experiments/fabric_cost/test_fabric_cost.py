@@ -10,13 +10,12 @@ import pytest
 from reports import printed
 
 from commands.main import main
-from experiments.fabric_cost.experiment import FabricCost, fabric_rows
+from experiments.fabric_cost.experiment import ClusterDesign, FabricCost, Parts, fabric_rows, parts
 from experiments.fabric_cost.figures import ratios
-from experiments.fabric_cost.law import Cluster, Parts, parts
 from experiments.fabric_cost.row import FabricCostRow
 from measure.published import published
 
-SMALL = Cluster(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)
+SMALL = ClusterDesign(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_photonic_rails_have_a_circuit_switch_each_until_its_ports_are_used_up()
 
 def electrical(count: str, gpus: int) -> FabricCostRow:
     """The row of rails of packet switches."""
-    (row,) = (row for row in fabric_rows(Cluster(gpus)) if (row.count, row.fabric) == (count, "rail-optimized"))
+    (row,) = (row for row in fabric_rows(ClusterDesign(gpus)) if (row.count, row.fabric) == (count, "rail-optimized"))
     return row
 
 
@@ -93,7 +92,7 @@ def test_in_whole_switches_two_tiers_do_up_to_2048_gpus_and_the_ratios_are_lower
 
 
 def test_the_report_says_whose_numbers_it_shows() -> None:
-    rows = [row.to_json() for size in (2048, 4096) for row in fabric_rows(Cluster(gpus=size))]
+    rows = [row.to_json() for size in (2048, 4096) for row in fabric_rows(ClusterDesign(gpus=size))]
     said = " ".join(printed(FabricCost, rows).split())
     assert "whole switches 4,096 rail-optimized 3 8,188 257.2 4.00x 23.64x" in said
     assert "formula 4,096 rail-optimized 3 8,221 258.3 4.28x 23.96x" in said

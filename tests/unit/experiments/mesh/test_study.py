@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from experiments.mesh.experiment import MeshRouting
-from experiments.mesh.report import REPORT
-from experiments.mesh.study import (
+from experiments.mesh.experiment import (
+    MeshRouting,
     MeshStudy,
     answers,
     matchings,
@@ -16,6 +15,7 @@ from experiments.mesh.study import (
     used_ports,
     what_works,
 )
+from experiments.mesh.report import REPORT
 from experiments.settings import validated
 from measure.results.plain import plain
 from railyard.errors import ConfigError

@@ -33,23 +33,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        (
-            "failover",
-            ["--fabrics", "--kill", "--random-kills", "--stages", "--predict", "--quick", "--seed", "--out"],
-        ),
-        ("server-fabric", ["--study", "--shapes", "--batch", "--predict", "--quick", "--seed", "--out"]),
-    ],
-)
-def test_help_names_every_option(run: Any, name: str, options: list[str]) -> None:
-    status, out, err = run("run", name, "--help")
-    assert status == 0 and err == ""
-    assert all(option in out for option in options)
-    assert f"railyard run {name} --quick" in out
-
-
 # ---- failover ----------------------------------------------------------------------------------------------------
 
 
@@ -85,14 +68,6 @@ def test_the_table_of_predictions_names_ones_own_policy(run: Any) -> None:
         "predict", "failover", "--fabrics", "photonic", "--policy", "docs/examples/my_spares.py:FarthestSpare"
     )
     assert status == 0 and "FarthestSpare" in out
-
-
-def test_a_file_that_is_wrong_is_named_with_its_key(run: Any, tmp_path: Path) -> None:
-    for kind in ("failover", "server-fabric"):
-        file = tmp_path / f"{kind}.yaml"
-        file.write_text("seed: 3\nsped: 4\n")
-        status, out, err = run("run", kind, file)
-        assert (status, out, err.count("\n")) == (2, "", 1) and f"{kind}.yaml: sped: there is no such key" in err
 
 
 # ---- server-fabric -----------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from failover_events import (
@@ -21,15 +20,12 @@ from failover_events import (
     SLOW_STEP,
     STEP,
     Run,
-    restart,
     struck,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.racks.incarnations import checksums_agree, read_incarnations
-from experiments.racks.neighbour import neighbour_row
-from experiments.racks.recovery import all_reduce_busbw, recoveries
+from experiments.racks.recovery import all_reduce_busbw, checksums_agree, neighbour_row, read_incarnations, recoveries
 from experiments.racks.row import FailoverRow
 from experiments.racks.throughput import job_throughputs
 from railyard.errors import ConfigError
@@ -286,11 +282,3 @@ def test_a_bin_must_have_a_width() -> None:
     with pytest.raises(ConfigError, match="bin_s"):
         job_throughputs([], SCALE, 0.0, 0.0)
     assert job_throughputs([], SCALE, 0.0) == {}
-
-
-def test_a_launch_of_other_members_is_a_job_of_its_own() -> None:
-    run = Run()
-    run.launch(1.0, "C", 0, (5, 6))
-    restart(run, (0, 12, 2, 3), STEP)
-    found: Any = read_incarnations(run.timeline())
-    assert [incarnation.job for incarnation in found] == ["C", "A"] and not found[0].events

@@ -11,7 +11,7 @@ from checkout import ROOT
 from matplotlib.colors import is_color_like, to_rgb
 
 from controllers.policies.catalog import POLICIES as CONTROLLERS
-from experiments.rails.modes import MODES
+from experiments.rails.settings import MODES
 from measure.figures import looks
 from workloads.collectives.catalog import ALGORITHMS
 

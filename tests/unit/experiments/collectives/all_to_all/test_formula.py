@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from experiments.collectives.all_to_all.experiment import AllToAllSettings
 from experiments.collectives.all_to_all.formula import (
     at_line_rate,
     busiest_port_bytes,
@@ -15,7 +16,6 @@ from experiments.collectives.all_to_all.formula import (
     hops,
     slots_of,
 )
-from experiments.collectives.all_to_all.settings import AllToAllSettings
 from experiments.collectives.trial import Trial
 from experiments.settings import validated
 

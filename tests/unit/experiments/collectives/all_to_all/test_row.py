@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from experiments.collectives.all_to_all.experiment import FULL_CYCLES, AllToAllSettings
 from experiments.collectives.all_to_all.formula import bytes_per_s
 from experiments.collectives.all_to_all.row import AllToAllRow, duty_cycle, full_cycles
-from experiments.collectives.all_to_all.settings import FULL_CYCLES, AllToAllSettings
 from experiments.collectives.row import described
 from experiments.collectives.trial import WORLD, Trial
 from experiments.runner import Measured

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.collectives.collective.experiment import Collectives
-from experiments.collectives.collective.settings import CollectiveSettings
+from experiments.collectives.collective.experiment import Collectives, CollectiveSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
 from railyard.errors import ConfigError

@@ -1,4 +1,4 @@
-"""The failover experiment: who rents what on each fabric, and what is refused before a packet is sent."""
+"""Settings of the failover experiment, and kills as people write them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ from typing import Any
 import pytest
 
 from commands.run import experiment_of, file_values, parser_of
-from experiments.racks.failover.experiment import Failover
-from experiments.racks.failover.settings import FABRICS, LIGHT_NEIGHBOUR, FabricName, FailoverSettings
-from experiments.racks.kill import Kill
-from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
+from experiments.racks.failover.experiment import FABRICS, LIGHT_NEIGHBOUR, FabricName, Failover, FailoverSettings
+from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES, Kill, parse_kills, random_kill
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
+
+
+def test_a_step_and_a_time_after_the_kill_before() -> None:
+    first, second = parse_kills("1@4.5, 16@+0.25")
+    assert first == Kill(1, step=4.5)
+    assert second == Kill(16, after_s=0.25)
+    assert f"{first},{second}" == "1@4.5,16@+0.25"
+
+
+def test_random_kills_are_the_same_for_the_same_seed_and_inside_the_job() -> None:
+    drawn = [random_kill(seed, (0, 1, 4, 5), 8) for seed in range(50)]
+    assert drawn == [random_kill(seed, (0, 1, 4, 5), 8) for seed in range(50)]
+    assert {kill.rank for kill in drawn} == {0, 1, 4, 5}
+    assert all(kill.step is not None and 0 < kill.step < 8 for kill in drawn)
+    assert len({kill.step for kill in drawn}) > 40
+
 
 SCALE = Scale(1 / 800)
 

@@ -12,22 +12,22 @@ import pytest
 from reports import printed
 from synthetic_job import build_plan, counters, samples
 
-from commands.run import experiment_of, parser_of
 from experiments.progress import RunProgress
 from experiments.racks.row import FailoverRow
 from experiments.racks.server_fabric import experiment as server_fabric
-from experiments.racks.server_fabric.experiment import ServerFabric, iperf_paths
-from experiments.racks.server_fabric.figures import batches
-from experiments.racks.server_fabric.report import batch_lines
-from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
-from experiments.racks.server_fabric.settings import (
+from experiments.racks.server_fabric.experiment import (
     ELECTRICAL_EPOCH_S,
     EPOCH_STEPS,
     PHOTONIC_EPOCH_S,
+    ServerFabric,
     ServerFabricSettings,
     compute_s,
     epoch_gain,
+    iperf_paths,
 )
+from experiments.racks.server_fabric.figures import batches
+from experiments.racks.server_fabric.report import batch_lines
+from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
 from experiments.settings import validated
 from measure.metrics.iperf import iperf_verdict
 from railyard.timeline import Event, write_events
@@ -135,13 +135,6 @@ def test_what_is_shared_goes_on_to_the_training_job() -> None:
     assert spec.setting.plan.mtu == 1500
     assert spec.setting.scale.time == 0.5 and spec.setting.scale.rate == 1 / 100
     assert spec.tenant.compute_s == compute_s(4) and spec.detection.heartbeat_s == 0.125
-
-
-def test_options_mean_what_they_always_meant() -> None:
-    words = "--quick --study batch --shapes 1x2x1,fragmented --batch 4 --iperf-seconds 1 --time 1"
-    made = experiment_of(ServerFabric, parser_of(ServerFabric).read(words.split())).settings
-    assert (made.studies, made.shapes, made.batch) == (("batch",), ("1x2x1", "fragmented"), 4)
-    assert (made.iperf_s, made.scale.time) == (1.0, 1.0)
 
 
 def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_sampled() -> None:

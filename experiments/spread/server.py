@@ -1,4 +1,4 @@
-"""The process on each machine of a fabric that spreads over several: ``python -m experiments.cluster.server``.
+"""The process on each machine of a fabric that spreads over several: ``python -m experiments.spread.server``.
 
 It makes its part of the fabric, starts the agents of its ranks, reads and samples its counters, and passes on what its
 agents report, all as the head asks for it over standard input and output (``railyard.remote``). It ends, and all that
@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.parts import part_from_plain
-from experiments.cluster.topology import from_plain as topology_from_plain
+from experiments.spread.parts import part_from_plain, topology_from_plain
 from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from measure.live.underlay.probe import Echo, probe
@@ -47,7 +46,6 @@ class Reporter:
         self._connection = connection
 
     def update(self, message: dict[str, Any]) -> None:
-        """Pass a message on."""
         self._connection.tell("agent", message=message)
 
 
@@ -71,7 +69,6 @@ class MachineServer:
 
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
-        """What the head can ask for."""
         named = (
             *(self.facts, self.clock, self.set_clock, self.up, self.down, self.check, self.launch, self.order),
             *(self.begin_echo, self.end_echo, self.probe),
@@ -137,13 +134,11 @@ class MachineServer:
         return self._echo.port
 
     def end_echo(self) -> None:
-        """Answer no more probes."""
         if self._echo is not None:
             echo, self._echo = self._echo, None
             echo.close()
 
     def probe(self, address: str, port: int, token: str, packet_bytes: int) -> Underlay:
-        """Probe the network to the echo of another machine."""
         return probe(address, port, bytes.fromhex(token), packet_bytes)
 
     # ---- the fabric --------------------------------------------------------------------------------------------------
@@ -173,7 +168,6 @@ class MachineServer:
         return net.forwarding
 
     def down(self) -> None:
-        """Take this machine's part of the fabric down."""
         self._unwatch([*self._watched])
         self._net = self._readings = None
         self._fabric.close()
@@ -202,14 +196,12 @@ class MachineServer:
         self._launcher.fork(team, self._reporter, own, fds)
 
     def order(self, message: dict[str, Any]) -> None:
-        """Pass an order on to the agents of a team."""
         assert self._launcher is not None
         self._launcher.send(message)
 
     # ---- counters and events -----------------------------------------------------------------------------------------
 
     def begin_readings(self) -> None:
-        """Begin a new series of readings of the counters."""
         assert self._net is not None
         self._readings = Readings(self._net, self._plan)
 
@@ -223,13 +215,11 @@ class MachineServer:
         }
 
     def begin_sampling(self) -> None:
-        """Start the sampler of this machine."""
         assert self._readings is not None
         self._sampler = self._readings.sampler(self._folder / "sampler.jsonl").start()
         self._watch([self._sampler.pid])
 
     def end_sampling(self) -> None:
-        """End the sampler."""
         if self._sampler is not None:
             sampler, self._sampler = self._sampler, None
             self._unwatch(sampler.pids)
@@ -254,7 +244,6 @@ class MachineServer:
         return None
 
     def close(self) -> None:
-        """End all that this process started."""
         with ExitStack() as stack:
             stack.callback(self._fabric.close)
             if self._launcher is not None:
@@ -269,7 +258,6 @@ def _hear(launcher: AgentLauncher) -> None:
 
 
 def main() -> int:
-    """Serve the head until the connection ends."""
     stop_on_signals()
     connection = Connection.of_standard_streams("head")
     server = MachineServer(connection)

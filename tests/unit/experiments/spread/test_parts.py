@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.cluster import topology
-from experiments.cluster.parts import first_number, part_from_plain, part_to_plain, parts
-from experiments.cluster.underlay import rounds
+from experiments.spread.machines import rounds
+from experiments.spread.parts import (
+    first_number,
+    part_from_plain,
+    part_to_plain,
+    parts,
+    topology_from_plain,
+    topology_to_plain,
+)
 from railyard.errors import MachineError
 from topos.describe import plan
 from topos.placement import placed
@@ -44,7 +50,7 @@ def test_a_part_and_a_topology_are_the_same_after_they_were_sent() -> None:
     where = placed(plan(topo), ("a", "b"), "rails")
     for part in parts(where, {"a": "192.0.2.1", "b": "192.0.2.2"}, 7).values():
         assert part_from_plain(json.loads(json.dumps(part_to_plain(part)))) == part
-    there = topology.from_plain(json.loads(json.dumps(topology.to_plain(topo))))
+    there = topology_from_plain(json.loads(json.dumps(topology_to_plain(topo))))
     assert there.nodes() == topo.nodes()
     assert [there.nodeInfo(node) for node in there.nodes()] == [topo.nodeInfo(node) for node in topo.nodes()]
     assert there.links(withInfo=True) == topo.links(withInfo=True)
@@ -54,7 +60,7 @@ def test_options_that_are_no_plain_data_are_refused_with_their_node() -> None:
     topo = RailTopo(servers=1, gpus=1)
     topo.addHost("odd", cls=RailTopo)
     with pytest.raises(MachineError, match="option cls of odd is no plain data"):
-        topology.to_plain(topo)
+        topology_to_plain(topo)
 
 
 @given(st.text(), st.integers(0, 9), st.integers(0, 100_000))

@@ -5,21 +5,30 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from mininet.topo import Topo
 
-from experiments.cluster import topology, underlay
-from experiments.cluster.launcher import ClusterLauncher
-from experiments.cluster.parts import first_number, part_to_plain, parts
-from experiments.cluster.readings import ClusterReadings
-from experiments.controlled_fabric import ControlledFabric
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
+from experiments.session import FabricSession
 from experiments.settings import SpreadSettings
+from experiments.spread.machines import (
+    Cluster,
+    ClusterLauncher,
+    delayed_plan,
+    probe_underlay,
+    refuse_underlay,
+    underlay_events,
+    underlay_needs,
+)
+from experiments.spread.parts import first_number, part_to_plain, parts, topology_to_plain
+from measure.live.counters import LinkCounters
+from measure.live.delivery import PortCounters
 from measure.live.this_machine import this_machine
 from measure.metrics.machines import with_machine
 from railyard.errors import MachineError
@@ -34,13 +43,55 @@ from topos.kernel.relay import connected_in
 from topos.placement import Placed, placed
 from topos.plan import FabricPlan
 
+_PROBED_S = 30.0
+"""How long ago the network may have been probed at the first reading; a later reading always probes it again."""
+
+
+class ClusterReadings:
+    """Reads the counters on the machines of ``cluster``.
+
+    ``underlay`` gives events about the network between them, from a probe that is at most so many seconds old.
+    """
+
+    pids: tuple[int, ...] = ()
+
+    def __init__(self, cluster: Cluster, underlay: Callable[[float], list[Event]], *, tunnels: bool) -> None:
+        self._cluster = cluster
+        self._underlay = underlay
+        self.tunnels = tunnels
+        self._oldest_s = _PROBED_S
+        cluster.ask("begin_readings")
+
+    def check(self) -> None:
+        """Raise ``MachineError`` if a machine is gone, or a process of its part or its sampler has ended."""
+        self._cluster.ask("check")
+
+    def read(self) -> tuple[list[Event], PortCounters]:
+        """Events with the counters of queues and switches, and the counters of the rail ports, of all machines."""
+        events, self._oldest_s = self._underlay(self._oldest_s), 0.0
+        ports: dict[tuple[int, int], LinkCounters] = {}
+        for machine, found in self._cluster.ask("read").items():
+            events += with_machine(map(Event.from_line, found["events"]), machine)
+            ports |= {(rank, lane): LinkCounters(**counters) for rank, lane, counters in found["ports"]}
+        return events, ports
+
+    @contextmanager
+    def sampler(self, log: Path) -> Iterator[ClusterReadings]:
+        """A sampler on each machine; what they write is collected with the events of the agents, not into ``log``."""
+        self._cluster.ask("begin_sampling")
+        try:
+            yield self
+        finally:
+            self._cluster.ask("end_sampling")
+
+
 _UP_S = 120.0
 _ATTEMPTS = 3
 """Ranges of tunnel identifiers that are tried, where another run on a machine has some of them."""
 _LISTENS_S = 20.0
 
 
-class ClusterSession(ControlledFabric):
+class ClusterSession(FabricSession):
     """One fabric over the machines of ``launcher``, brought up with its controller; leaving the context removes both.
 
     ``data`` is the folder for events and logs of the controller.
@@ -64,7 +115,7 @@ class ClusterSession(ControlledFabric):
         self._topo = topo
         self._forwarding: dict[str, dict[str, Any]] = {}
         self._exact = False
-        self._needs = underlay.needs_of(self.cluster, self.placed)
+        self._needs = underlay_needs(self.cluster, self.placed)
 
     def __enter__(self) -> ClusterSession:
         try:
@@ -84,7 +135,7 @@ class ClusterSession(ControlledFabric):
         """Probe the network between the machines; ``MachineError`` if it does not do, and nothing is recorded then."""
         try:
             self._probe()
-            underlay.refuse(self._needs, self._underlay)
+            refuse_underlay(self._needs, self._underlay)
         except MachineError:
             self._stack.close()
             if self.controller is not None:
@@ -113,7 +164,7 @@ class ClusterSession(ControlledFabric):
 
     def _bring_up(self, *, controlled: bool) -> None:
         """Let each machine make its part, with tunnel identifiers that no other run on any of them has."""
-        shared: dict[str, Any] = {"topology": topology.to_plain(self._topo), "plan": asdict(self.plan)}
+        shared: dict[str, Any] = {"topology": topology_to_plain(self._topo), "plan": asdict(self.plan)}
         shared |= {"datapath": self.settings.datapath, "controlled": controlled}
         addresses = {name: machine.address for name, machine in self.cluster.machines.items()}
         self._stack.callback(self._take_down)
@@ -150,11 +201,10 @@ class ClusterSession(ControlledFabric):
     @property
     def model_plan(self) -> FabricPlan:
         """The plan for the model: cut links have the delay of the network between their machines."""
-        return underlay.delayed(self.placed, self._underlay)
+        return delayed_plan(self.placed, self._underlay)
 
     @property
     def most_hosts(self) -> int:
-        """Number of hosts on the machine that has the most of them."""
         return max(len(self.placed.hosts_on(name)) for name in self.cluster.names)
 
     @property
@@ -164,13 +214,11 @@ class ClusterSession(ControlledFabric):
 
     @property
     def datapath(self) -> str:
-        """How packets are forwarded, on all machines."""
         first = self.placed.machine_of[self.plan.switches[0].name]
         return str(self._forwarding[first]["datapath"])
 
     @property
     def described(self) -> dict[str, Any]:
-        """Keys of the manifest about the fabric that is up."""
         machines = {
             name: {
                 **machine.facts,
@@ -191,11 +239,9 @@ class ClusterSession(ControlledFabric):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process id of the controller."""
         return () if self.controller is None else (self.controller.pid,)
 
     def check_network(self) -> None:
-        """Raise ``MachineError`` if a machine is gone, or a process of its part of the network has ended."""
         self.cluster.ask("check")
 
     def netns_fds(self) -> list[int]:
@@ -203,17 +249,16 @@ class ClusterSession(ControlledFabric):
         return [-1] * self.plan.ranks
 
     def counters(self) -> ClusterReadings:
-        """A reader of the counters of all machines."""
         return ClusterReadings(self.cluster, self._probed, tunnels=bool(self.placed.cuts))
 
     def _probed(self, oldest_s: float) -> list[Event]:
         """Events about the network between the machines, which is probed again if the last probe is older."""
         if time.monotonic() - self._probed_at > oldest_s:
             self._probe()
-        return underlay.events(self._needs, self._underlay, self._probed_at)
+        return underlay_events(self._needs, self._underlay, self._probed_at)
 
     def _probe(self) -> None:
-        self._underlay, self._probed_at = underlay.probe(self.cluster, self._needs), time.monotonic()
+        self._underlay, self._probed_at = probe_underlay(self.cluster, self._needs), time.monotonic()
 
     def collect(self, folder: Path) -> None:
         """Write the events of agents and samplers into ``folder``, at the times of this machine's clock."""

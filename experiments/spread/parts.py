@@ -1,4 +1,4 @@
-"""The part of a fabric that each machine makes: its nodes, and the tunnels of the links that are cut. Pure."""
+"""The part of a fabric that each machine makes, and what is sent of it: topology, nodes, tunnels. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mininet.topo import Topo
+
+from railyard.errors import MachineError
 from topos.kernel.links import Part
 from topos.kernel.netlink import Tunnel
 from topos.placement import Placed
@@ -39,7 +42,6 @@ def parts(placed: Placed, addresses: Mapping[str, str], first: int) -> dict[str,
 
 
 def part_to_plain(part: Part) -> dict[str, Any]:
-    """A part as plain data."""
     return {
         "nodes": sorted(part.nodes or ()),
         "tunnels": {interface: asdict(tunnel) for interface, tunnel in part.tunnels.items()},
@@ -49,3 +51,28 @@ def part_to_plain(part: Part) -> dict[str, Any]:
 def part_from_plain(plain: Mapping[str, Any]) -> Part:
     """The part that ``part_to_plain`` described."""
     return Part(frozenset(plain["nodes"]), {name: Tunnel(**tunnel) for name, tunnel in plain["tunnels"].items()})
+
+
+def topology_to_plain(topo: Topo) -> dict[str, Any]:
+    """The nodes and links of a topology with their options, in order.
+
+    ``MachineError`` for options that are no plain data, such as classes of nodes.
+    """
+    nodes = [[name, dict(topo.nodeInfo(name))] for name in topo.nodes()]
+    links = [dict(info) for *_, info in topo.links(withInfo=True)]
+    for name, options in (*nodes, *((f"{link['node1']}-{link['node2']}", link) for link in links)):
+        for key, value in options.items():
+            if not isinstance(value, str | int | float | bool | dict | None):
+                raise MachineError(f"option {key} of {name} is no plain data, so no other machine can make it")
+    return {"nodes": nodes, "links": links}
+
+
+def topology_from_plain(plain: Mapping[str, Any]) -> Topo:
+    """The topology that ``topology_to_plain`` described."""
+    topo = Topo()
+    for name, options in plain["nodes"]:
+        topo.addNode(name, **options)
+    for options in plain["links"]:
+        ends = {"node1", "node2"}
+        topo.addLink(options["node1"], options["node2"], **{k: v for k, v in options.items() if k not in ends})
+    return topo

@@ -1,17 +1,28 @@
-"""The machines of a cluster, as the head sees them: connections, addresses, clocks, and requests to all at once."""
+"""The machines of a cluster, as the head sees them: connections, clocks, agents, and the network between them."""
 
 from __future__ import annotations
 
+import select
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-from measure.metrics.underlay import ip_version
+from measure.live.underlay.echo import TOKEN_BYTES
+from measure.metrics.underlay import (
+    Underlay,
+    UnderlayNeeds,
+    ip_version,
+    refusals,
+    shared_refusals,
+    underlay_event,
+)
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.remote.clock import Offset, between, offset_of, sampled
@@ -20,8 +31,12 @@ from railyard.remote.ssh import HERE, RemoteProcess
 from railyard.timeline import Event, events_in
 from topos.kernel.relay import Relay, open_listener
 from topos.kernel.run_registry import RegisteredRun
+from topos.placement import Placed
+from topos.plan import FabricPlan, HostPort
+from workloads.agent.config import AgentConfig, configs_to_json
+from workloads.agent.launcher import Launcher, TakesReports
 
-_SERVER = "experiments.cluster.server"
+_SERVER = "experiments.spread.server"
 _SAMPLES = 32
 """Exchanges of time stamps with a machine; the one with the least round trip counts."""
 
@@ -41,11 +56,9 @@ class Machine:
 
     @property
     def connection(self) -> Connection:
-        """The connection to its process."""
         return self.process.connection
 
     def measure_clock(self) -> Offset:
-        """Measure how far its clock is ahead."""
         return offset_of(sampled(partial(self.connection.call, "clock"), time.monotonic, _SAMPLES))
 
 
@@ -198,3 +211,135 @@ def clock_event(machine: str, clock: Offset) -> Event:
 
 def _at(event: Event, here: Callable[[float], float]) -> Event:
     return replace(event, t=here(event.t), end=None if event.end is None else here(event.end))
+
+
+_LAUNCH_S = 60.0
+
+
+class ClusterLauncher(Launcher):
+    """The agents of all machines of a cluster; ``machine_of`` gives the machine of each rank."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.machine_of: Mapping[int, str] = {}
+        self._connections = {machine.connection.fileno(): machine.connection for machine in cluster.machines.values()}
+        for fd in self._connections:
+            self._ready.register(fd, select.EPOLLIN)
+
+    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        """Fork one agent per config on the machine of its rank, in the namespace of its host."""
+        self._teams[number] = team
+        own: dict[str, list[AgentConfig]] = {}
+        for config in configs:
+            own.setdefault(self.machine_of[config.rank], []).append(config)
+        orders = {name: {"team": number, "configs": configs_to_json(configs).decode()} for name, configs in own.items()}
+        self.cluster.ask("launch", orders, timeout_s=_LAUNCH_S)
+
+    def send(self, message: dict[str, Any]) -> None:
+        errors = []
+        for machine in self.cluster.machines.values():
+            try:
+                machine.connection.tell("order", message=message)
+            except MachineError as error:
+                errors.append(error)  # the other machines get it all the same
+        if errors:
+            raise errors[0]
+
+    def listen(self, timeout: float) -> bool:
+        """Pass messages of the machines to their teams; as ``Launcher.listen``."""
+        pending = any(connection.pending for connection in self._connections.values())
+        return super().listen(0.0 if pending else timeout)
+
+    def receive(self, ready: Collection[int]) -> bool:
+        """Pass what has come from the machines to the teams; ``MachineError`` for a machine that is gone."""
+        heard = False
+        for fd, connection in self._connections.items():
+            if fd not in ready and not connection.pending:
+                continue
+            for message in connection.messages():
+                heard = True
+                if message["op"] == "error":
+                    raise MachineError(f"on machine {connection.peer}: {message['error']}")
+                self.report(message["message"])
+        return heard
+
+
+_LONGEST_S = 30.0
+Pair = tuple[str, str]
+
+
+def underlay_needs(cluster: Cluster, placed: Placed) -> dict[Pair, UnderlayNeeds]:
+    """What each pair of machines that share cut links needs of the network between them."""
+    found = {}
+    for a, b in combinations(placed.machines, 2):
+        demand = placed.demand_mbps(a, b)
+        if demand:
+            version = ip_version(cluster.machines[a].address)
+            found[a, b] = UnderlayNeeds(a, b, placed.plan.mtu, demand, version)
+    return found
+
+
+def rounds(pairs: Iterable[Pair]) -> list[list[Pair]]:
+    """The pairs in rounds in which each machine is in at most one pair; greedy, each pair as early as it can be."""
+    found: list[list[Pair]] = []
+    for pair in pairs:
+        free = next((each for each in found if not any({*pair} & {*other} for other in each)), None)
+        if free is None:
+            found.append([pair])
+        else:
+            free.append(pair)
+    return found
+
+
+def probe_underlay(cluster: Cluster, needs: Mapping[Pair, UnderlayNeeds]) -> dict[Pair, Underlay]:
+    """Probe the network between each pair, the pairs of a round at the same time; 1.1 s a round."""
+    found: dict[Pair, Underlay] = {}
+    for pairs in rounds(needs):
+        tokens = {pair: token_hex(TOKEN_BYTES) for pair in pairs}
+        addresses = {pair: cluster.machines[pair[1]].address for pair in pairs}
+        fields = {pair[1]: {"address": addresses[pair], "token": tokens[pair], "seconds": _LONGEST_S} for pair in pairs}
+        ports = cluster.ask("begin_echo", fields)
+        try:
+            orders = {
+                pair[0]: {
+                    "address": addresses[pair],
+                    "port": ports[pair[1]],
+                    "token": tokens[pair],
+                    "packet_bytes": needs[pair].packet_bytes,
+                }
+                for pair in pairs
+            }
+            answers = cluster.ask("probe", orders, timeout_s=_LONGEST_S)
+        finally:
+            cluster.ask("end_echo", {pair[1]: {} for pair in pairs})
+        found |= {pair: Underlay(**answers[pair[0]]) for pair in pairs}
+    return found
+
+
+def refuse_underlay(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Underlay]) -> None:
+    """Raise ``MachineError`` if a network does not carry the links that are cut."""
+    each = [(need, found[pair]) for pair, need in needs.items()]
+    for sentence in [*(one for need, under in each for one in refusals(need, under)), *shared_refusals(each)]:
+        raise MachineError(sentence)
+
+
+def underlay_events(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Underlay], t: float) -> list[Event]:
+    """What was found at monotonic time ``t``, as events."""
+    return [underlay_event(t, needs[pair], one) for pair, one in found.items()]
+
+
+def delayed_plan(placed: Placed, found: Mapping[Pair, Underlay]) -> FabricPlan:
+    """The plan with cut links as long as half of the round trip between their machines."""
+    extra = {
+        (cut.switch, cut.port): found[pair].round_trip_ms / 2e3
+        for cut in placed.cuts
+        for pair in found
+        if set(pair) == {cut.switch_machine, cut.host_machine}
+    }
+
+    def longer(switch: str, port: HostPort) -> HostPort:
+        return replace(port, delay_s=port.delay_s + extra.get((switch, port.number), 0.0))
+
+    switches = (replace(s, ports=tuple(longer(s.name, port) for port in s.ports)) for s in placed.plan.switches)
+    return replace(placed.plan, switches=tuple(switches))
