@@ -27,11 +27,10 @@ from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
 from experiments.session import Session
 from experiments.settings import PacketSettings, SpreadSettings
-from measure.live.annotation import annotate
+from measure.live.annotation import annotate, write_pcapng
+from measure.live.calibration import this_machine
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
-from measure.live.pcapng import write_pcapng
-from measure.live.this_machine import this_machine
 from measure.metrics.checks import Verdict
 from measure.metrics.explain import last_step
 from measure.metrics.fidelity import judge

@@ -19,10 +19,9 @@ from workloads.catalog import Workload, is_recipe, load_workload, workload_of
 from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import format_of, read_workload_file
-from workloads.formats.layer_groups import Role
 from workloads.formats.layer_text import read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
-from workloads.formats.layers import Plan, make_plan, unit_of
+from workloads.formats.layers import Plan, Role, make_plan, unit_of
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.rank.exchange import ELEMENT_BYTES, elements_of

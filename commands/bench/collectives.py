@@ -16,7 +16,7 @@ from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.straggler.settings import StragglerSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
-from measure.live.this_machine import this_machine
+from measure.live.calibration import this_machine
 from workloads.collectives.catalog import ALGORITHMS, schedule
 
 RANKS, GPUS_PER_SERVER = 16, 4

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.cluster.machines import Cluster
 from measure.live.counters import LinkCounters
 from measure.live.delivery import PortCounters
-from measure.metrics.machines import with_machine
+from measure.metrics.checks import with_machine
 from railyard.timeline import Event
 
 _PROBED_S = 30.0

@@ -20,8 +20,8 @@ from experiments.controlled_fabric import ControlledFabric
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
 from experiments.settings import SpreadSettings
-from measure.live.this_machine import this_machine
-from measure.metrics.machines import with_machine
+from measure.live.calibration import this_machine
+from measure.metrics.checks import with_machine
 from railyard.errors import MachineError
 from railyard.ownership import remove_file
 from railyard.timeline import Event, write_events

@@ -16,7 +16,7 @@ from measure.model.wires import wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.agent.incarnation import STAGES
+from workloads.agent.config import STAGES
 
 
 class Bounds(NamedTuple):

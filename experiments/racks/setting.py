@@ -23,7 +23,7 @@ from topos.plan import FabricPlan
 from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 PORT_GBPS = float(published("morphlux-port").value)
 GRADIENT_BYTES = published("llama-1b-gradients").value * 1e9 / 8

@@ -23,8 +23,7 @@ from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import AgentTeam
 

@@ -13,6 +13,18 @@ from functools import lru_cache
 from typing import get_args
 
 from railyard.errors import ConfigError, nearest
+from workloads.collectives.algorithms import (
+    allpairs,
+    chain,
+    direct,
+    double_binary_tree,
+    halving_doubling,
+    hierarchical,
+    recursive_doubling,
+    recursive_halving,
+    ring,
+    tree,
+)
 from workloads.collectives.all_to_all import (
     bidirectional_direct_all_to_all,
     line_all_to_all,
@@ -20,13 +32,7 @@ from workloads.collectives.all_to_all import (
     ring_all_to_all,
     valiant_all_to_all,
 )
-from workloads.collectives.direct import allpairs, direct
-from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
-from workloads.collectives.hierarchical import hierarchical
-from workloads.collectives.matching import MOST_SEARCHED
-from workloads.collectives.ring import chain, ring
-from workloads.collectives.stragglar import stragglar, straggler_direct
-from workloads.collectives.tree import double_binary_tree, tree
+from workloads.collectives.stragglar import MOST_SEARCHED, stragglar, straggler_direct
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
 from workloads.schedule import CollectiveKind, Schedule

@@ -69,7 +69,7 @@ def read_workload_file(
 ) -> Reading:
     """Read the program in a file that another tool wrote.
 
-    ``compute_unit`` is the unit of its compute times (``workloads.formats.units``), ``ranks`` and ``model_parallel``
+    ``compute_unit`` is the unit of its compute times (``workloads.formats.reading``), ``ranks`` and ``model_parallel``
     the numbers of ranks for a layer file, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
     ``ConfigError`` naming file and place, or the option that the file needs or cannot have.
     """

@@ -24,7 +24,7 @@ from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
-from workloads.stragglers.choice import AUTO, choose
+from workloads.stragglers.detector import AUTO, choose
 from workloads.stragglers.injection import parse_injection
 
 Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]

@@ -37,7 +37,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import Section
 from topos.plan import FabricPlan
-from workloads.agent.incarnation import STAGES
+from workloads.agent.config import STAGES
 
 FabricName = Literal["photonic", "fixed", "e1", "e2", "migrate"]
 FABRICS: tuple[FabricName, ...] = get_args(FabricName)

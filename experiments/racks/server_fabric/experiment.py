@@ -17,7 +17,7 @@ from experiments.racks.server_fabric.row import ELECTRICAL, PHOTONIC, Measure, S
 from experiments.racks.server_fabric.settings import Epoch, ServerFabricSettings, epoch_gain
 from experiments.racks.setting import PORT_GBPS, JobSpec
 from experiments.repeats import Piece, RepeatedExperiment
-from measure.metrics.iperf import iperf_verdict
+from measure.metrics.fidelity import iperf_verdict
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
 from railyard.ownership import remove_file

@@ -20,11 +20,10 @@ from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.checkpoint import Store
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.agent.state import State, expected_checksums
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 pytestmark = pytest.mark.root
 

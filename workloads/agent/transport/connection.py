@@ -14,15 +14,14 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
-from workloads.agent.transport.activity import Activity
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.sockets import BUFFER_BYTES
-from workloads.agent.transport.tcp_state import (
+from workloads.agent.transport.pacing import Bucket, SendAllowance, UpWindow
+from workloads.agent.transport.sockets import (
+    BUFFER_BYTES,
     NOTICE,
     STAMP_BYTES,
     ask_for_times,
@@ -32,8 +31,18 @@ from workloads.agent.transport.tcp_state import (
     unacknowledged,
     unsent,
 )
-from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.rank.paths import PeerKey
+
+C = TypeVar("C")
+
+
+class Activity(Generic[C]):
+    """The connections of one rank that have messages to send, and those whose awaited ``events`` have changed."""
+
+    def __init__(self) -> None:
+        self.sending: dict[C, None] = {}
+        self.changed: dict[C, None] = {}
+
 
 _READ_BATCH_S = 0.2
 """Wake up for this much of a payload at line rate, or for its end; 50 Mb/s: every megabyte (``_MOST_BATCH_BYTES``)."""
@@ -71,7 +80,7 @@ class Connection:
     """A connection from a port of this host to the port of a peer, over one path.
 
     ``left_port`` returns the number of bytes that have left the port, where something depends on that
-    (``workloads.agent.transport.up_window``). ``clock`` returns the current time, where ``now`` of a caller on a busy
+    (``workloads.agent.transport.pacing``). ``clock`` returns the current time, where ``now`` of a caller on a busy
     machine may be some milliseconds old. ``activity`` is told of messages to send and of events to wait for.
     """
 

@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from railyard.errors import AgentError
 from topos.kernel.tuning import rto_min_ms
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.agent.transport.activity import Activity
-from workloads.agent.transport.connection import Connection, Inbox
+from workloads.agent.transport.connection import Activity, Connection, Inbox
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.sockets import new_socket
-from workloads.agent.transport.tcp_state import drop_packets, left_port, retransmits, take_packets
+from workloads.agent.transport.sockets import drop_packets, left_port, new_socket, retransmits, take_packets
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 

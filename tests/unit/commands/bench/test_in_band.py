@@ -12,7 +12,7 @@ from commands.bench.dark import middle_mean, split, unsure_s
 from commands.bench.echo import echo_request
 from commands.bench.probe_streams import Probe
 from commands.bench.swap import PORTS, circuits, followed, peers
-from measure.live.darktime import dark_time
+from measure.live.probe import dark_time
 
 
 def test_matchings_are_perfect_and_share_no_circuit() -> None:

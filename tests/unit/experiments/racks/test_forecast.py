@@ -14,7 +14,7 @@ from experiments.racks.forecast import JobWindow, combined, predict_recovery, wi
 from experiments.racks.row import FailoverRow
 from experiments.settings import validated
 from workloads.program import Collective
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 
 def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[JobWindow]:

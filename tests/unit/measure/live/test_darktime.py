@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.live.darktime import dark_time
+from measure.live.probe import dark_time
 
 TICK = 0.0003
 

@@ -15,8 +15,8 @@ from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
 from controllers.policies.follow import FollowPolicy
 from controllers.policies.policy import Policy, Wiring
+from measure.model.prediction import Simulation
 from measure.model.simulated_control import Costs
-from measure.model.simulation import Simulation
 from railyard.errors import ControlError
 from railyard.scale import Scale
 from railyard.timeline import Event

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from agents.expected_state import digest
 
-from workloads.agent import accumulator
-from workloads.agent.accumulator import StateAccumulator
+from workloads.agent import member
 from workloads.agent.checkpoint import Checkpoint
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import Incarnation
+from workloads.agent.member import StateAccumulator
 from workloads.agent.state import State
 
 
@@ -34,7 +34,7 @@ class Books:
         self.writes: list[FakeErrand] = []
         self.written: list[Checkpoint] = []
         self.used: list[int] = []
-        self.values = np.ones(2 * accumulator.PIECE_ELEMENTS + 5, dtype=np.float32)
+        self.values = np.ones(2 * member.PIECE_ELEMENTS + 5, dtype=np.float32)
         self.accumulator = StateAccumulator(
             Incarnation(number=2, checkpoint_every=every),
             "job",

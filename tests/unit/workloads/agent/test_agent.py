@@ -20,8 +20,7 @@ from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from workloads.agent.agent import Agent
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Header
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send

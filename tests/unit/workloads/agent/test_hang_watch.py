@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.liveness import stall_limit_s
-from workloads.agent.hang_watch import MISSES, Hang, HangWatch
+from workloads.agent.launcher import MISSES, Hang, HangWatch
 
 EVERY_S = 2.0
 ALL_SILENT = Hang(-1, "the process that starts the agents hangs", "no agent has sent a heartbeat for 6.0 s")

@@ -19,8 +19,7 @@ import pytest
 from railyard.errors import AgentError, MachineError
 from railyard.scale import Scale
 from topos.plan import FabricPlan
-from workloads.agent.config import AgentConfig, configs_from_json
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation, configs_from_json
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES, AgentLauncher, Failure
 from workloads.program import Compute, Program
 

@@ -9,9 +9,8 @@ import pytest
 
 from railyard.errors import AgentError
 from railyard.scale import Scale
-from workloads.agent.background_task import BackgroundTask
-from workloads.agent.incarnation import Incarnation
-from workloads.agent.startup import StartupStages
+from workloads.agent.config import Incarnation
+from workloads.agent.startup import BackgroundTask, StartupStages
 
 PATIENCE_S = 30.0
 """Seconds to wait for a thread that has nothing left to do."""

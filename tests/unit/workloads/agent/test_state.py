@@ -16,7 +16,7 @@ from workloads.agent.transport import payload
 from workloads.program import Collective, Program
 from workloads.rank.flows import Flow
 from workloads.rank.in_flight import Floats
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 PROGRAM = training_job((0, 1, 2, 3), 4000, 0.1, 2, 8, group="a")
 SCALE = Scale(1.0)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import VerifyError
 from workloads.collectives.catalog import schedule
-from workloads.collectives.matching import FOUND, search
-from workloads.collectives.stragglar import stragglar
+from workloads.collectives.stragglar import FOUND, search, stragglar
 from workloads.collectives.verify import verify
 from workloads.schedule import Schedule, Transfer
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.formats.chakra import read_traces
-from workloads.formats.chakra_nodes import read_nodes
+from workloads.formats.chakra import read_nodes, read_traces
 from workloads.program import Collective, Compute, Program, Recv, Send
 
 ASTRA_SIM = CASES / "astra-sim"

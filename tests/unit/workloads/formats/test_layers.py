@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.formats.layer_groups import layout_of
 from workloads.formats.layer_text import LayerFile, parse_layers
-from workloads.formats.layers import make_plan, read_layers, unit_of
-from workloads.formats.units import read_unit
+from workloads.formats.layers import layout_of, make_plan, read_layers, unit_of
+from workloads.formats.reading import read_unit
 from workloads.program import Collective, Compute, Program
 from workloads.rank.executor import all_dependencies
 

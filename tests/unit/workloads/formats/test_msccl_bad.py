@@ -14,7 +14,7 @@ from msccl_texts import SWAP, algo, exchange, step, tb
 from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import schedule
 from workloads.collectives.verify import verify
-from workloads.formats import msccl_xml
+from workloads.formats import msccl_reader
 from workloads.formats.msccl_reader import parse_msccl, read_msccl
 from workloads.formats.msccl_writer import write_msccl
 
@@ -126,7 +126,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read_msccl(path)
     path.write_text("\ufeff" + SWAP, encoding="utf-8")
     assert read_msccl(str(path)).n == 2
-    monkeypatch.setattr(msccl_xml, "MAX_BYTES", 100)
+    monkeypatch.setattr(msccl_reader, "MAX_BYTES", 100)
     with pytest.raises(ConfigError, match="is larger than"):
         read_msccl(path)
 

@@ -12,7 +12,7 @@ from msccl_texts import case, wires
 from railyard.errors import ConfigError, VerifyError
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.verify import verify
-from workloads.formats import msccl_xml
+from workloads.formats.msccl_algo import parse_xml
 from workloads.formats.msccl_reader import parse_msccl
 from workloads.formats.msccl_writer import write_msccl
 from workloads.schedule import CollectiveKind, Schedule, Transfer
@@ -70,7 +70,7 @@ def test_a_schedule_out_of_place_comes_back_out_of_place() -> None:
 
 def test_the_writer_says_what_the_runtime_wants() -> None:
     text = write_msccl(schedule("all_to_all", 4, "pairwise"), proto="LL128")
-    root = msccl_xml.parse(text, "a2a.xml")
+    root = parse_xml(text, "a2a.xml")
     assert root.attributes["coll"] == "alltoall"
     assert (root.attributes["inplace"], root.attributes["outofplace"]) == ("0", "1")
     assert (root.attributes["nchunksperloop"], root.attributes["proto"]) == ("4", "LL128")

@@ -16,9 +16,9 @@ from workloads.collectives.catalog import schedule
 from workloads.phases import phases
 from workloads.program import Collective, Compute, Operation, Program
 from workloads.training.expert_parallel import ep_demand, exchange_bytes, hops_algorithm, with_ep_algorithm
-from workloads.training.experts import popularity
 from workloads.training.ranks import Parallelism, groups
 from workloads.training.recipe import Recipe
+from workloads.training.shape import popularity
 from workloads.training.step import training_step
 
 SMALL: dict[str, Any] = {

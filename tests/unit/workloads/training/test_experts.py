@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.training.experts import popularity
-from workloads.training.shape import ModelShape, stage_units
+from workloads.training.shape import ModelShape, popularity, stage_units
 
 DEEPSEEK = ModelShape(
     layers=28,

@@ -6,7 +6,7 @@ import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.training.pipeline import Pass, one_f_one_b
+from workloads.training.step import Pass, one_f_one_b
 
 stages_and_microbatches = st.tuples(st.integers(1, 8), st.integers(1, 20))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from workloads.check import check
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 
 @given(st.permutations(range(6)), st.integers(1, 6), st.integers(1, 6))

@@ -29,7 +29,7 @@ from experiments.racks.server_fabric.settings import (
     epoch_gain,
 )
 from experiments.settings import validated
-from measure.metrics.iperf import iperf_verdict
+from measure.metrics.fidelity import iperf_verdict
 from railyard.timeline import Event, write_events
 from topos.kernel.iperf import IperfResult
 

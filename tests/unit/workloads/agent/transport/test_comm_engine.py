@@ -23,9 +23,9 @@ from workloads.agent.transport import connections, payload
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.loop import Poller
 from workloads.agent.transport.message import Header
-from workloads.agent.transport.poller import Poller
-from workloads.agent.transport.tcp_state import drop_packets, take_packets
+from workloads.agent.transport.sockets import drop_packets, take_packets
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send

@@ -17,7 +17,7 @@ from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.message import Header, Outgoing
-from workloads.agent.transport.up_window import UpWindow
+from workloads.agent.transport.pacing import UpWindow
 from workloads.collectives.all_to_all import straight_all_to_all
 from workloads.program import Collective, Group, Program
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits

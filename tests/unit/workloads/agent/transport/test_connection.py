@@ -18,8 +18,7 @@ from railyard.scale import goodput_share
 from workloads.agent.transport import connection as connection_module
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.up_window import UpWindow
+from workloads.agent.transport.pacing import Bucket, UpWindow
 from workloads.rank.flows import Flow
 from workloads.rank.paths import PeerKey
 from workloads.rank.slot_sender import LATE_S

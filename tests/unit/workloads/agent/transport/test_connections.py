@@ -6,8 +6,7 @@ import pytest
 
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
-from workloads.agent.checkpoint import Store
-from workloads.agent.checkpoint_copy import fetch
+from workloads.agent.checkpoint import Store, fetch
 from workloads.agent.transport.connection import Connection
 from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import Header

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.agent.transport.poller import Poller
+from workloads.agent.transport.loop import Poller
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 LONG_S = 10.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from railyard.protocol import Hop, SlotWindow
-from workloads.agent.transport.slot_connections import SlotConnections
-from workloads.agent.transport.up_window import UpWindow
+from workloads.agent.transport.comm_engine import SlotConnections
+from workloads.agent.transport.pacing import UpWindow
 from workloads.rank.paths import PeerKey, keys_at
 
 PAIR = (Hop(0, 0, 1, 0), Hop(2, 0, 3, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.timers import Timers
+from workloads.agent.transport.loop import Timers
 
 
 class Wire:

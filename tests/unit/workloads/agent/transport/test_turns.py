@@ -16,14 +16,12 @@ from railyard.scale import Scale, goodput_share
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport import comm_engine
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.comm_engine import CommEngine
+from workloads.agent.transport.comm_engine import CommEngine, Outbox, SlotConnections
 from workloads.agent.transport.connection import Connection, Inbox
+from workloads.agent.transport.loop import Timers
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.outbox import Outbox
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.slot_connections import SlotConnections
-from workloads.agent.transport.tcp_state import receive_time
-from workloads.agent.transport.timers import Timers
+from workloads.agent.transport.sockets import receive_time
 from workloads.program import Group, Program, Send
 from workloads.rank.actions import Announce, SendPart
 from workloads.rank.exchange import MessagePart

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.tcp_state import left_port
-from workloads.agent.transport.up_window import AHEAD_S, LAST_LOOK_S, SendAllowance, UpWindow
+from workloads.agent.transport.pacing import AHEAD_S, LAST_LOOK_S, Bucket, SendAllowance, UpWindow
+from workloads.agent.transport.sockets import left_port
 from workloads.rank.slot_sender import LATE_S
 
 SHARE = 0.98
