@@ -34,12 +34,10 @@ class Transfer:
 
     @property
     def slot(self) -> int:
-        """The slot that ``dst`` writes."""
         return self.chunk if self.to < 0 else self.to
 
     @property
     def local(self) -> bool:
-        """Whether source and destination are the same position."""
         return self.src == self.dst
 
 
@@ -88,12 +86,10 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """Algorithm, kind and number of positions, for messages."""
         return f"{self.algorithm} {self.kind} over {self.n}"
 
     @property
     def rounds(self) -> int:
-        """Number of rounds of the schedule."""
         return 1 + max((t.round for t in self.transfers), default=-1)
 
     @property

@@ -129,7 +129,6 @@ class TcpStream:
         return tuple(found)
 
     def within(self, start: int, end: int) -> tuple[StreamMessage, ...]:
-        """The messages with bytes at offsets from ``start`` to ``end`` (excluded)."""
         first = max(0, bisect_right(self._starts, start) - 1)
         last = bisect_right(self._starts, end - 1)
         return tuple(m for m in self.messages[first:last] if m.end > start)
@@ -140,7 +139,6 @@ class TcpStream:
 
 
 def _disjoint(pieces: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """The bytes of overlapping pieces, each byte once, as (offset, data) in order."""
     found: list[tuple[int, bytes]] = []
     covered = 0
     for start, data in sorted(pieces, key=lambda piece: piece[0]):

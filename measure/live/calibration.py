@@ -252,7 +252,6 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
-    """Save a calibration, readable by all users; the file is replaced atomically."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(asdict(calibration), indent=2) + "\n")

@@ -154,7 +154,6 @@ def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[in
 
 
 def received_numbers(receiver: socket.socket) -> list[int]:
-    """The numbers of the probes that wait in a socket."""
     numbers: list[int] = []
     while True:
         try:

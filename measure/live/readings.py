@@ -81,14 +81,11 @@ class Readings:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the network; ``check`` names one that has ended."""
         return self._net.pids
 
     def check(self) -> None:
-        """Raise ``MachineError`` if a process of the network has ended."""
         self._net.check()
 
     def sampler(self, log: Path) -> Sampler:
-        """A sampler that writes into ``log``."""
         yard = self._net.yard
         return Sampler(log, yard.netns_fd, host_interfaces(self._own), [yard.pids["ovs-vswitchd"]])

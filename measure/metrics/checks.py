@@ -57,7 +57,6 @@ class Check:
 
     @property
     def cause(self) -> bool:
-        """Whether it is of the machine (``CAUSES``), and not of the result."""
         return self.name in CAUSES
 
 
@@ -70,7 +69,6 @@ class Verdict:
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The failed checks, in their order."""
         return tuple(c for c in self.checks if not c.ok)
 
     def worst(self, name: str) -> float | None:
@@ -232,7 +230,6 @@ def by_machine(
 
 
 def on_machine(name: str | None, check: Check) -> Check:
-    """``check`` with a sentence that names the machine; unchanged for None."""
     return check if name is None else replace(check, says=f"on {name} {check.says}")
 
 

@@ -28,7 +28,6 @@ _CONTENDED = "jobs share links, whose queues drop packets when full; that shows 
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
-    """The verdict on a point from its events and its metrics."""
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
     checks = (
@@ -255,7 +254,6 @@ def _slow_swaps(point: Point, events: Sequence[Event], metrics: PointMetrics, li
 
 
 def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
-    """``noise_s`` as a share of the step time."""
     step = _step_wall_s(point, metrics)
     return limits.noise_s / step if step else 0.0
 
@@ -305,7 +303,6 @@ def _sums(metrics: PointMetrics) -> Check:
 
 
 def _steps(metrics: PointMetrics) -> Check:
-    """Check that all ranks finished at least one step."""
     if not metrics.steps:
         return not_measured("steps", 1, "steps", "not one step was finished by all ranks")
     return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")

@@ -17,7 +17,6 @@ _MOST_NAMES, _LEAST_PART = 3, 0.1
 
 
 def steal_says(share: float) -> str:
-    """In words, what other guests took of the processors' time."""
     return f"{GUESTS} took {share:.1%} of the processors"
 
 

@@ -110,7 +110,6 @@ def _pairs(
 
 
 def _transfer(point: Point, together: Sequence[Event], members: int) -> ObservedTransfer:
-    """Combine the events of all members of one operation."""
     start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
     key = together[0]["group"], together[0].get("name", "")
     critical = point.critical.get(key)

@@ -180,7 +180,6 @@ class Simulation:
                     self._control.send(rank, action)
 
     def _end(self, rank: int, in_flight: InFlight) -> None:
-        """End a communication, all parts of which have arrived."""
         machine = self._ranks[rank]
         machine.close(in_flight)
         fields = {"rank": rank, "bytes": self.scale.emulated_bytes(in_flight.op.bytes), **in_flight.fields()}

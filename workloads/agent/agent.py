@@ -30,7 +30,7 @@ from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.loop import Poller
 from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
@@ -61,7 +61,6 @@ class EventLog:
 
     @property
     def count(self) -> int:
-        """Number of events recorded so far."""
         return self._written + len(self._events)
 
     @property
@@ -70,11 +69,9 @@ class EventLog:
         return not self._events
 
     def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:
-        """Record an event at ``t`` (until ``end``, if it lasts), in monotonic seconds."""
         self.add(Event(t, "agent", kind, end, {"rank": self._rank, **fields}))
 
     def add(self, event: Event) -> None:
-        """Record an event of the rank's machine."""
         if not self._events:
             self.due = min(self.due, time.monotonic() + self._longest_s)
         self._events.append(event)
@@ -91,7 +88,6 @@ class EventLog:
         self.end_step()
 
     def close(self) -> None:
-        """Write out what is left and close the file."""
         try:
             self.flush()
         finally:
@@ -135,7 +131,6 @@ class LauncherChannel:
         self.go_at: float | None = None
 
     def fileno(self) -> int:
-        """File descriptor of the socket, for ``select``."""
         return self._sock.fileno()
 
     def report(self, **fields: Any) -> None:
@@ -236,7 +231,6 @@ class Agent:
             self._poller.close()
 
     def _beat(self, answers: int) -> None:
-        """Send a heartbeat to the agent launcher."""
         self._launcher.report(alive=answers, every_s=self._config.heartbeat_s)
 
     def _loop(self) -> None:
@@ -319,13 +313,12 @@ class Agent:
         return ready
 
     def _wait(self) -> None:
-        """Sleep until something can be done, and serve the sockets."""
         engine = self._comm_engine
         engine.watch_changed(self._poller)
         ready = self._sleep(self._next_event(), self._next_check if engine.waits else math.inf)
         now = time.monotonic()
         for owner, events in ready:
-            if isinstance(owner, Connection):
+            if isinstance(owner, PeerConnection):
                 engine.handle(owner, events, now)
             elif isinstance(owner, socket.socket):
                 for connection in engine.transport.accept(owner, now):
@@ -412,7 +405,6 @@ class Agent:
     # -- actions of the machine ------------------------------------------------------------------------
 
     def _perform(self, action: Message | RunCompute | StepEnded | Event) -> None:
-        """Perform an action that moves no bytes between ranks."""
         if isinstance(action, Event):
             self._log.add(action)
         elif isinstance(action, RunCompute):
@@ -446,7 +438,6 @@ class Agent:
         self._finished = True
 
     def _run_compute(self, now: float) -> None:
-        """Finish a compute that is due."""
         while self._compute_due is not None and now >= self._compute_due:
             self._compute_due = None
             self._comm_engine.execute(self._machine.compute_done(now), now)

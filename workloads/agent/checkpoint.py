@@ -87,7 +87,6 @@ class Store:
             raise AgentError(f"checkpoints cannot be kept in {self._folder}: {error.strerror}") from None
 
     def path(self, step: int) -> Path:
-        """Path of the checkpoint of ``step``, whether it exists or not."""
         return self._folder / f"checkpoint-{step:08d}"
 
     def incoming(self, step: int) -> Path:
@@ -280,7 +279,6 @@ class CheckpointServer:
                 sock.sendfile(file)
 
     def close(self) -> None:
-        """Accept no more connections; copies under way continue."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -71,7 +71,6 @@ class HangWatch:
             self._liveness.watch(rank, every_s, MISSES, now, answers)
 
     def ended(self, rank: int) -> None:
-        """Forget an agent that has ended."""
         self._liveness.forget([rank])
 
     def next_check(self) -> float:
@@ -213,7 +212,6 @@ class Launcher(ABC):
         self._teams.pop(number, None)
 
     def close(self) -> None:
-        """Stop all agents and close what the launcher has open."""
         self._ready.close()
 
     def __enter__(self: _L) -> _L:
@@ -234,7 +232,6 @@ class AgentLauncher(Launcher):
 
     @staticmethod
     def start() -> AgentLauncher:
-        """Start the launcher process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = start_python(
@@ -248,7 +245,6 @@ class AgentLauncher(Launcher):
 
     @property
     def pid(self) -> int:
-        """Process id of the launcher."""
         return self._process.pid
 
     def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
@@ -264,7 +260,6 @@ class AgentLauncher(Launcher):
             self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send one message to the launcher process, with file descriptors."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             self._sock.sendmsg([json.dumps(message).encode()], ancillary)
@@ -272,7 +267,6 @@ class AgentLauncher(Launcher):
             raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
 
     def receive(self, ready: Collection[int]) -> bool:
-        """Read one message of the launcher process, if one has come."""
         if self._sock.fileno() not in ready:
             return False
         data = self._sock.recv(MESSAGE_BYTES)
@@ -282,7 +276,6 @@ class AgentLauncher(Launcher):
         return True
 
     def close(self) -> None:
-        """Stop all agents and the launcher process."""
         super().close()
         self._sock.close()
         try:
@@ -329,7 +322,6 @@ class AgentTeam:
         self._stopping = False
 
     def update(self, message: dict[str, Any]) -> None:
-        """Process a message about one agent."""
         rank = message["rank"]
         if "pid" in message:
             self.pids[rank] = message["pid"]
@@ -416,7 +408,6 @@ class AgentTeam:
 
     @property
     def gone(self) -> bool:
-        """Whether every agent of the team has exited."""
         return len(self.exited) == len(self._ranks)
 
     def begin_stop(self) -> None:

@@ -61,12 +61,10 @@ class StateAccumulator:
 
     @property
     def running(self) -> Running | None:
-        """The running write of a checkpoint."""
         return None if self._writing is None else self._writing[2]
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to be added or written."""
         return not self._open and self._writing is None
 
     @property
@@ -84,11 +82,9 @@ class StateAccumulator:
         self._open.append((values, then))
 
     def end_step(self, step: int) -> None:
-        """Queue the end of ``step``, after all its values."""
         self._open.append(step)
 
     def step(self, now: float) -> None:
-        """Do one piece of work; raises the error of a failed write."""
         self._end_write(now)
         if not self.has_work:
             return
@@ -179,12 +175,10 @@ class Member:
 
     @property
     def idle(self) -> bool:
-        """Whether every step is in the state and every checkpoint on disk."""
         return self._accumulator is None or self._accumulator.idle
 
     @property
     def running(self) -> tuple[Running, ...]:
-        """The work that runs in the background, for ``select``."""
         holders = (self._stages, self._accumulator)
         return tuple(holder.running for holder in holders if holder is not None and holder.running is not None)
 
@@ -242,7 +236,6 @@ class Member:
         self._loaded = self._store.load(self._incarnation.first_step)
 
     def step(self, now: float) -> None:
-        """Do the work that is due; raises the error of background work."""
         if not self._ready and (self._stages is None or self._step_stages(now)):
             self._ready = True
             if self._is_member:
@@ -280,11 +273,9 @@ class Member:
             self._accumulator.add(in_flight.buffer[: in_flight.elements], then)
 
     def end_step(self, step: int) -> None:
-        """End ``step``: all its communications are over on this rank."""
         if self._accumulator is not None:
             self._accumulator.end_step(step)
 
     def close(self) -> None:
-        """Stop the checkpoint server."""
         if self._server is not None:
             self._server.close()

@@ -41,12 +41,10 @@ class BackgroundTask:
         self._over.set()
 
     def fileno(self) -> int:
-        """File descriptor that becomes readable when the task is over, for ``select``."""
         return self._bell
 
     @property
     def over(self) -> bool:
-        """Whether the task has ended."""
         return self._over.is_set()
 
     def collect(self) -> None:
@@ -97,17 +95,14 @@ class StartupStages:
 
     @property
     def over(self) -> bool:
-        """Whether every start-up stage is over."""
         return not self._left
 
     @property
     def running(self) -> Running | None:
-        """The background work of the current stage."""
         return self._running
 
     @property
     def next_event(self) -> float:
-        """Time of the next call of ``step`` (infinity: when the work is over)."""
         if not self._left or self._running is not None:
             return float("inf")
         return self._due if self._under_way else 0.0
@@ -117,7 +112,6 @@ class StartupStages:
         return self._began + self._given_s.get(self._left[0], 0.0)
 
     def step(self, now: float) -> None:
-        """Begin and end all stages that can be; raises the error of a stage's work."""
         while self._left:
             if not self._under_way:
                 self._begin(now)

@@ -167,12 +167,10 @@ def recursive_doubling(kind: CollectiveKind, n: int) -> Schedule:
 
 
 def recursive_halving(kind: CollectiveKind, n: int) -> Schedule:
-    """Reduce-scatter by halving, with n chunks."""
     return _schedule("recursive-halving", kind, n, n, _halving(_blocks(n)), lambda p: range(n), lambda p: [p])
 
 
 def _core(n: int) -> int:
-    """The greatest power of two up to n."""
     return 1 << (n.bit_length() - 1)
 
 

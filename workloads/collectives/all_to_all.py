@@ -143,7 +143,6 @@ def _all_to_all(
     weights: tuple[int, ...] = (),
     one_port: bool = False,
 ) -> Schedule:
-    """The schedule of these transfers, ordered by round."""
     return Schedule(
         algorithm=algorithm,
         kind="all_to_all",

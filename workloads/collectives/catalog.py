@@ -53,14 +53,12 @@ class Algorithm:
 
 
 def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
-    """Schedules for one ring: ring, chain and hop by hop."""
     if kind == "all_to_all":
         return ring_all_to_all(n)
     return chain(kind, n) if kind in ("broadcast", "reduce") else ring(kind, n)
 
 
 def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
-    """Schedules for two rings, one in each direction."""
     return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
@@ -178,7 +176,6 @@ def _verified(kind: CollectiveKind, n: int, algorithm: str, options: tuple[tuple
 
 
 def schedule_of(program: Program, op: Collective) -> Schedule:
-    """The schedule of ``op``: the program's own, or the catalog's."""
     group = program.groups[op.group]
     own = program.schedules.get(op.algorithm)
     return own or schedule(op.kind, len(group.members), op.algorithm or algorithm_for(op.kind, group.domain))

@@ -200,7 +200,6 @@ class _State:
         return max(now, min(chunk + self.levels + self.spare, self.rounds - 1))
 
     def best(self, now: int, ranks: list[int]) -> Best:
-        """The best transfer between each two of ``ranks``."""
         wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
         nothing = dict.fromkeys(ranks, (0.0, -1))
         holders = {chunk: [src for src in ranks if self.have[src] >> chunk & 1] for chunk in wanted}
@@ -236,7 +235,6 @@ class _State:
         return sorted(candidates, reverse=True)
 
     def apply(self, now: int, moves: list[Move]) -> None:
-        """Record the chunks that the ranks receive in round ``now``."""
         for _, dst, chunk, _ in moves:
             self.have[dst] |= 1 << chunk
             if dst != self.n - 1:

@@ -115,22 +115,18 @@ class Node:
 
     @property
     def source(self) -> str:
-        """File and node, for errors."""
         return f"{self.file}: node {self.id}" + (f" ({self.name})" if self.name else "")
 
     def error(self, message: str) -> ConfigError:
-        """The error that names this node."""
         return ConfigError(message, source=self.source)
 
     def number(self, name: str) -> int | None:
-        """An integer attribute, None where the node does not have it."""
         value = self.attributes.get(name)
         if value is None or isinstance(value, int):
             return value
         raise self.error(f"{name} is {str(value)[:40]!r}; it must be a whole number")
 
     def need(self, name: str) -> int:
-        """A mandatory integer attribute; raises ``ConfigError`` where it is missing."""
         value = self.number(name)
         if value is None:
             raise self.error(f"has no {name}; a {self.type.name} node needs it")
@@ -203,7 +199,6 @@ def _node(path: Path, rank: int, message: Any) -> Node:
 
 
 def _value(field_name: str, value: Any) -> Value:
-    """The value of an attribute: a list as a tuple, and text decoded."""
     if field_name == "string_val":
         return _decode(value)
     found: Value = tuple(value.values) if field_name.endswith("_list") else value
@@ -215,7 +210,6 @@ def _decode(text: bytes) -> str:
 
 
 def _message_classes() -> tuple[Any, Any]:
-    """The classes of GlobalMetadata and Node, made from the schema."""
     schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto2")
     for message_name, body in re.findall(r"message (\w+) \{(.*?)\}", _SCHEMA, re.DOTALL):
         message = schema.message_type.add(name=message_name)
@@ -425,7 +419,6 @@ class _Builder:
         self.notes: list[str] = []
 
     def build(self) -> Program:
-        """Order all nodes, then build the list of each rank."""
         messages = match_messages(self.orders)
         order = global_order(self.orders, messages, self._collectives())
         self._pairs(order, messages)
@@ -443,7 +436,6 @@ class _Builder:
         return Program(self.name, tuple(map(tuple, lists)), self.groups, eager=True)
 
     def _operation(self, node: Node, id_: int, deps: tuple[int, ...]) -> Operation | None:
-        """The operation of a node, None for a node without duration."""
         name = node.name or f"node{node.id}"
         group = self.group_of.get(node, "")
         if node.type is NodeType.SEND:
@@ -457,7 +449,6 @@ class _Builder:
         return Compute(id_, name, seconds, deps) if seconds > 0 or len(deps) > _MOST_SPLICED_DEPS else None
 
     def _seconds(self, node: Node) -> float:
-        """Seconds that a node occupies the accelerator."""
         unit = self.unit
         if node.type in (NodeType.METADATA, NodeType.COLLECTIVE) or (unit is not None and unit.name == "ignore"):
             return 0.0
@@ -500,7 +491,6 @@ class _Builder:
         return found
 
     def _group_lists(self) -> dict[str, dict[int, list[Node]]]:
-        """Collectives of every group by member, in local order; makes the groups."""
         nodes = [node for nodes in self.orders for node in nodes if node.type is NodeType.COLLECTIVE]
         named: dict[str, set[int]] = defaultdict(set)
         for node in nodes:
@@ -576,7 +566,6 @@ class _Builder:
 
 
 def _kind(node: Node, members: int) -> tuple[CollectiveKind, int]:
-    """Kind of a collective, and its bytes as a Program counts them."""
     number = node.need("comm_type")
     if number == BARRIER:
         return "all_reduce", BARRIER_BYTES

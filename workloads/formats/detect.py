@@ -24,7 +24,6 @@ DEFAULT_BYTES = 1 << 20
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file or folder; ``ConfigError`` lists the known formats."""
     if os.path.isdir(path) or path.suffix == ".et":
         return "chakra"
     if path.suffix in (".yaml", ".yml"):
@@ -95,7 +94,6 @@ def read_workload_file(
 
 
 def _refuse(path: Path, what: str, **options: object) -> None:
-    """Raise ``ConfigError`` for an option that does not apply to the format."""
     for key, value in options.items():
         if value is not None:
             raise ConfigError(f"does not apply to {what}", key=key, source=str(path))

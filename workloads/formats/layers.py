@@ -81,7 +81,6 @@ class GroupLayout:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks in all dimensions together."""
         return self.parallelism.ranks
 
     def _varied(self, role: Role) -> tuple[str, ...]:
@@ -90,7 +89,6 @@ class GroupLayout:
         return _ROLES[opposite.get(role, role) if self.data_first else role][2]
 
     def size(self, role: Role) -> int:
-        """Number of members of a group of ``role``."""
         return prod(getattr(self.parallelism, dimension) for dimension in self._varied(role))
 
     def members(self, role: Role, rank: int) -> tuple[int, ...]:
@@ -104,7 +102,6 @@ class GroupLayout:
         return tuple(self.parallelism.rank(Coordinates(**point)) for point in points)
 
     def groups(self, role: Role) -> list[Group]:
-        """All groups of ``role``, each named after its first member, in that order."""
         start, dimension, _ = _ROLES[role]
         found: list[Group] = []
         seen: set[int] = set()
@@ -213,7 +210,6 @@ class Plan:
 
     @property
     def roles(self) -> list[Role]:
-        """The roles of groups that have collectives."""
         return sorted({cast(Role, step.group) for step in self.steps if isinstance(step, Collective)})
 
     def program(self) -> Program:
@@ -293,7 +289,6 @@ class _Steps:
         self._checkpoints = sorted(self.file.lists.get("checkpoints", ()))
 
     def build(self) -> None:
-        """Fill ``steps`` in the order of the file's parallelism."""
         policy = self.file.parallelism
         if policy == "MICRO":
             done: Ids = ()
@@ -424,7 +419,6 @@ class _Steps:
         return (len(self.steps) - 1,)
 
     def update(self, layer: Layer, before: Ids, done: Ids) -> Ids:
-        """Add the update time after a collective (none if there was no collective)."""
         return done if done == before else self.compute(f"{layer.name}.update", layer.update, done, layer)
 
     def _unsent(self, index: int, layer: Layer, part: LayerPass) -> None:

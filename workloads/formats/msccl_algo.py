@@ -34,7 +34,6 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def text(self, name: str) -> str:
-        """A mandatory attribute; raises ``ConfigError`` where it is missing."""
         value = self.attributes.get(name)
         if value is None:
             raise self.error(f"<{self.tag}> needs an attribute {name}")
@@ -52,7 +51,6 @@ class Element:
         return int(value)
 
     def error(self, message: str) -> ConfigError:
-        """The error for a mistake at this element."""
         return ConfigError(message, source=self.place)
 
 
@@ -115,7 +113,6 @@ class _Builder:
 
 
 def _short(text: str) -> str:
-    """A few characters of a file's text, for an error."""
     shown = ascii(text)[1:-1]
     return shown if len(shown) <= 24 else shown[:21] + "..."
 
@@ -234,7 +231,6 @@ class Algo:
         return tuple(c // (total // self.n) for c in range(total))
 
     def slots(self, gpu: int, place: Place, cnt: int) -> tuple[int, ...]:
-        """The slots of ``cnt`` chunks from ``place`` on."""
         buffer, offset = place
         if buffer == "s":
             start = self.scratch
@@ -248,7 +244,6 @@ class Algo:
         return tuple(range(start + offset, start + offset + cnt))
 
     def result(self, gpu: int, offset: int) -> int:
-        """The slot of an offset in the output of an all-to-all."""
         source, rest = divmod(offset, self.part)
         return (source * self.n + gpu) * self.part + rest
 
@@ -347,7 +342,6 @@ def _copy(element: Element, sizes: dict[Buffer, int]) -> tuple[Place, Place]:
 
 
 def _blocks(frame: Algo, which: int, gpu: Element, sizes: dict[Buffer, int]) -> list[Threadblock]:
-    """The threadblocks of one GPU."""
     threadblocks = (child for child in gpu.children if child.tag == "tb")
     blocks: list[Threadblock] = []
     for number, tb in _numbered(threadblocks, "id", MAX_CHUNKS, f"threadblock {{}} of gpu {which}").items():

@@ -64,7 +64,6 @@ def order(algo: Algo) -> Order:
 
 
 def _cycle(waiting: dict[StepId, list[deque[ThreadblockStep]]]) -> ConfigError:
-    """The error for steps that never run: it names one that is part of a cycle."""
     stuck = {steps[0].id[:2]: (needed, steps) for needed, blocked in waiting.items() for steps in blocked}
     key = min(stuck)
     seen: set[tuple[int, int]] = set()
@@ -231,7 +230,6 @@ class Moves:
                 self._local(_Thread(gpu), "copy", algo.slots(gpu, ("o", 0), algo.chunks), results)
 
     def _step(self, thread: _Thread, step: ThreadblockStep) -> None:
-        """The parts of a step one after another."""
         src, dst = (self._algo.slots(thread.gpu, p, step.cnt) if p else () for p in (step.src, step.dst))
         if step.type in ("cpy", "re"):
             self._local(thread, "copy" if step.type == "cpy" else "reduce", src, dst)
@@ -408,7 +406,6 @@ def _verified(algo: Algo, sequence: Order) -> Schedule:
 
 
 def _schedule(algo: Algo, sequence: Order, *, sum_at_dst: bool) -> Schedule:
-    """Assign rounds to all moves, and verify the result."""
     apart: frozenset[StepId] = frozenset()
     for attempt in count():
         moves = Moves(algo, sequence, apart, sum_at_dst)
@@ -493,7 +490,6 @@ def _named_by_chunk(schedule: Schedule) -> Schedule:
 
 
 def _without_gaps(transfers: list[Transfer]) -> tuple[Transfer, ...]:
-    """The transfers in order, in rounds 0, 1, 2, ..."""
     number = {round_: k for k, round_ in enumerate(sorted({t.round for t in transfers}))}
     return tuple(sorted(replace(t, round=number[t.round]) for t in transfers))
 

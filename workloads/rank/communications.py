@@ -55,7 +55,6 @@ class Credits:
         return self._of.get(key, {}).get(path, (-1, 0.0))
 
     def forget(self, key: FlowKey) -> None:
-        """Forget the credits of flow ``key``, which has ended."""
         self._of.pop(key, None)
 
 
@@ -127,7 +126,6 @@ class Communications:
     # -- starting and ending -----------------------------------------------------------------------
 
     def start(self, step: int, op: Communication, phase: int, now: float) -> list[Action]:
-        """Start ``op``: its circuits are up, or its circuit client requests them."""
         self._start(step, op, phase, now, since=now)
         return self._drain()
 
@@ -194,7 +192,6 @@ class Communications:
             self._out.append(Drain(in_flight))
 
     def close(self, in_flight: InFlight) -> None:
-        """Forget ``in_flight``: nothing of it moves any more."""
         for table in (self.sending, self.receiving):
             if table.get(in_flight.key) is in_flight:
                 del table[in_flight.key]
@@ -381,7 +378,6 @@ class Communications:
         self._note("wait", since, max(now, since), fields)
 
     def note_waits(self, now: float) -> list[Action]:
-        """The events of the waits that have not ended, when the rank stops."""
         for blocked, since in self._waits.values():
             self._note_wait(blocked, since, now)
         return self._drain()

@@ -51,12 +51,10 @@ class MessagePart(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Number of payload bytes of this part."""
         return (self.end - self.start) * ELEMENT_BYTES
 
     @property
     def path(self) -> tuple[int, int, bool]:
-        """Key of the path of this part: peer, lane, network."""
         return self.peer, self.lane, self.scale_up
 
 
@@ -99,20 +97,17 @@ class Exchange:
             self._missing[node] += 1
 
     def arrival(self, part: MessagePart) -> int:
-        """Add a node for the arrival of ``part``."""
         self.incoming[part.transfer] = part
         self._arrivals[part.transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def beginning(self, transfer: int) -> int:
-        """Add a node for the beginning of the arrival of an incoming transfer."""
         self._beginnings[transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def departure(self, transfer: int) -> int:
-        """Add a node for the departure of an outgoing transfer."""
         if transfer not in self._departures:
             self._departures[transfer] = number = self.node(None)
             self._missing[number] = 1
@@ -139,16 +134,13 @@ class Exchange:
 
     @property
     def received_all(self) -> bool:
-        """Whether every incoming part has arrived."""
         return not self._arrivals
 
     @property
     def awaited(self) -> tuple[MessagePart, ...]:
-        """Incoming parts that have not arrived."""
         return tuple(self.incoming[transfer] for transfer in sorted(self._arrivals))
 
     def begin(self) -> list[Step]:
-        """Start; returns the steps that are possible at once."""
         return self._run([node for node, missing in enumerate(self._missing) if missing == 0])
 
     def began(self, transfer: int) -> list[Step]:
@@ -164,7 +156,6 @@ class Exchange:
         return self._run([*([] if began is None else [began]), self._arrivals.pop(transfer)])
 
     def sent(self, transfer: int) -> list[Step]:
-        """Process the departure of ``transfer``: the port is free for the next one."""
         return self._run([self._departures.pop(transfer)])
 
     def _run(self, free: list[int]) -> list[Step]:
@@ -214,7 +205,6 @@ class _Builder:
         )
 
     def round(self, number: int, transfers: Sequence[tuple[int, Transfer]]) -> None:
-        """Add one round: all reads, then all writes."""
         over = self.of_round[number] = []
         kept: dict[int, int] = {}
         for transfer, t in transfers:
@@ -310,7 +300,6 @@ class _Builder:
 
 
 def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
-    """Split ``entries`` wherever the path changes."""
     return [list(run) for _, run in groupby(entries, key=lambda entry: entry[0].path)]
 
 
@@ -360,7 +349,6 @@ def on_circuits(
 
 
 def send_exchange(peer: int, elements: int) -> Exchange:
-    """A send of the whole buffer to ``peer``."""
     exchange = Exchange()
     part = MessagePart(0, peer, 0, 0, 0, elements, False)
     exchange.outgoing.append(part)

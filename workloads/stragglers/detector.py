@@ -83,7 +83,6 @@ class Detector:
             self._predicted = challenger
 
     def predict(self) -> int:
-        """The rank that is expected to be late in the next step."""
         return self._predicted
 
     @property

@@ -43,7 +43,6 @@ class Fixed:
     seconds: float
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """Endless iterator of one gap per step."""
         return repeat(self.seconds)
 
 
@@ -56,7 +55,6 @@ class LogNormal:
     most_s: float = math.inf
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """Endless iterator of one gap per step."""
         while True:
             gap = self.median_s * math.exp(self.sigma * source.gauss(0.0, 1.0))
             yield min(gap, self.most_s)
@@ -69,7 +67,6 @@ class Replay:
     gaps_s: tuple[float, ...]
 
     def draw(self, source: random.Random) -> Iterator[float]:
-        """Endless iterator of one gap per step."""
         return cycle(self.gaps_s)
 
     @staticmethod

@@ -133,7 +133,6 @@ def parse_injection(text: str) -> Injection:
 
 
 def _parsed(word: str, value: str, key: str) -> dict[str, object]:
-    """The fields of ``Injection`` that one part of the text sets."""
     if word in _NUMBERS:
         field, least, most = _NUMBERS[word]
         return {field: _number(value, least, most, key)}

@@ -69,7 +69,6 @@ def network_of(members: Sequence[int], gpus_per_server: int) -> Domain | None:
 
 
 def some_ranks(members: Sequence[int]) -> str:
-    """The first members, for messages."""
     return ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
 
 

@@ -110,7 +110,6 @@ class ModelShape(Section):
 
     @property
     def attention_parameters(self) -> int:
-        """Parameters of the query, key, value and output matrices of one layer."""
         kv_hidden = self.hidden // self.heads * (self.kv_heads or self.heads)
         return 2 * self.hidden * self.hidden + 2 * self.hidden * kv_hidden
 
@@ -121,17 +120,14 @@ class ModelShape(Section):
 
     @property
     def parameters_per_layer(self) -> int:
-        """Parameters of one layer without experts: attention, MLP and two norms."""
         return self.attention_parameters + self.mlp_parameters + 2 * self.hidden
 
     @property
     def parameters_per_expert(self) -> int:
-        """Number of parameters of one expert of a layer."""
         return self._mlp(self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden)
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of all routed experts of a layer with experts."""
         return self.experts * self.parameters_per_expert
 
     @property
@@ -180,7 +176,6 @@ class ModelShape(Section):
         return microbatch * self.sequence * self.hidden * self.dtype_bytes
 
     def has_experts(self, layer: int) -> bool:
-        """Whether layer ``layer`` (counted from 0) has experts."""
         after = layer - self.dense_layers
         return self.experts > 0 and after >= 0 and after % self.moe_every == 0
 

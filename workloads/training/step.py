@@ -157,7 +157,6 @@ class _RankStep:
         self.before_phase: tuple[int, ...] = ()
 
     def build(self) -> tuple[Operation, ...]:
-        """All operations of the step of this rank."""
         order = one_f_one_b(self.stage, self.stages, self.recipe.microbatches)
         for place, step in enumerate(order):
             self._pass(step, first=place == 0, last=place == len(order) - 1)
@@ -270,7 +269,6 @@ class _RankStep:
             self._reduce_experts(unit)
 
     def _reduce_experts(self, unit: Unit) -> None:
-        """Add the reduction of the gradients of a unit's experts."""
         self._reduce_over(self.edp, f"{unit.name}.experts", self.recipe.expert_bytes(unit))
 
     def _reduce_over(self, levels: Levels, name: str, size: int) -> None:
@@ -342,7 +340,6 @@ class _RankStep:
         return (*self.computes[-1:], *self._tails(Levels(inside=self.tp), self.ep))
 
     def _tails(self, *levels: Levels) -> tuple[int, ...]:
-        """The last operation of each of these groups."""
         names = [name for found in levels for name in (found.inside, found.along)]
         return tuple(self.tails[name] for name in dict.fromkeys(names) if name in self.tails)
 

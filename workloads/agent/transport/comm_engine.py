@@ -18,7 +18,7 @@ from railyard.errors import PeerLost, VerifyError
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.connections import TCP_REPEATS_SYN_S, Transport
 from workloads.agent.transport.loop import Poller, Timers
 from workloads.agent.transport.message import Header, Outgoing
@@ -52,18 +52,17 @@ class ReceiveMatcher:
             self._eager_receives = {(names[op.id], op.peer): op for op in receives}
 
     @staticmethod
-    def key(connection: Connection, header: Header) -> FlowKey:
-        """Key of the communication that a message belongs to."""
+    def key(connection: PeerConnection, header: Header) -> FlowKey:
         return header.flow, connection.peer if header.flow.point_to_point else -1
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         """Whether a message may be received now; in slots, a message of a peer that is ahead has to wait."""
         rotating = self._machine.rotating
         if not rotating or header.kind == "ready" or header.flow.point_to_point:
             return True
         return self.key(connection, header) in self._machine.receiving or self._group(header) not in rotating
 
-    def find(self, connection: Connection, header: Header) -> tuple[InFlight, MessagePart] | None:
+    def find(self, connection: PeerConnection, header: Header) -> tuple[InFlight, MessagePart] | None:
         """The communication and part of a payload; None if the receive has not begun.
 
         Raises ``VerifyError`` if the message is misdelivered.
@@ -81,7 +80,7 @@ class ReceiveMatcher:
             )
         return in_flight, part
 
-    def keep_unexpected(self, connection: Connection, header: Header, now: float) -> memoryview | None:
+    def keep_unexpected(self, connection: PeerConnection, header: Header, now: float) -> memoryview | None:
         """Buffer for a payload whose receive has not begun; ``VerifyError`` if the program has no such receive."""
         flow, peer = key = self.key(connection, header)
         op = self._eager_receives.get((flow.at(0), peer)) if flow.step < self._config.steps else None
@@ -97,7 +96,7 @@ class ReceiveMatcher:
         unexpected[key] = {header.transfer: UnexpectedPart(now, values)}
         return None if values is None or not elements else values.data.cast("B")
 
-    def _comes_by(self, in_flight: InFlight, part: MessagePart, connection: Connection) -> bool:
+    def _comes_by(self, in_flight: InFlight, part: MessagePart, connection: PeerConnection) -> bool:
         """Whether ``part`` may come by this connection; in slots, by any connection with its sender."""
         if in_flight.in_slots(part):
             return connection.key[0] == "scale-out" and connection.peer == part.peer
@@ -106,7 +105,7 @@ class ReceiveMatcher:
     def _group(self, header: Header) -> str:
         return self._groups[header.flow.group] if header.flow.group < len(self._groups) else "?"
 
-    def _describe(self, connection: Connection, header: Header) -> str:
+    def _describe(self, connection: PeerConnection, header: Header) -> str:
         flow = header.flow
         return (
             f"rank {self._config.rank} got transfer {header.transfer} ({header.length} bytes) of group "
@@ -121,7 +120,7 @@ class SlotConnections:
         self._note = note
         self._heard: dict[str, tuple[SlotWindow, float]] = {}
         """The current slot of a group, and the time at which this rank was told."""
-        self._used: dict[str, dict[Connection, int]] = {}
+        self._used: dict[str, dict[PeerConnection, int]] = {}
         """The connections used in the current slot of a group, each with the bytes it had sent before."""
         self._unused: set[PeerKey] = set()
         """Paths over circuits of slots without an end on which nothing was sent yet."""
@@ -129,7 +128,6 @@ class SlotConnections:
         """(group, up window) of circuits whose connection was not told yet, since the peer has yet to open it."""
 
     def begin_slot(self, group: str, slot_window: SlotWindow, paths: Iterable[PeerKey], now: float) -> None:
-        """Begin a slot whose circuits make ``paths``."""
         self._note_slot(group)
         self._heard[group] = slot_window, now
         window = None
@@ -154,7 +152,7 @@ class SlotConnections:
         self._unused.discard(path)
         return first
 
-    def allow_until(self, connection: Connection) -> None:
+    def allow_until(self, connection: PeerConnection) -> None:
         """Tell a connection the up window of its circuit, if it was not told yet."""
         if connection.key in self._windows:
             group, window = self._windows.pop(connection.key)
@@ -162,7 +160,6 @@ class SlotConnections:
             self._used.setdefault(group, {})[connection] = connection.sent_bytes
 
     def _note_slot(self, group: str) -> None:
-        """Log the bytes sent in the last slot."""
         heard, used = self._heard.pop(group, None), self._used.pop(group, {})
         if heard is not None:
             slot_window, told = heard
@@ -188,7 +185,7 @@ class Outbox:
         """Messages for paths that the peer has yet to open."""
         self._blank = _NO_PAYLOAD
 
-    def open(self, path: PeerKey) -> Connection | None:
+    def open(self, path: PeerKey) -> PeerConnection | None:
         """The connection of ``path``, opened if this rank has to do that; None if the peer has yet to open it.
 
         Where the answer does not come in time the call is repeated: TCP would lose a second, and a step with it.
@@ -199,7 +196,7 @@ class Outbox:
             self._await_answer(connection, self._transport.answer_s(path))
         return connection
 
-    def _await_answer(self, connection: Connection, seconds: float) -> None:
+    def _await_answer(self, connection: PeerConnection, seconds: float) -> None:
         """Call again if the peer has not answered within ``seconds``, then twice as many, as long as TCP does not."""
 
         def look() -> None:
@@ -218,19 +215,17 @@ class Outbox:
                 if place is not None:
                     self.open((program.groups[op.group].domain, place[0], op.peer, place[1]))
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: PeerConnection) -> None:
         """Take in a path that a peer has opened, and send the messages that waited for it."""
         self._slot_connections.allow_until(connection)
         for message in self._unopened.pop(connection.key, []):
             connection.send(message)
 
     def announce(self, action: Announce) -> None:
-        """Send a receiver credit as a ``ready`` message."""
         header = Header("ready", action.in_flight.flow, action.last_round, round(action.not_before * 1e6))
         self._send(action.in_flight, action.path, Outgoing(header.pack(), _NO_PAYLOAD))
 
     def post(self, action: SendPart) -> None:
-        """Send a part as a ``data`` message."""
         in_flight, part, path = action.in_flight, action.part, action.path
         if in_flight.first_byte is None:
             in_flight.first_byte = self._timers.now
@@ -325,7 +320,6 @@ class CommEngine:
                 connection.allow_until(None)
 
     def acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
-        """Go on after the controller has acknowledged request ``index`` of ``group``."""
         actions = self.machine.acknowledged(group, index, paths, now)
         self._timers.now = now
         self.open_eager_paths(group)
@@ -357,17 +351,16 @@ class CommEngine:
         """Open the paths of eager receives of one group (None: of all groups) that this rank has to open."""
         self._outbox.open_eager_paths(group)
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: PeerConnection) -> None:
         """Take in a path that a peer has opened, and send the messages that waited for it."""
         self._outbox.accepted(connection)
 
     # -- what connections report (Inbox) -------------------------------------------------------------
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
-        """Whether a message may be received now."""
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         return self._matcher.may_receive(connection, header)
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
         if header.kind == "ready":
             return None
@@ -383,8 +376,7 @@ class CommEngine:
         values = in_flight.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
 
-    def arrived(self, connection: Connection, header: Header) -> None:
-        """Process a message that has arrived completely."""
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         now = self._timers.now
         if header.kind == "data":
             key, began = self._matcher.key(connection, header), self._began[connection.key]
@@ -396,12 +388,12 @@ class CommEngine:
         else:
             self._take_ready(connection, header)
 
-    def _take_ready(self, connection: Connection, header: Header) -> None:
+    def _take_ready(self, connection: PeerConnection, header: Header) -> None:
         key, last_round, now = self._matcher.key(connection, header), header.transfer, self._timers.now
         since = header.length / 1e6 if header.length else None
         self.execute(self.machine.credit(key, connection.key, last_round, now, since))
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         """Process an outgoing message that the kernel has taken."""
         assert isinstance(token, tuple)
         in_flight, part = token
@@ -438,7 +430,6 @@ class CommEngine:
             self._end(in_flight)
 
     def _end(self, in_flight: InFlight) -> None:
-        """End an operation: everything has arrived and is acknowledged."""
         self.machine.close(in_flight)
         in_flight.wrong = self.values.wrong_elements(in_flight)
         self._done(in_flight, self._timers.now)
@@ -471,13 +462,12 @@ class CommEngine:
         return self.machine.waits
 
     def watch_changed(self, poller: Poller) -> None:
-        """Let ``poller`` wait for what each connection waits for now."""
         changed = self.transport.activity.changed
         while changed:
             connection, _ = changed.popitem()
             poller.watch(connection, connection.events)
 
-    def handle(self, connection: Connection, events: int, now: float) -> None:
+    def handle(self, connection: PeerConnection, events: int, now: float) -> None:
         """Read from and write to a connection of which a poller reports ``events``."""
         self._timers.now = now
         if connection.fileno() < 0:

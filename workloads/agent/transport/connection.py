@@ -63,20 +63,20 @@ _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 class Inbox(Protocol):
     """Receiver of the messages of a connection."""
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
-        """Whether a message may be received now; if not, ``Connection.resume`` tries again."""
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
+        """Whether a message may be received now; if not, ``PeerConnection.resume`` tries again."""
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         """Where the payload of a message goes (None: discard it); ``VerifyError`` if the message is misdelivered."""
 
-    def arrived(self, connection: Connection, header: Header) -> None:
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         """Called when a message has arrived completely."""
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         """Called when the kernel has taken the last byte of an outgoing message."""
 
 
-class Connection:
+class PeerConnection:
     """A connection from a port of this host to the port of a peer, over one path.
 
     ``left_port`` returns the number of bytes that have left the port, where something depends on that
@@ -95,7 +95,7 @@ class Connection:
         mtu: int,
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
-        activity: Activity[Connection] | None = None,
+        activity: Activity[PeerConnection] | None = None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -130,7 +130,6 @@ class Connection:
 
     @property
     def peer(self) -> int:
-        """Rank at the other end of the connection."""
         return self.key[2]
 
     def arrival_s(self, size: int) -> float:
@@ -138,7 +137,6 @@ class Connection:
         return max(0.0, size / self._share / self._bucket.bytes_per_s - self._bucket.burst_s)
 
     def fileno(self) -> int:
-        """File descriptor of the socket, for ``select``."""
         return self.sock.fileno()
 
     # -- out ---------------------------------------------------------------------------------------
@@ -160,13 +158,11 @@ class Connection:
 
     @property
     def events(self) -> int:
-        """The events to wait for (flags of epoll(7)); 0: none."""
         if not self.connected:
             return select.EPOLLOUT
         return (select.EPOLLIN if self._parked is None else 0) | (select.EPOLLOUT if self._blocked else 0)
 
     def flush(self, now: float) -> None:
-        """Hand queued messages to the kernel as far as it takes them."""
         blocked = not self._send_queued(now)
         if blocked is not self._blocked:
             self._blocked = blocked
@@ -275,13 +271,11 @@ class Connection:
         return min(by_rate, max(self._bucket.backlog_s(time.monotonic()), _ROUND_TRIP_S))
 
     def notices(self) -> bool:
-        """Whether the kernel has reported an acknowledgement since the last call."""
         return take_notices(self.sock)
 
     # -- in ----------------------------------------------------------------------------------------
 
     def resume(self, now: float) -> None:
-        """Receive a message that had to wait, if it may be received now."""
         header = self._parked
         if header is not None and self._inbox.may_receive(self, header):
             self._parked = None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 
 _MOST = 64
 """Events taken at once; what is left is reported by the next call."""
@@ -84,7 +84,6 @@ class Poller:
         return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(timeout, _MOST)]
 
     def close(self) -> None:
-        """Close the descriptor of the poller itself."""
         self._epoll.close()
 
 
@@ -96,7 +95,7 @@ _LEAST_S = 0.0002
 class _Watch:
     """Calls ``then`` when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
 
-    connection: Connection
+    connection: PeerConnection
     mark: int
     acknowledged: bool
     then: Callable[[], None]
@@ -110,34 +109,30 @@ class Timers:
         self.now = 0.0
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._tie = itertools.count()
-        self._watches: dict[Connection, list[_Watch]] = defaultdict(list)
+        self._watches: dict[PeerConnection, list[_Watch]] = defaultdict(list)
         """Watches that wait for an acknowledgement."""
 
     @property
     def next_time(self) -> float:
-        """Time of the next call (infinity if there is none)."""
         return self._calls[0][0] if self._calls else float("inf")
 
     def soon(self, what: Callable[[], None]) -> None:
-        """Call ``what`` in the next round of the loop."""
         self.at(self.now, what)
 
     def at(self, moment: float, what: Callable[[], None]) -> None:
-        """Call ``what`` at the monotonic time ``moment``."""
         heapq.heappush(self._calls, (moment, next(self._tie), what))
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
-        """Call ``what`` after a delay of ``seconds``."""
         self.at(self.now + max(seconds, _LEAST_S), what)
 
-    def watch(self, connection: Connection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
+    def watch(self, connection: PeerConnection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
         """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
         watch = _Watch(connection, mark, acknowledged, then)
         if acknowledged:
             self._watches[connection].append(watch)
         self._look(watch)
 
-    def acknowledged(self, connection: Connection) -> None:
+    def acknowledged(self, connection: PeerConnection) -> None:
         """Check the watches of a connection at once: the kernel has reported an acknowledgement."""
         for watch in list(self._watches[connection]):
             if not watch.over and connection.left_s(watch.mark, acknowledged=True) == 0:
@@ -159,6 +154,5 @@ class Timers:
         watch.then()
 
     def run_due(self) -> None:
-        """Make the calls that are due."""
         while self._calls and self._calls[0][0] <= self.now:
             heapq.heappop(self._calls)[2]()

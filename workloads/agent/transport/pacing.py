@@ -119,11 +119,9 @@ class SendAllowance:
         self._budget = (window.until - window.began - lost_s) * self._rate
 
     def room(self, now: float) -> float:
-        """Number of bytes that may be handed over now."""
         return self._fits(now, self._held_back_s(now))
 
     def handed(self, size: int) -> None:
-        """Account for ``size`` bytes handed over."""
         self._handed += size
         self._untouched = False
 

@@ -131,7 +131,6 @@ class Values:
         """Contributions of this rank prepared ahead, by (step, operation)."""
 
     def contribution(self, in_flight: InFlight) -> Floats:
-        """The buffer of ``in_flight`` before it begins."""
         prepared = self._prepared.pop((in_flight.step, in_flight.op.id), None)
         if prepared is not None:
             return prepared

@@ -101,7 +101,6 @@ def receive_time(control: list[tuple[int, int, bytes]]) -> float | None:
 
 
 def take_notices(sock: socket.socket) -> bool:
-    """Remove all pending notices of a socket; returns whether there were any."""
     found = False
     while True:
         try:
@@ -192,7 +191,6 @@ def segments_without_data(sock: socket.socket) -> int:
 
 
 def retransmits(sock: socket.socket) -> int:
-    """Number of segments that the kernel has retransmitted on this connection."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     return int.from_bytes(info[_RETRANSMITS : _RETRANSMITS + 4], sys.byteorder)
 
@@ -203,13 +201,11 @@ _DROP = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0))
 
 
 def drop_packets(sock: socket.socket) -> None:
-    """Let the kernel drop every packet for ``sock`` that comes from now on."""
     program = struct.pack("@HP", 1, ctypes.addressof(_DROP))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def take_packets(sock: socket.socket) -> None:
-    """End ``drop_packets``."""
     sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from railyard.scale import goodput_share
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket, UpWindow
 from workloads.rank.flows import Flow
@@ -64,26 +64,26 @@ class Inbox:
     asked: int = 0
     _into: bytearray = field(default_factory=bytearray)
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         self.asked += 1
         return header.flow in self.open
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         assert header.flow in self.open
         self._into = bytearray(header.payload_bytes)
         return memoryview(self._into)
 
-    def arrived(self, connection: Connection, header: Header) -> None:
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         self.arrived_.append((header.transfer, bytes(self._into)))
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         self.written_.append(token)
 
 
-def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[Connection, FakeSocket, Inbox, Bucket]:
+def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[PeerConnection, FakeSocket, Inbox, Bucket]:
     """A connection that is connected, what its socket took, and the mirror of its port's bucket."""
     sock, inbox, bucket = FakeSocket(most), Inbox(), Bucket(rate_mbps, MTU)
-    return Connection(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
+    return PeerConnection(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
 
 
 def message(size: int, token: object = None) -> Outgoing:
@@ -165,7 +165,7 @@ def test_after_its_end_a_light_carries_nothing() -> None:
 
 def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing() -> None:
     sock, late = FakeSocket(), iter((1.0, 1.05, 1.2))
-    connection = Connection(
+    connection = PeerConnection(
         cast(socket.socket, sock), KEY, Bucket(50.0, MTU), Inbox(), connected=True, mtu=MTU, clock=late.__next__
     )
     connection.send(message(20_000))
@@ -245,7 +245,7 @@ def test_never_more_than_the_light_carries_and_nothing_is_lost(
 def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
         sock.setblocking(False)
-        connection = Connection(sock, KEY, Bucket(1000.0), Inbox(), connected=False, mtu=MTU)
+        connection = PeerConnection(sock, KEY, Bucket(1000.0), Inbox(), connected=False, mtu=MTU)
         assert not connection.answered
         sock.connect_ex(listener.getsockname())
         listener.accept()[0].close()
@@ -256,7 +256,7 @@ def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks(
 
 def test_after_another_call_it_goes_on_with_that() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = Connection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
+        connection = PeerConnection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
         connection.send(message(100, "a"))
         assert connection.events == select.EPOLLOUT and connection.sends_at > 1.0
         connection.renew(socket.create_connection(listener.getsockname()), connected=True)
@@ -274,7 +274,7 @@ PATIENCE_S = 10.0
 
 
 @pytest.fixture
-def wires() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+def wires() -> Iterator[tuple[PeerConnection, Inbox, socket.socket]]:
     """A connection, who its messages are for, and the other end."""
     with far_end() as found:
         yield found
@@ -289,14 +289,14 @@ def write(sock: socket.socket, content: bytes) -> int:
 
 
 @contextmanager
-def far_end() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+def far_end() -> Iterator[tuple[PeerConnection, Inbox, socket.socket]]:
     """A connection, who its messages are for, and the other end."""
     listener = socket.create_server(("127.0.0.1", 0))
     far = socket.create_connection(listener.getsockname())
     near, _ = listener.accept()
     near.setblocking(False)
     inbox = Inbox()
-    yield Connection(near, KEY, Bucket(1000.0), inbox, connected=True, mtu=MTU), inbox, far
+    yield PeerConnection(near, KEY, Bucket(1000.0), inbox, connected=True, mtu=MTU), inbox, far
     for sock in (near, far, listener):
         sock.close()
 
@@ -305,7 +305,7 @@ def data(transfer: int, content: bytes, flow: Flow = FLOW) -> bytes:
     return Header("data", flow, transfer, len(content)).pack() + content
 
 
-def receive(connection: Connection, until: int, inbox: Inbox) -> None:
+def receive(connection: PeerConnection, until: int, inbox: Inbox) -> None:
     """Read until so many messages are here (loopback delivers at once, but not in one piece)."""
     for now in range(1000):
         connection.receive(float(now))
@@ -314,7 +314,7 @@ def receive(connection: Connection, until: int, inbox: Inbox) -> None:
 
 
 def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
-    wires: tuple[Connection, Inbox, socket.socket],
+    wires: tuple[PeerConnection, Inbox, socket.socket],
 ) -> None:
     connection, inbox, far = wires
     later = Flow(0, 1, 0)
@@ -334,7 +334,7 @@ def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
     assert connection.events == select.EPOLLIN and connection.last_progress >= 7.0
 
 
-def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+def test_a_message_of_no_bytes_may_wait_too(wires: tuple[PeerConnection, Inbox, socket.socket]) -> None:
     connection, inbox, far = wires
     later = Flow(0, 1, 0)
     far.sendall(data(1, b"", later) + data(2, b"two"))
@@ -367,7 +367,7 @@ def test_whatever_is_missing_the_last_byte_of_a_message_wakes_its_receiver(sizes
         assert [(number, len(content)) for number, content in inbox.arrived_] == list(enumerate(sizes))
 
 
-def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[PeerConnection, Inbox, socket.socket]) -> None:
     connection, inbox, far = wires
     connection.resume(1.0)
     head = data(1, b"content")

@@ -7,22 +7,22 @@ import pytest
 from railyard.errors import AgentError
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 from workloads.agent.checkpoint import Store, fetch
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import Header
 
 
 class NoInbox:
-    def may_receive(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         raise AssertionError
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         raise AssertionError
 
-    def arrived(self, connection: Connection, header: Header) -> None:
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         raise AssertionError
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         raise AssertionError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.loop import Timers
 
 
@@ -22,7 +22,7 @@ class Wire:
 
 
 def watch(timers: Timers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
-    timers.watch(cast(Connection, wire), mark, acknowledged, lambda: said.append(what))
+    timers.watch(cast(PeerConnection, wire), mark, acknowledged, lambda: said.append(what))
 
 
 def play(timers: Timers, until: float) -> None:
@@ -68,12 +68,12 @@ def test_a_word_brings_forward_what_it_is_about_and_nothing_else() -> None:
     watch(timers, wire, 5, False, said, "left")
     watch(timers, other, 5, True, said, "other")
     wire.acknowledged = other.acknowledged = 7
-    timers.acknowledged(cast(Connection, wire))
+    timers.acknowledged(cast(PeerConnection, wire))
     assert said == ["half"]
-    timers.acknowledged(cast(Connection, other))
+    timers.acknowledged(cast(PeerConnection, other))
     assert said == ["half", "other"]
     wire.acknowledged = wire.left = 10
-    timers.acknowledged(cast(Connection, wire))
+    timers.acknowledged(cast(PeerConnection, wire))
     play(timers, 1.0)
     assert said == ["half", "other", "all", "left"], "each once"
 
@@ -85,7 +85,7 @@ def test_who_is_told_may_watch_again() -> None:
         said.append("first")
         watch(timers, wire, 20, True, said, "second")
 
-    timers.watch(cast(Connection, wire), 10, True, then)
+    timers.watch(cast(PeerConnection, wire), 10, True, then)
     wire.acknowledged = 20
-    timers.acknowledged(cast(Connection, wire))
+    timers.acknowledged(cast(PeerConnection, wire))
     assert said == ["first", "second"]
