@@ -100,7 +100,7 @@ def connected_ring(ends: Sequence[HostEnd]) -> Iterator[list[SocketPair]]:
 def ring_goodputs(lanes: Sequence[SocketPair], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
     """Payload rate in Mb/s received on each lane while all hosts send; one process per host, as in a real run.
 
-    SocketPair i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1. The
+    Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1. The
     rate of the links, ``rate_mbps``, sets the send buffers, since an endless stream would otherwise fill a queue of a
     second. Raises ``MachineError`` naming a host whose process stops early.
     """

@@ -258,27 +258,6 @@ def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> N
 
 
 @pytest.mark.beside
-def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = Job(job.net, job.launcher, tmp_path / "other", "other")
-    pair = training_job((2, 3), GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
-    first = job.launch((0, 1))
-    second = other.launch_configs([replace(config, program=pair) for config in other.configs((2, 3), {})])
-    try:
-        for team in (first, second):
-            team.wait_ready(10)
-            team.go(time.monotonic())
-        until(first, job.launcher, lambda: min(first.steps.values()) >= 1)
-        first.stop()
-        assert first.gone and not second.gone
-        second.wait_done(20)
-        right = expected_checksums(pair, "A", 5, SCALE, STEPS)
-        assert list(second.checksums[3].values()) == list(right)
-    finally:
-        second.stop()
-
-
-@pytest.mark.beside
 def test_a_copy_from_where_there_is_none_is_one_sentence(job: Job) -> None:
     team = job.launch(AFTER, {SPARE: 1}, number=1, first_step=2)
     with pytest.raises(AgentError, match=r"rank 4 cannot copy the checkpoint of step 2 from rank 1: rank 1 has no|"
