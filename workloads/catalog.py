@@ -45,8 +45,7 @@ from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
 from workloads.program import Group, Program
-from workloads.training.levels import network_of, some_ranks
-from workloads.training.ranks import Parallelism
+from workloads.training.ranks import Parallelism, network_of, some_ranks
 from workloads.training.recipe import FabricSection, Recipe, make_recipe, read_yaml
 from workloads.training.step import training_step
 

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError, in_file
 from workloads.catalog import Workload, is_recipe, load_workload, workload_of
-from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.formats.layer_text import read_layer_file
@@ -25,7 +24,7 @@ from workloads.formats.layers import Plan, Role, make_plan, unit_of
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.rank.exchange import ELEMENT_BYTES, elements_of
-from workloads.schedule import CollectiveKind, Schedule
+from workloads.schedule import CollectiveKind, Schedule, bus_factor
 
 MOST_OPERATIONS = 20_000
 """Operations of all ranks beyond which a layer file is counted from its plan, and cannot be predicted."""

@@ -7,6 +7,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from railyard.errors import ConfigError
+
 CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"
 ]
@@ -121,3 +123,17 @@ class Schedule:
             base, extra = divmod(total, self.chunks)
             ends = list(accumulate(base + (slot < extra) for slot in range(self.slots)))
         return tuple(pairwise((0, *ends)))
+
+
+def bus_factor(kind: str, members: int) -> float:
+    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): bytes on a link per byte of the collective.
+
+    Raises ``ConfigError`` for a kind without such a ratio.
+    """
+    if kind == "all_reduce":
+        return 2 * (members - 1) / members
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (members - 1) / members
+    if kind in ("reduce", "broadcast", "send_recv"):
+        return 1.0
+    raise ConfigError(f"{kind!r} has no bus bandwidth in nccl-tests", key="kind")

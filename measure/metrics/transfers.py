@@ -11,7 +11,7 @@ from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from railyard.scale import goodput_share
 from railyard.timeline import Event
-from workloads.collectives.bandwidth import bus_factor
+from workloads.schedule import bus_factor
 
 _TOGETHER = 0.1
 """Largest difference between the starts of the members, as a share of the operation's duration."""

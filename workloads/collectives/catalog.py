@@ -15,21 +15,19 @@ from typing import get_args
 from railyard.errors import ConfigError, nearest
 from workloads.collectives.algorithms import (
     allpairs,
+    bidirectional_direct_all_to_all,
     chain,
     direct,
     double_binary_tree,
     halving_doubling,
     hierarchical,
+    line_all_to_all,
+    pairwise_all_to_all,
     recursive_doubling,
     recursive_halving,
     ring,
-    tree,
-)
-from workloads.collectives.all_to_all import (
-    bidirectional_direct_all_to_all,
-    line_all_to_all,
-    pairwise_all_to_all,
     ring_all_to_all,
+    tree,
     valiant_all_to_all,
 )
 from workloads.collectives.stragglar import MOST_SEARCHED, stragglar, straggler_direct

@@ -36,8 +36,7 @@ from workloads.training.expert_parallel import (
     exchange_bytes,
     exchange_schedules,
 )
-from workloads.training.levels import Levels, levels_of
-from workloads.training.ranks import WORLD_GROUP, group_name, groups, parts_of
+from workloads.training.ranks import WORLD_GROUP, Levels, group_name, groups, levels_of, parts_of
 from workloads.training.recipe import Recipe
 from workloads.training.shape import Unit, stage_units
 

@@ -29,7 +29,7 @@ from experiments.settings import Delay, GuardMs, Mtu, Option, PortGbps, Sizes
 from railyard.errors import ConfigError
 from railyard.scale import MTU_BYTES, goodput_bytes_per_s
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
-from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import check_members, schedule
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule

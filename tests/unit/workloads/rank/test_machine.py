@@ -26,7 +26,7 @@ from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentMode
 from workloads.check import check
-from workloads.collectives.all_to_all import straight_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all
 from workloads.collectives.circuits import follow_circuits
 from workloads.phases import phases
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.training.levels import Levels, levels_of, spread
-from workloads.training.ranks import Coordinates, Parallelism, group_name, groups
+from workloads.training.ranks import Coordinates, Levels, Parallelism, group_name, groups, levels_of, spread
 
 sizes = st.integers(1, 4)
 parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, ep=sizes)

@@ -18,7 +18,7 @@ from workloads.agent.config import AgentConfig
 from workloads.agent.transport.comm_engine import CommEngine, SlotConnections
 from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.pacing import UpWindow
-from workloads.collectives.all_to_all import straight_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all
 from workloads.program import Collective, Group, Program
 from workloads.rank.executor import RequestCircuits
 from workloads.rank.flows import Flow
