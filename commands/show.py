@@ -171,7 +171,7 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
         return None, "the program is large: the time of a run is predicted only with --predict."
     from experiments.rails.job import job_point, model_scale, resolve_scale
     from experiments.rails.settings import make_settings
-    from measure.live.this_machine import this_machine
+    from measure.live.calibration import this_machine
 
     scale_keys = {key: getattr(options, key) for key in ("rate", "time") if getattr(options, key) is not None}
     fabric = {} if options.port_gbps is None else {"rate_gbps": options.port_gbps}

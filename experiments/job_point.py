@@ -11,8 +11,7 @@ from mininet.topo import Topo
 from controllers.circuits.rotation import Cycle
 from controllers.openflow.caches import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
-from measure.live.calibration import Calibration
-from measure.live.this_machine import this_machine
+from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point
 from measure.model.prediction import Costs, Prediction, predict

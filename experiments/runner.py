@@ -28,8 +28,6 @@ from experiments.spread.session import ClusterSession
 from measure.live.annotation import annotate
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
-from measure.live.pcapng import write_pcapng
-from measure.live.this_machine import this_machine
 from measure.metrics.checks import Verdict
 from measure.metrics.explain import last_step
 from measure.metrics.fidelity import judge

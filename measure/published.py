@@ -100,7 +100,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class ParameterFit:
     """A parameter of ours that was set so that numbers of the table come out (``to``: their keys), and how."""
 
     key: str
@@ -145,11 +145,13 @@ def read_table(text: str) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 @cache
-def _read() -> tuple[dict[str, Source], dict[str, Published], dict[str, Calibration]]:
+def _read() -> tuple[dict[str, Source], dict[str, Published], dict[str, ParameterFit]]:
     data = read_table(TABLE.read_text(encoding="utf-8"))
     sources = {name: Source(name, **given) for name, given in data["sources"].items()}
     numbers = {key: _number(key, sources[given.pop("source")], given) for key, given in data["numbers"].items()}
-    fits = {key: Calibration(key, **{**given, "to": tuple(given["to"])}) for key, given in data["calibrations"].items()}
+    fits = {
+        key: ParameterFit(key, **{**given, "to": tuple(given["to"])}) for key, given in data["calibrations"].items()
+    }
     return sources, numbers, fits
 
 
@@ -166,7 +168,7 @@ def published(key: str) -> Published:
     return _read()[1][key]
 
 
-def calibrations(*keys: str) -> Sequence[Calibration]:
+def calibrations(*keys: str) -> Sequence[ParameterFit]:
     """The calibrations ``keys`` of the table; ``KeyError`` if one is not there."""
     return [_read()[2][key] for key in keys]
 
@@ -176,7 +178,7 @@ def all_published() -> Sequence[Published]:
     return list(_read()[1].values())
 
 
-def all_calibrations() -> Sequence[Calibration]:
+def all_calibrations() -> Sequence[ParameterFit]:
     """Every calibration of the table."""
     return list(_read()[2].values())
 

@@ -45,8 +45,7 @@ from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
 from workloads.program import Group, Program
-from workloads.training.levels import network_of, some_ranks
-from workloads.training.ranks import Parallelism
+from workloads.training.ranks import Parallelism, network_of, some_ranks
 from workloads.training.recipe import FabricSection, Recipe, make_recipe, read_yaml
 from workloads.training.step import training_step
 
@@ -162,12 +161,10 @@ class Workload:
 
     @property
     def uses_scale_up(self) -> bool:
-        """Whether any bytes travel on the scale-up network."""
         return any(group.domain == "scale-up" for group in self.program.groups.values())
 
     @property
     def uses_front_end(self) -> bool:
-        """Whether any bytes travel on the front-end network."""
         return any(group.domain == "front-end" for group in self.program.groups.values())
 
 
@@ -243,7 +240,6 @@ def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
 
 
 def _placed(group: Group, gpus_per_server: int) -> Group:
-    """The group with the network that carries it: a server's own, or one rail."""
     network = network_of(group.members, gpus_per_server)
     if network is None:
         raise ConfigError(
@@ -255,7 +251,6 @@ def _placed(group: Group, gpus_per_server: int) -> Group:
 
 
 def make_workload(recipe: Recipe) -> Workload:
-    """Generate and check the program of a recipe."""
     program = training_step(recipe)
     check(program)
     return Workload(

@@ -47,7 +47,6 @@ def _check_groups(program: Program) -> None:
 
 
 def _check_schedules(program: Program) -> None:
-    """Verify the program's own schedules."""
     for name, schedule in program.schedules.items():
         try:
             verify(schedule)

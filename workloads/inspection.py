@@ -16,17 +16,15 @@ from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError, in_file
 from workloads.catalog import Workload, is_recipe, load_workload, workload_of
-from workloads.collectives.bandwidth import bus_factor
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import format_of, read_workload_file
-from workloads.formats.layer_groups import Role
 from workloads.formats.layer_text import read_layer_file
 from workloads.formats.layers import FORMAT as LAYERS_FORMAT
-from workloads.formats.layers import Plan, make_plan, unit_of
+from workloads.formats.layers import Plan, Role, make_plan, unit_of
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.rank.exchange import ELEMENT_BYTES, elements_of
-from workloads.schedule import CollectiveKind, Schedule
+from workloads.schedule import CollectiveKind, Schedule, bus_factor
 
 MOST_OPERATIONS = 20_000
 """Operations of all ranks beyond which a layer file is counted from its plan, and cannot be predicted."""
@@ -70,7 +68,6 @@ class Contents:
     workload: Workload | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for ``json.dump``, without the workload."""
         fields = {name: value for name, value in vars(self).items() if name != "workload"}
         return {**fields, "collectives": [vars(one) for one in self.collectives], "notes": list(self.notes)}
 
@@ -116,7 +113,6 @@ def _with_unit(read: Callable[[str | None], T], compute_unit: str | None) -> tup
 
 
 def _of_workload(source: str, format_: str, workload: Workload, notes: tuple[str, ...]) -> Contents:
-    """Contents of a workload: operations, collectives and traffic of its program."""
     program = workload.program
     names = {Compute: "compute", Send: "send", Recv: "recv"}
     operations = Counter(
@@ -156,7 +152,6 @@ def _without_pairs(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _with_traffic(contents: Contents, traffic: Mapping[tuple[int, int], int]) -> Contents:
-    """The contents with bytes between ranks."""
     sent, received = _ends(contents.ranks or 0, traffic)
     rows = tuple((src, dst, size) for (src, dst), size in sorted(traffic.items()))
     return replace(contents, bytes_sent=tuple(sent), bytes_received=tuple(received), traffic=rows)
@@ -245,7 +240,6 @@ def _layer_file(
 
 
 def _of_plan(plan: Plan, alone: Contents) -> Contents:
-    """Contents of a plan, without a list for every rank."""
     layout, steps = plan.layout, plan.steps
     sizes = {role: layout.size(role) for role in plan.roles}
     operations: Counter[str] = Counter()
@@ -303,7 +297,6 @@ def schedule_json(plan: Schedule) -> dict[str, Any]:
 
 
 def rounds_of(plan: Schedule) -> list[list[list[int | str]]]:
-    """The transfers by round, in order of sender and chunk."""
     rounds: list[list[list[int | str]]] = [[] for _ in range(plan.rounds)]
     for t in sorted(plan.transfers, key=lambda t: (t.round, t.src, t.chunk, t.dst)):
         row: list[int | str] = [t.src, t.dst, t.chunk, t.op]

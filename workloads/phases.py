@@ -29,7 +29,6 @@ class Phase:
 
 
 def phases(program: Program, rank: int) -> tuple[Phase, ...]:
-    """The phases of ``rank`` in one step (``all_phases`` gives those of every rank)."""
     return all_phases(program)[rank]
 
 

@@ -56,7 +56,6 @@ class Compute:
     type: Literal["compute"] = field(default="compute", kw_only=True)
 
     def seconds_in(self, step: int) -> float:
-        """Duration in seconds in ``step``."""
         return self.seconds + (self.late[step % len(self.late)] if self.late else 0.0)
 
 
@@ -148,16 +147,13 @@ class Program:
 
     @property
     def ranks_at_work(self) -> int:
-        """Number of ranks that are in a group."""
         return len({rank for group in self.groups.values() for rank in group.members})
 
     @property
     def ranks(self) -> int:
-        """Number of ranks of the job."""
         return len(self.operations)
 
     def communications(self, rank: int) -> Iterator[Communication]:
-        """The operations of ``rank`` that move bytes, in program order."""
         return (op for op in self.operations[rank] if not isinstance(op, Compute))
 
     def messages(self, rank: int) -> Iterator[tuple[MessageName, Communication]]:

@@ -7,6 +7,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from railyard.errors import ConfigError
+
 CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"
 ]
@@ -34,12 +36,10 @@ class Transfer:
 
     @property
     def slot(self) -> int:
-        """The slot that ``dst`` writes."""
         return self.chunk if self.to < 0 else self.to
 
     @property
     def local(self) -> bool:
-        """Whether source and destination are the same position."""
         return self.src == self.dst
 
 
@@ -88,12 +88,10 @@ class Schedule:
 
     @property
     def title(self) -> str:
-        """Algorithm, kind and number of positions, for messages."""
         return f"{self.algorithm} {self.kind} over {self.n}"
 
     @property
     def rounds(self) -> int:
-        """Number of rounds of the schedule."""
         return 1 + max((t.round for t in self.transfers), default=-1)
 
     @property
@@ -125,3 +123,17 @@ class Schedule:
             base, extra = divmod(total, self.chunks)
             ends = list(accumulate(base + (slot < extra) for slot in range(self.slots)))
         return tuple(pairwise((0, *ends)))
+
+
+def bus_factor(kind: str, members: int) -> float:
+    """Ratio of busbw to algbw (NVIDIA nccl-tests, doc/PERFORMANCE.md): bytes on a link per byte of the collective.
+
+    Raises ``ConfigError`` for a kind without such a ratio.
+    """
+    if kind == "all_reduce":
+        return 2 * (members - 1) / members
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (members - 1) / members
+    if kind in ("reduce", "broadcast", "send_recv"):
+        return 1.0
+    raise ConfigError(f"{kind!r} has no bus bandwidth in nccl-tests", key="kind")

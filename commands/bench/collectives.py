@@ -26,8 +26,8 @@ from experiments.collectives.straggler.findings import break_even_s
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
+from measure.live.calibration import this_machine
 from measure.live.machine_benchmark import highest_rate
-from measure.live.this_machine import this_machine
 from measure.results.row import Row
 from railyard.errors import MachineError, RailyardError
 from railyard.scale import goodput_bytes_per_s, goodput_share

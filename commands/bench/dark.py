@@ -18,9 +18,8 @@ from statistics import fmean, median
 from commands.bench import Measurement, NotMeasured, at_most
 from commands.bench.bed import Bed
 from controllers.northbound.client import ChannelClient
-from measure.live.darktime import DarkTime, dark_time
 from measure.live.packets import Tap
-from measure.live.probe import ProbeTrain
+from measure.live.probe import DarkTime, ProbeTrain, dark_time
 from topos.kernel.emulation import Emulation
 
 DELAYS_MS = (1.0, 10.0, 100.0)

@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 @contextmanager
-def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.Lane]]:
+def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.SocketPair]]:
     """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
     topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
     with Bed(datapath).make(topo) as net:

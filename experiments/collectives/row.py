@@ -12,7 +12,7 @@ from measure.metrics.collective import CollectiveTimes, collective_times
 from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
 from railyard.scale import Scale, goodput_bytes_per_s
-from workloads.collectives.bandwidth import bus_factor
+from workloads.schedule import bus_factor
 
 if TYPE_CHECKING:
     from experiments.runner import Measured

@@ -23,8 +23,7 @@ from workloads.check import check
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
-from workloads.stragglers.gaps import Fixed
-from workloads.stragglers.injection import Injection, inject
+from workloads.stragglers.injection import Fixed, Injection, inject
 
 FabricKind = Literal["electrical", "ocs"]
 OCS_PORTS = 2

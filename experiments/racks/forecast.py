@@ -28,7 +28,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
-from workloads.agent.incarnation import STAGES
+from workloads.agent.config import STAGES
 from workloads.program import Collective, Operation, Program
 
 

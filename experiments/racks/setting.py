@@ -25,7 +25,7 @@ from topos.plan import FabricPlan
 from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 _NUMBER = r"\d{1,6}(?:\.\d{1,6})?"
 _WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")

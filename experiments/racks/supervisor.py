@@ -25,8 +25,7 @@ from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
 from railyard.scale import Scale
 from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 

@@ -28,8 +28,8 @@ from experiments.rails.job import (
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import OWN_POLICY, Mode, RailSettings
 from experiments.repeats import Piece, RepeatedExperiment
+from measure.live.calibration import this_machine
 from measure.live.scale_choice import TARGET_ERROR, expected_error
-from measure.live.this_machine import this_machine
 from measure.model.prediction import Prediction
 from measure.results.row import MeasuredRow
 from railyard.digits import alike

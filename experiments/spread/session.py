@@ -27,10 +27,10 @@ from experiments.spread.machines import (
     underlay_needs,
 )
 from experiments.spread.parts import first_number, part_to_plain, parts, topology_to_plain
+from measure.live.calibration import this_machine
 from measure.live.counters import LinkCounters
 from measure.live.delivery import PortCounters
-from measure.live.this_machine import this_machine
-from measure.metrics.machines import with_machine
+from measure.metrics.checks import with_machine
 from railyard.errors import MachineError
 from railyard.ownership import remove_file
 from railyard.timeline import Event, write_events

@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from math import log
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
@@ -251,7 +252,6 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
-    """Save a calibration, readable by all users; the file is replaced atomically."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
@@ -276,3 +276,25 @@ def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
         )
         raise MachineError(f"{why}; measure again with: {railyard_as_root('calibrate')}") from None
     return calibration if calibration.is_of_this_machine() else None
+
+
+def this_machine() -> Calibration:
+    """The saved calibration; without one, conservative values for the datapaths that the kernel has.
+
+    ``MachineError`` for a file that this version does not read.
+    """
+    return load_calibration() or default_calibration(_available())
+
+
+@cache
+def _available() -> tuple[Datapath, ...]:
+    """The datapath that ``auto`` takes here, and ovs; without root only ovs, since the kernel cannot be asked."""
+    if os.geteuid() != 0:
+        return ("ovs",)
+    from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
+
+    try:
+        BpfForwarder(-1, ports=1).close()
+    except MachineError:
+        return ("ovs",)
+    return "bpf", "ovs"

@@ -108,7 +108,6 @@ class _Spool:
         self.full = False
 
     def empty(self, number: int, tapped: socket.socket) -> None:
-        """Write the packets waiting in the socket of tap ``number``."""
         while not self.full:
             try:
                 kept, ancillary, _, address = tapped.recvmsg_into([self._buffer], 64)

@@ -100,7 +100,6 @@ class Counters(Netlink):
         return found
 
     def _dump(self, kind: int, message_class: type[nlmsg], fields: dict[str, int]) -> Iterator[nlmsg]:
-        """Send a dump request and yield each message of the answer."""
         request = message_class()
         request.update(fields, header={"type": kind, "flags": NLM_F_REQUEST | NLM_F_DUMP})
         request.encode()

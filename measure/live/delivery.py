@@ -46,7 +46,6 @@ class Delivery:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes sent but not received."""
         return self.sent_bytes - self.received_bytes
 
 
@@ -59,7 +58,6 @@ class Payload:
 
     @property
     def conserved(self) -> bool:
-        """Whether as many bytes were received as were sent."""
         return self.sent_bytes == self.received_bytes
 
 

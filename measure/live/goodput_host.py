@@ -44,7 +44,6 @@ def count(receiver: socket.socket, begin: float, end: float) -> int:
 
 
 def main() -> None:
-    """Run one host of the ring and print its received bytes."""
     sender, receiver = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
     start, warm_up_s, window_s = map(float, sys.argv[3:6])
     sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, int(sys.argv[6]))

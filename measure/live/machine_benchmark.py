@@ -82,7 +82,7 @@ def message_times(sender: socket.socket, receiver: socket.socket, count: int) ->
     return sample_of(times, "small messages")
 
 
-class Lane(NamedTuple):
+class SocketPair(NamedTuple):
     """The two ends of one directed connection."""
 
     sender: socket.socket
@@ -90,14 +90,14 @@ class Lane(NamedTuple):
 
 
 @contextmanager
-def connected_ring(ends: Sequence[HostEnd]) -> Iterator[list[Lane]]:
+def connected_ring(ends: Sequence[HostEnd]) -> Iterator[list[SocketPair]]:
     """A TCP connection from each host to the next, from the last one to the first; ``MachineError`` if one fails."""
     with ExitStack() as stack:
         pairs = zip(ends, [*ends[1:], *ends[:1]], strict=True)
-        yield [Lane(*map(stack.enter_context, connect(source, target))) for source, target in pairs]
+        yield [SocketPair(*map(stack.enter_context, connect(source, target))) for source, target in pairs]
 
 
-def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
+def ring_goodputs(lanes: Sequence[SocketPair], rate_mbps: float, warm_up_s: float, window_s: float) -> list[float]:
     """Payload rate in Mb/s received on each lane while all hosts send; one process per host, as in a real run.
 
     Lane i goes from host i to host i + 1, so the process of host i sends on lane i and receives on lane i - 1. The
@@ -127,7 +127,6 @@ def ring_goodputs(lanes: Sequence[Lane], rate_mbps: float, warm_up_s: float, win
 
 
 def _received(host: int, worker: subprocess.Popen[bytes], deadline: float) -> int:
-    """The bytes that the process of a host counted."""
     try:
         return int(worker.communicate(timeout=max(0.0, deadline - time.monotonic()))[0])
     except (ValueError, subprocess.TimeoutExpired):

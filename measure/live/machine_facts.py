@@ -47,7 +47,6 @@ class StealMeter:
         return round((now[1] - self._before[1]) / (now[0] - self._before[0]), 6)
 
     def _ticks(self) -> tuple[int, int] | None:
-        """Ticks of all processors together, of any kind and stolen."""
         words = _text(self._proc / "stat").split("\n", 1)[0].split()
         if len(words) <= _KINDS or words[0] != "cpu":
             return None

@@ -98,7 +98,6 @@ class NumberedReceiver:
                     raise MachineError("the receiver of numbered packets had no room for all of them")
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def __enter__(self) -> NumberedReceiver:

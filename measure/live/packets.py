@@ -51,7 +51,6 @@ def ethernet_frame(to: str, sender: str, payload: bytes) -> bytes:
 
 
 def frame_payload(frame: bytes) -> bytes:
-    """The payload of an Ethernet frame, with its padding."""
     return frame[_ETHERNET_BYTES:]
 
 

@@ -44,7 +44,6 @@ class Processor:
         self._threads = self._thread_seconds()
 
     def read(self, seconds: float) -> Load:
-        """The load since the last reading, which was ``seconds`` ago."""
         ticks, threads = self._core_ticks(), self._thread_seconds()
         passed = [
             [now - then for now, then in zip(*pair, strict=True)] for pair in zip(ticks, self._ticks, strict=True)

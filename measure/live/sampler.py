@@ -58,7 +58,6 @@ class Changes:
         self._waiting: dict[str, float] = {}
 
     def take(self, t: float, sample: Mapping[str, LinkCounters]) -> list[Event]:
-        """The events to write for a sample taken at ``t``."""
         events = []
         for name, now in sample.items():
             if name not in self._fields:
@@ -127,17 +126,14 @@ class Sampler(Child):
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process id of the sampler."""
         return (self.pid,)
 
     def check(self) -> None:
-        """Raise ``MachineError`` if the process has ended by itself or was killed."""
         if self.has_ended:
             status = self._running().poll()
             raise MachineError(f"the sampler of link counters ended with status {status}; its message is above, if any")
 
     def stop(self) -> list[Event]:
-        """Take a last sample, end the process and return all events in order of time."""
         self.close()
         return read_events(self._out) if self._out.exists() else []
 

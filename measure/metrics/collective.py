@@ -98,7 +98,6 @@ def collective_times(
 
 
 def _key(e: Event) -> tuple[int, int, int]:
-    """(rank, step, operation), which is the same for all events of one operation."""
     return e["rank"], e["step"], e["op"]
 
 

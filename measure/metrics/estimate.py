@@ -30,11 +30,9 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the interval's length."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
     def plus(self, other: float) -> Estimate:
-        """The estimate of each value plus ``other``."""
         low, high = (None if x is None else x + other for x in (self.low, self.high))
         return Estimate(self.median + other, low, high, self.n)
 

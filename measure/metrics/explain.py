@@ -10,7 +10,7 @@ from statistics import fmean
 
 from measure.metrics.point import Point
 from measure.metrics.stall import read_darks
-from measure.metrics.step_path import KINDS, Kind, Part, Timeline
+from measure.metrics.step_path import KINDS, Kind, PathPart, Timeline
 from measure.metrics.steps import Steps
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -69,7 +69,6 @@ class Explanation:
         return sorted(found, key=lambda one: -abs(self.difference(operation=one, named=named)))
 
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of cost on either path."""
         found = {key[2] for key in (*self.measured, *self.predicted)}
         return tuple(kind for kind in KINDS if kind in found)
 
@@ -84,7 +83,7 @@ def explain(point: Point, measured: Iterable[Sequence[Event]], predicted: Sequen
     paths = model.paths()
     if not paths:
         return None
-    found: list[tuple[Sequence[Part], Sequence[Part]]] = []
+    found: list[tuple[Sequence[PathPart], Sequence[PathPart]]] = []
     for events in measured:
         steps = list(Timeline(events, read_darks(point, events), model).paths().items())
         found += [(path, paths.get(step, paths[max(paths)])) for step, path in steps[point.warmup(len(steps)) :]]
@@ -98,7 +97,7 @@ def explain(point: Point, measured: Iterable[Sequence[Event]], predicted: Sequen
     )
 
 
-def _other_ranks(measured: Sequence[Part], predicted: Sequence[Part]) -> float:
+def _other_ranks(measured: Sequence[PathPart], predicted: Sequence[PathPart]) -> float:
     shares = []
     for path in (measured, predicted):
         by_rank = defaultdict[int, float](float)
@@ -124,7 +123,7 @@ def last_step(events: Sequence[Event]) -> list[Event]:
     ]
 
 
-def _mean(paths: Sequence[Sequence[Part]], scale: Scale) -> Ledger:
+def _mean(paths: Sequence[Sequence[PathPart]], scale: Scale) -> Ledger:
     times: dict[tuple[str, str, Kind], list[float]] = defaultdict(list)
     for path in paths:
         for part in path:

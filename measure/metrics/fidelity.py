@@ -16,18 +16,18 @@ from measure.metrics.load import cores_check, datapath_check, fast_path_check, i
 from measure.metrics.metrics import PointMetrics
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from measure.metrics.records import records_checks
+from measure.metrics.records import fabric_checks, records_checks
 from measure.metrics.stall import read_darks
 from measure.metrics.steps import Steps
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from measure.metrics.underlay import clock_checks, underlay_checks
 from railyard.timeline import Event
+from topos.plan import FabricPlan
 
 _CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
-    """The verdict on a point from its events and its metrics."""
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
     checks = (
@@ -254,7 +254,6 @@ def _slow_swaps(point: Point, events: Sequence[Event], metrics: PointMetrics, li
 
 
 def _noise_share(point: Point, metrics: PointMetrics, limits: Limits) -> float:
-    """``noise_s`` as a share of the step time."""
     step = _step_wall_s(point, metrics)
     return limits.noise_s / step if step else 0.0
 
@@ -304,7 +303,6 @@ def _sums(metrics: PointMetrics) -> Check:
 
 
 def _steps(metrics: PointMetrics) -> Check:
-    """Check that all ranks finished at least one step."""
     if not metrics.steps:
         return not_measured("steps", 1, "steps", "not one step was finished by all ranks")
     return Check("steps", metrics.steps, 1, "steps", True, f"{metrics.steps} steps finished on all ranks")
@@ -317,3 +315,24 @@ def _wall(seconds: float) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
+
+
+def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:
+    """Verdict on an iperf3 result: ``share`` is what it reached of the line rate, ``events`` are of the time it took.
+
+    Faithful if it reached enough, neither the processors nor what forwards packets was saturated, and nothing that was
+    to be sampled on ``plan`` is missing.
+    """
+    limits = limits or Limits()
+    limit = limits.line_rate_share
+    says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
+    rate = Check("link rate", share, limit, "of line rate", share >= limit, says)
+    checks = (
+        *interference_checks(events, limits),
+        rate,
+        cores_check(events, limits),
+        datapath_check(events, rate, limits),
+        fast_path_check(events, limits),
+        *fabric_checks(events, plan, limits),
+    )
+    return Verdict(all(check.ok for check in checks), checks)

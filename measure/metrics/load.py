@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
-from measure.metrics.machines import by_machine
+from measure.metrics.checks import Check, Limits, by_machine, does_not_apply, not_measured
 from railyard.timeline import Event
 
 STEAL, OTHERS = "other guests", "other processes"
@@ -18,7 +17,6 @@ _MOST_NAMES, _LEAST_PART = 3, 0.1
 
 
 def steal_says(share: float) -> str:
-    """In words, what other guests took of the processors' time."""
     return f"{GUESTS} took {share:.1%} of the processors"
 
 

@@ -62,7 +62,6 @@ class PointMetrics:
 
 
 def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
-    """The metrics of ``point`` from its events, those between its start and its end."""
     real = point.scale.real_s
     steps = Steps.read(events)
     times = steps.durations()

@@ -50,7 +50,6 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Name of the point in text and file names: ``on-demand-50ms``."""
         return f"{self.mode}-{self.reconfiguration_delay_s * 1e3:g}ms"
 
     @property
@@ -64,7 +63,6 @@ class Point:
         return self.scale.emulated_s(self.reconfiguration_delay_s + self.link_recovery_s)
 
     def warmup(self, steps: int) -> int:
-        """Number of warm-up steps among ``steps`` steps."""
         if self.warmup_steps is not None:
             return min(self.warmup_steps, max(steps - 1, 0))
         return 1 if steps > 1 else 0
@@ -86,5 +84,4 @@ class Point:
 
 
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
-    """The events that began in [start, end], without ``run point`` events."""
     return [e for e in events if start <= e.t <= end and e.kind != "point"]

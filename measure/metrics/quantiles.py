@@ -22,13 +22,11 @@ class Quantiles:
 
 
 def median(sample: Iterable[float]) -> float | None:
-    """The median, or None for an empty sample."""
     values = list(sample)
     return statistics.median(values) if values else None
 
 
 def quantiles(sample: Iterable[float]) -> Quantiles | None:
-    """The quantiles of a sample, linear between neighbours, or None if it is empty."""
     values = list(sample)
     if not values:
         return None

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from measure.metrics.checks import Check, Limits, does_not_apply, not_measured
+from measure.metrics.checks import Check, Limits, does_not_apply, machine_names, not_measured, on_machine
 from measure.metrics.intervals import Interval, difference, overlap, union
-from measure.metrics.machines import machine_names, on_machine
 from measure.metrics.point import Point
 from measure.metrics.steps import Steps
 from railyard.timeline import Event

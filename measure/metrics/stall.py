@@ -42,12 +42,10 @@ class Dark:
     asked: float | None
 
     def connects(self, members: frozenset[int]) -> bool:
-        """Whether a new circuit connects two of ``members``."""
         return any(members.issuperset(pair) for pair in self.joined)
 
     @property
     def interval(self) -> Interval:
-        """(start, end) of the dark time, as in ``measure.metrics.intervals``."""
         return self.t, self.end
 
 
@@ -102,8 +100,7 @@ def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Seq
 def stalls(
     point: Point, events: Sequence[Event], darks: Sequence[Dark], steps: Steps, measured: Sequence[int]
 ) -> Stalls:
-    """The stalls of the measured steps."""
-    waits = [Wait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
+    waits = [CircuitWait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
     waits += _between_slots(point, events, darks)
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
     near = _ByTime(darks)
@@ -127,7 +124,7 @@ _PerStep = dict[int, dict[int, list[Interval]]]
 
 
 @dataclass(frozen=True)
-class Wait:
+class CircuitWait:
     """A wait of ``rank`` for the acknowledgement of a group with ``members``."""
 
     t: float
@@ -138,21 +135,21 @@ class Wait:
     members: frozenset[int]
 
     @staticmethod
-    def of(point: Point, e: Event) -> Wait:
+    def of(point: Point, e: Event) -> CircuitWait:
         """The wait of an event ``agent wait``, or of another one with a group; an unknown group is the rank alone."""
         group = point.groups.get(e["group"])
         members = frozenset(group.members) if group else frozenset({e["rank"]})
-        return Wait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
+        return CircuitWait(e.t, e.t if e.end is None else e.end, e["rank"], e["step"], e["group"], members)
 
 
-def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[Wait]:
+def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[CircuitWait]:
     """The waits of ranks for their next slot in a rotation, which take no further request."""
     rotating = {e["group"] for e in events if e.source == "controller" and e.kind == "slot"}
     near = _ByTime([dark for dark in darks if dark.group in rotating])
     found = []
     for e in events:
         if e.source == "agent" and e.kind == "communicate" and e.end is not None and e["group"] in rotating:
-            whole, began = Wait.of(point, e), e.get("posted", e.t)
+            whole, began = CircuitWait.of(point, e), e.get("posted", e.t)
             found += [
                 replace(whole, t=max(began, dark.t), end=min(whole.end, dark.end))
                 for dark in near.overlapping(began, whole.end)
@@ -161,7 +158,7 @@ def _between_slots(point: Point, events: Sequence[Event], darks: Sequence[Dark])
     return found
 
 
-_T = TypeVar("_T", Dark, Wait)
+_T = TypeVar("_T", Dark, CircuitWait)
 
 
 class _ByTime(Generic[_T]):
@@ -176,7 +173,7 @@ class _ByTime(Generic[_T]):
         return [self._items[place] for place in np.flatnonzero((self._starts < end) & (self._ends > t))]
 
 
-def split_wait(wait: Wait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
+def split_wait(wait: CircuitWait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
     """The exposed, readiness and control parts of one wait, in the order of ``_PARTS``."""
     whole = [(wait.t, wait.end)]
     exposed = overlap(whole, union(d.interval for d in touching))
@@ -187,7 +184,7 @@ def split_wait(wait: Wait, touching: Sequence[Dark]) -> tuple[list[Interval], li
     return exposed, overlap(rest, before), difference(rest, before)
 
 
-def _hidden(darks: Sequence[Dark], waits: Sequence[Wait], steps: Steps) -> _PerStep:
+def _hidden(darks: Sequence[Dark], waits: Sequence[CircuitWait], steps: Steps) -> _PerStep:
     """Dark time of a reconfiguration in which none of its ranks was waiting."""
     hidden: _PerStep = defaultdict(lambda: defaultdict(list))
     near = _ByTime(waits)

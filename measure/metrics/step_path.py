@@ -37,7 +37,7 @@ _CLOCK_S = 1e-9
 """Events closer than this are simultaneous."""
 
 
-class Part(NamedTuple):
+class PathPart(NamedTuple):
     """A part of a critical path: wall-clock seconds, with rank, name and class of the operation that it belongs to.
 
     The class is the dimension and the kind of a communication (``dp all-gather``), or ``compute``.
@@ -55,13 +55,13 @@ class _Path:
 
     def __init__(self, start: float, t: float) -> None:
         self.start, self.t = start, t
-        self.parts: list[Part] = []
+        self.parts: list[PathPart] = []
 
     def back(self, to: float, kind: Kind, of: Event) -> None:
         """Go back to ``to`` (at most to the start): the time since then is of ``kind``."""
         to = max(self.start, min(to, self.t))
         if to < self.t:
-            self.parts.append(Part(self.t - to, kind, str(of["name"]), _operation(of), int(of["rank"])))
+            self.parts.append(PathPart(self.t - to, kind, str(of["name"]), _operation(of), int(of["rank"])))
         self.t = to
 
     def through(self, to: float, times: Sequence[tuple[Kind, Sequence[Interval]]], rest: Kind, of: Event) -> None:
@@ -205,7 +205,7 @@ class Timeline:
 
     # ---- the path ------------------------------------------------------------------------------------------------
 
-    def paths(self) -> dict[int, tuple[Part, ...]]:
+    def paths(self) -> dict[int, tuple[PathPart, ...]]:
         """The critical path of each complete step of which an operation is known.
 
         Its parts, the latest one first, add up to the step's duration.
@@ -219,7 +219,7 @@ class Timeline:
             before = end
         return found
 
-    def _path(self, step: int, start: float, end: float) -> tuple[Part, ...]:
+    def _path(self, step: int, start: float, end: float) -> tuple[PathPart, ...]:
         path = _Path(start, end)
         seen: set[int] = set()
         rank = max((steps[step][1], rank) for rank, steps in self.steps.of_rank.items() if step in steps)[1]
@@ -311,7 +311,6 @@ class Timeline:
         return [("dark", self._dark(group)), ("peers", others)]
 
     def _dark(self, group: str) -> list[Interval]:
-        """The times in which circuits between members of ``group`` were dark."""
         if group not in self._dark_of:
             members = frozenset(self._members[group])
             self._dark_of[group] = union(one.interval for one in self._darks if one.connects(members))

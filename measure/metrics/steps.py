@@ -23,7 +23,6 @@ class Steps:
 
     @staticmethod
     def read(events: Iterable[Event]) -> Steps:
-        """Read the steps from the agents' ``step`` events."""
         of_rank: dict[int, dict[int, Interval]] = defaultdict(dict)
         for e in events:
             if e.source == "agent" and e.kind == "step" and e.end is not None:

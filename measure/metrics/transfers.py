@@ -11,7 +11,7 @@ from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from railyard.scale import goodput_share
 from railyard.timeline import Event
-from workloads.collectives.bandwidth import bus_factor
+from workloads.schedule import bus_factor
 
 _TOGETHER = 0.1
 """Largest difference between the starts of the members, as a share of the operation's duration."""
@@ -110,7 +110,6 @@ def _pairs(
 
 
 def _transfer(point: Point, together: Sequence[Event], members: int) -> ObservedTransfer:
-    """Combine the events of all members of one operation."""
     start, end = max(_began(e) for e in together), max(e.end or e.t for e in together)
     key = together[0]["group"], together[0].get("name", "")
     critical = point.critical.get(key)

@@ -120,7 +120,6 @@ def shared_refusals(found: Sequence[tuple[UnderlayNeeds, Underlay]], limits: Lim
 
 
 def underlay_event(t: float, needs: UnderlayNeeds, found: Underlay) -> Event:
-    """The ``link underlay`` event of a probe that ended at ``t``."""
     asked = {"a": needs.a, "b": needs.b, "demand_mbps": needs.demand_mbps}
     got = {"round_trip_ms": found.round_trip_ms, "loss_share": found.loss_share, "mbps": found.tcp_mbps}
     return Event(t, "link", "underlay", None, asked | got)

@@ -93,7 +93,6 @@ class Wires:
             self._start(queue[0], now)
 
     def _links(self, src: int, dst: int) -> Route:
-        """The links between switches that a message from ``src`` to ``dst`` takes."""
         if self._routing is None:
             return ()
         if (src, dst) not in self._routes:

@@ -19,7 +19,7 @@ _LARGE_SYSCTLS = {
     "net.ipv4.tcp_no_metrics_save": "1",
     # A tail loss probe mistakes the wait for a token bucket for a loss; RoCE learns of losses at once.
     "net.ipv4.tcp_early_retrans": "0",
-    # Answer every window probe of a peer (workloads.agent.transport.tcp_state), however soon it follows the last.
+    # Answer every window probe of a peer (workloads.agent.transport.sockets), however soon it follows the last.
     "net.ipv4.tcp_invalid_ratelimit": "0",
     "net.ipv4.tcp_rmem": "4096 8388608 67108864",
     "net.ipv4.tcp_wmem": "4096 4194304 67108864",

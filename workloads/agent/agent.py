@@ -9,31 +9,151 @@ wait is bounded, and a failure ends the agent with one sentence.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import select
 import socket
+import threading
 import time
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from railyard.errors import ControlError, PeerLost, VerifyError
+from railyard.errors import ControlError, PeerLost, VerifyError, from_os_error
+from railyard.ownership import naming, open_binary
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.event_log import EventLog
 from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.launcher_channel import LauncherChannel, Stopped
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.poller import Poller
+from workloads.agent.transport.connection import PeerConnection
+from workloads.agent.transport.loop import Poller
 from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
 from workloads.rank.paths import paths_in, slot_window_in
 from workloads.rank.schedule_facts import ScheduleFacts
+
+LONGEST_S = 1.0
+"""An event is in the file at most this long after it was recorded."""
+_PAUSE_S, _APART_S, _RANKS_APART = 0.01, 0.002, 32
+"""Time from the end of a step until its events are written, and that between ranks (those of so many in turn): the ends
+of a step on other ranks would wait for the processors, as encoding the events takes up to a millisecond."""
+RARE = frozenset({"alive", "stage", "checkpoint"})
+"""Kinds of events that are written at once: few, and each may be the last before a failure."""
+
+
+class EventLog:
+    """Events of one rank, written to its own file. ``due``: when ``flush`` has to be called (infinity: not at all)."""
+
+    def __init__(self, path: str, rank: int) -> None:
+        self._path = Path(path)
+        self._rank = rank
+        self._events: list[Event] = []
+        self._written = 0
+        self._fd = -1
+        self._longest_s = LONGEST_S
+        self.due = float("inf")
+
+    @property
+    def count(self) -> int:
+        return self._written + len(self._events)
+
+    @property
+    def empty(self) -> bool:
+        """Whether all events are in the file."""
+        return not self._events
+
+    def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:
+        self.add(Event(t, "agent", kind, end, {"rank": self._rank, **fields}))
+
+    def add(self, event: Event) -> None:
+        if not self._events:
+            self.due = min(self.due, time.monotonic() + self._longest_s)
+        self._events.append(event)
+        if event.kind in RARE:
+            self.due = 0.0
+
+    def end_step(self) -> None:
+        """Have the events written soon, but later than those of a step that other ranks end at the same time."""
+        self.due = min(self.due, time.monotonic() + _PAUSE_S + _APART_S * (self._rank % _RANKS_APART))
+
+    def end_run(self) -> None:
+        """Have all later events written soon: the run waits for them."""
+        self._longest_s = _PAUSE_S
+        self.end_step()
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def flush(self) -> None:
+        """Append the recorded events to the file; ``MachineError`` if it cannot be written."""
+        self.due = float("inf")
+        if not self._events:
+            return
+        data = "".join(event.to_line() + "\n" for event in self._events).encode()
+        self._written += len(self._events)
+        self._events = []
+        try:
+            with naming(self._path):
+                if self._fd < 0:
+                    with open_binary(self._path, "ab") as file:
+                        self._fd = os.dup(file.fileno())
+                while data:
+                    data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise from_os_error(error) from None
+
+
+class Stopped(Exception):
+    """The agent launcher told this agent to stop, or is gone."""
+
+
+class LauncherChannel:
+    """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
+
+    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet).
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+        self._received = b""
+        self.go_at: float | None = None
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def report(self, **fields: Any) -> None:
+        """Send one line of JSON to the agent launcher; may be called from any thread."""
+        with self._sending:
+            self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+    def receive(self) -> None:
+        """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
+        try:
+            data = self._sock.recv(1 << 16)
+        except ConnectionResetError:  # the launcher ended without reading all that this agent told
+            data = b""
+        if not data:
+            raise Stopped
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "stop" in message:
+                raise Stopped
+            if "go" in message:
+                self.go_at = float(message["go"])
+
 
 _CHECK_S = 1.0
 """Longest interval at which the bounds of waits are checked; every check wakes the process."""
@@ -111,7 +231,6 @@ class Agent:
             self._poller.close()
 
     def _beat(self, answers: int) -> None:
-        """Send a heartbeat to the agent launcher."""
         self._launcher.report(alive=answers, every_s=self._config.heartbeat_s)
 
     def _loop(self) -> None:
@@ -194,13 +313,12 @@ class Agent:
         return ready
 
     def _wait(self) -> None:
-        """Sleep until something can be done, and serve the sockets."""
         engine = self._comm_engine
         engine.watch_changed(self._poller)
         ready = self._sleep(self._next_event(), self._next_check if engine.waits else math.inf)
         now = time.monotonic()
         for owner, events in ready:
-            if isinstance(owner, Connection):
+            if isinstance(owner, PeerConnection):
                 engine.handle(owner, events, now)
             elif isinstance(owner, socket.socket):
                 for connection in engine.transport.accept(owner, now):
@@ -287,7 +405,6 @@ class Agent:
     # -- actions of the machine ------------------------------------------------------------------------
 
     def _perform(self, action: Message | RunCompute | StepEnded | Event) -> None:
-        """Perform an action that moves no bytes between ranks."""
         if isinstance(action, Event):
             self._log.add(action)
         elif isinstance(action, RunCompute):
@@ -321,7 +438,6 @@ class Agent:
         self._finished = True
 
     def _run_compute(self, now: float) -> None:
-        """Finish a compute that is due."""
         while self._compute_due is not None and now >= self._compute_due:
             self._compute_due = None
             self._comm_engine.execute(self._machine.compute_done(now), now)

@@ -68,13 +68,11 @@ class Heartbeat:
         return self._bell
 
     def answer(self) -> None:
-        """Answer the thread: the loop runs."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         self._answers += 1
 
     def stop(self) -> None:
-        """Stop sending heartbeats; the thread ends."""
         self._stopped.set()
         self._thread.join(_END_S)
         if not self._thread.is_alive():

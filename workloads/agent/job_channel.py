@@ -34,16 +34,13 @@ class JobChannel:
         self.sock.setblocking(False)
 
     def fileno(self) -> int:
-        """File descriptor of the socket, for ``select``."""
         return self.sock.fileno()
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether bytes are left that the socket did not take."""
         return bool(self._out)
 
     def request(self, op: str, **fields: Any) -> None:
-        """Send a request; ``receive`` returns its answer."""
         self._open[self._next_id] = {"op": op, **fields}
         if op == "release":
             self._slot_requests.pop((fields["group"], fields["index"]), None)
@@ -56,11 +53,9 @@ class JobChannel:
         return (group, index) in self._slot_requests
 
     def notify(self, op: str, **fields: Any) -> None:
-        """Send a message without ``id``, which has no answer."""
         self._send(encode(None, op, job=self._job, rank=self._rank, **fields))
 
     def flush(self) -> None:
-        """Send the bytes that the socket did not take before."""
         self._send(b"")
 
     def _send(self, more: bytes) -> None:
@@ -118,7 +113,6 @@ class JobChannel:
         return request, answer
 
     def close(self) -> None:
-        """Close the socket of the channel."""
         self.sock.close()
 
 

@@ -12,6 +12,9 @@ process of its own, so agents never inherit open files of the caller; it ends, w
 
 Several teams can run at once. A caller with a loop of its own selects on the launcher (``fileno``), reads its messages
 (``listen(0)``) and then looks at the attributes of the teams; only the ``wait_...`` methods raise for a failed agent.
+
+Ranks that wait for one another all stand still when one of them hangs. Their loops still answer, and its loop does not:
+``HangWatch`` finds it from the heartbeats.
 """
 
 from __future__ import annotations
@@ -28,12 +31,85 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from railyard.child import start_python
 from railyard.errors import AgentError
+from railyard.liveness import Liveness
 from workloads.agent.config import AgentConfig, configs_to_json
-from workloads.agent.hang_watch import HangWatch
+
+MISSES = 3
+"""Heartbeats that may be missing in a row."""
+_LATE_S = 0.1
+_HANG_GRACE_S = 0.5
+"""A check that is later than ``_LATE_S`` was delayed with the whole machine; it is put off once, so that heartbeats
+that were delayed too may come."""
+
+
+class Hang(NamedTuple):
+    """What hangs (``subject``, with its verb), since when in words (``what``), and the ``rank`` whose step tells when.
+
+    Rank -1: that of no single agent.
+    """
+
+    rank: int
+    subject: str
+    what: str
+
+
+class HangWatch:
+    """The heartbeats of the agents of one launch."""
+
+    def __init__(self) -> None:
+        self._liveness = Liveness()
+        self._not_before = 0.0
+        self._checked = 0.0
+
+    def heard(self, rank: int, every_s: float, answers: int, now: float) -> None:
+        """Take a heartbeat of ``rank``, whose loop has answered so often; the next one comes in ``every_s``."""
+        if not self._liveness.heard(rank, now, answers):
+            self._liveness.watch(rank, every_s, MISSES, now, answers)
+
+    def ended(self, rank: int) -> None:
+        self._liveness.forget([rank])
+
+    def next_check(self) -> float:
+        """When to ask ``complaint`` next; infinity if no agent is watched."""
+        moment = self._liveness.next_check(self._checked)
+        return float("inf") if moment is None else max(moment, self._not_before)
+
+    def complaint(self, now: float) -> Hang | None:
+        """What hangs; None if nothing does.
+
+        If no agent sends heartbeats any more, it is the process that starts them and passes their messages on.
+        """
+        due = self._liveness.next_check(self._checked)
+        if due is None or now < max(due, self._not_before):
+            return None
+        if now > max(due, self._not_before) + _LATE_S:
+            self._not_before = now + _HANG_GRACE_S
+            return None
+        silent, self._checked = self._liveness.silent(now), now
+        if not silent:
+            return None
+        first = silent[0]
+        if len(silent) == self._liveness.watched > 1 and not any(each.hangs for each in silent):
+            what = f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
+            return Hang(-1, "the process that starts the agents hangs", what)
+        newest = self._liveness.newest()
+        if not first.hangs and newest <= first.since + first.heartbeat_s:  # perhaps all agents stopped together
+            self._not_before = newest + first.heartbeat_s * first.misses
+            if now < self._not_before:
+                return None
+        for_s = now - first.since
+        subject = f"the agent of rank {first.rank} hangs"
+        if not first.hangs:
+            return Hang(first.rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
+        still = f"stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
+        if len(silent) == self._liveness.watched > 1 and all(each.hangs for each in silent):
+            return Hang(-1, f"all {len(silent)} agents hang", f"their loops have {still}")
+        return Hang(first.rank, subject, f"its loop has {still}")
+
 
 FDS_PER_MESSAGE = 200
 """SCM_RIGHTS carries at most 253 (net/core/scm.h)."""
@@ -136,7 +212,6 @@ class Launcher(ABC):
         self._teams.pop(number, None)
 
     def close(self) -> None:
-        """Stop all agents and close what the launcher has open."""
         self._ready.close()
 
     def __enter__(self: _L) -> _L:
@@ -157,7 +232,6 @@ class AgentLauncher(Launcher):
 
     @staticmethod
     def start() -> AgentLauncher:
-        """Start the launcher process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = start_python(
@@ -171,7 +245,6 @@ class AgentLauncher(Launcher):
 
     @property
     def pid(self) -> int:
-        """Process id of the launcher."""
         return self._process.pid
 
     def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
@@ -187,7 +260,6 @@ class AgentLauncher(Launcher):
             self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send one message to the launcher process, with file descriptors."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             self._sock.sendmsg([json.dumps(message).encode()], ancillary)
@@ -195,7 +267,6 @@ class AgentLauncher(Launcher):
             raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
 
     def receive(self, ready: Collection[int]) -> bool:
-        """Read one message of the launcher process, if one has come."""
         if self._sock.fileno() not in ready:
             return False
         data = self._sock.recv(MESSAGE_BYTES)
@@ -205,7 +276,6 @@ class AgentLauncher(Launcher):
         return True
 
     def close(self) -> None:
-        """Stop all agents and the launcher process."""
         super().close()
         self._sock.close()
         try:
@@ -252,7 +322,6 @@ class AgentTeam:
         self._stopping = False
 
     def update(self, message: dict[str, Any]) -> None:
-        """Process a message about one agent."""
         rank = message["rank"]
         if "pid" in message:
             self.pids[rank] = message["pid"]
@@ -339,7 +408,6 @@ class AgentTeam:
 
     @property
     def gone(self) -> bool:
-        """Whether every agent of the team has exited."""
         return len(self.exited) == len(self._ranks)
 
     def begin_stop(self) -> None:

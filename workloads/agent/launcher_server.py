@@ -73,7 +73,6 @@ class LauncherServer:
         """The agents by their sockets and pidfds."""
 
     def serve(self) -> None:
-        """Serve until the caller closes its end."""
         try:
             while self._poll():
                 pass
@@ -257,7 +256,6 @@ def _places(config: AgentConfig) -> Iterator[tuple[Schedule, int]]:
 def _run_agent(
     config: AgentConfig, control: socket.socket, namespace: int, launcher: int, facts: ScheduleFacts
 ) -> None:
-    """Run an agent in the forked child; never returns."""
     status = 1
     try:
         _die_with(launcher)
@@ -315,7 +313,6 @@ def _keep_only(control: socket.socket) -> socket.socket:
 
 
 def main() -> None:
-    """Serve the caller on the socket whose number is given on the command line."""
     die_with_parent()
     set_priority(_NICE)
     allow_all_open_files()

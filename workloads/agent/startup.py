@@ -1,4 +1,4 @@
-"""The start-up stages of a rank before the first step of an incarnation (``workloads.agent.incarnation.STAGES``).
+"""The start-up stages of a rank before the first step of an incarnation (``workloads.agent.config.STAGES``).
 
 A stage ends when its work is over, and not before the time that is given for it. The work runs in the background, so
 that the agent still sends heartbeats and can be stopped. Time comes in as an argument.
@@ -6,12 +6,52 @@ that the agent still sends heartbeats and can be stopped. Time comes in as an ar
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from railyard.scale import Scale
-from workloads.agent.background_task import BackgroundTask
-from workloads.agent.incarnation import STAGES, Incarnation
+from workloads.agent.config import STAGES, Incarnation
+
+_PRIORITY = 10
+"""Added to the nice value of the thread: an agent's loop stands in for hardware, its background tasks do not."""
+
+
+class BackgroundTask:
+    """Runs ``what`` in a daemon thread; ``fileno`` becomes readable when it is over.
+
+    Must be made in the agent itself, never in a process that forks.
+    """
+
+    def __init__(self, what: Callable[[], object]) -> None:
+        self._what = what
+        self._error: BaseException | None = None
+        self._over = threading.Event()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            os.nice(_PRIORITY)  # on Linux this affects the calling thread only
+            self._what()
+        except BaseException as error:
+            self._error = error
+        os.eventfd_write(self._bell, 1)  # first: once ``over`` is set, the descriptor may be closed
+        self._over.set()
+
+    def fileno(self) -> int:
+        return self._bell
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    def collect(self) -> None:
+        """After the end: raise the error that ended the task, if there was one."""
+        os.close(self._bell)
+        if self._error is not None:
+            raise self._error
 
 
 class Running(Protocol):
@@ -55,17 +95,14 @@ class StartupStages:
 
     @property
     def over(self) -> bool:
-        """Whether every start-up stage is over."""
         return not self._left
 
     @property
     def running(self) -> Running | None:
-        """The background work of the current stage."""
         return self._running
 
     @property
     def next_event(self) -> float:
-        """Time of the next call of ``step`` (infinity: when the work is over)."""
         if not self._left or self._running is not None:
             return float("inf")
         return self._due if self._under_way else 0.0
@@ -75,7 +112,6 @@ class StartupStages:
         return self._began + self._given_s.get(self._left[0], 0.0)
 
     def step(self, now: float) -> None:
-        """Begin and end all stages that can be; raises the error of a stage's work."""
         while self._left:
             if not self._under_way:
                 self._begin(now)

@@ -77,5 +77,4 @@ def replay(program: Program, group: str, seed: int, scale: Scale, state_bytes: i
 
 
 def expected_checksums(program: Program, group: str, seed: int, scale: Scale, steps: int) -> tuple[int, ...]:
-    """The running checksum after each of ``steps`` steps."""
     return tuple(state.checksum for state in islice(replay(program, group, seed, scale, 0), steps))

@@ -13,20 +13,24 @@ from functools import lru_cache
 from typing import get_args
 
 from railyard.errors import ConfigError, nearest
-from workloads.collectives.all_to_all import (
+from workloads.collectives.algorithms import (
+    allpairs,
     bidirectional_direct_all_to_all,
+    chain,
+    direct,
+    double_binary_tree,
+    halving_doubling,
+    hierarchical,
     line_all_to_all,
     pairwise_all_to_all,
+    recursive_doubling,
+    recursive_halving,
+    ring,
     ring_all_to_all,
+    tree,
     valiant_all_to_all,
 )
-from workloads.collectives.direct import allpairs, direct
-from workloads.collectives.halving_doubling import halving_doubling, recursive_doubling, recursive_halving
-from workloads.collectives.hierarchical import hierarchical
-from workloads.collectives.matching import MOST_SEARCHED
-from workloads.collectives.ring import chain, ring
-from workloads.collectives.stragglar import stragglar, straggler_direct
-from workloads.collectives.tree import double_binary_tree, tree
+from workloads.collectives.stragglar import MOST_SEARCHED, stragglar, straggler_direct
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
 from workloads.schedule import CollectiveKind, Schedule
@@ -47,14 +51,12 @@ class Algorithm:
 
 
 def _on_ring(kind: CollectiveKind, n: int) -> Schedule:
-    """Schedules for one ring: ring, chain and hop by hop."""
     if kind == "all_to_all":
         return ring_all_to_all(n)
     return chain(kind, n) if kind in ("broadcast", "reduce") else ring(kind, n)
 
 
 def _on_two_rings(kind: CollectiveKind, n: int) -> Schedule:
-    """Schedules for two rings, one in each direction."""
     return ring_all_to_all(n, bidirectional=True) if kind == "all_to_all" else ring(kind, n, lanes=2)
 
 
@@ -172,7 +174,6 @@ def _verified(kind: CollectiveKind, n: int, algorithm: str, options: tuple[tuple
 
 
 def schedule_of(program: Program, op: Collective) -> Schedule:
-    """The schedule of ``op``: the program's own, or the catalog's."""
     group = program.groups[op.group]
     own = program.schedules.get(op.algorithm)
     return own or schedule(op.kind, len(group.members), op.algorithm or algorithm_for(op.kind, group.domain))

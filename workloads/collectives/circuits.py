@@ -94,7 +94,6 @@ def _no_ports(schedule: Schedule, position: int, peers: Iterable[int], number: i
 
 
 def _ends(t: Transfer, matching: bool, against: Collection[tuple[int, int]]) -> Ends:
-    """The circuit of one transfer, the lower end first."""
     if matching:
         a, b = (t.src, 0), (t.dst, 0)
     elif t.lane or (t.src, t.dst) in against:
@@ -127,7 +126,6 @@ def _against(transfers: list[tuple[int, Transfer]]) -> set[tuple[int, int]]:
 
 
 def circuit_name(group: Group, ends: Ends) -> str:
-    """Name of the group of one circuit of ``group``: ranks and lanes of its ends."""
     (a, lane_a), (b, lane_b) = ends
     return f"{group.name}/{group.members[a]}.{lane_a}-{group.members[b]}.{lane_b}"
 

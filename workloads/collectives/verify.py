@@ -50,7 +50,6 @@ def verify(schedule: Schedule) -> None:
 
 
 def _check_shape(schedule: Schedule) -> None:
-    """Check sizes, owners, root and input."""
     n, chunks, title = schedule.n, schedule.chunks, schedule.title
     if n < 1 or chunks < 1:
         raise VerifyError(f"{title}: needs at least 1 position and 1 chunk")
@@ -85,7 +84,6 @@ def _check_weights(schedule: Schedule) -> None:
 
 
 def _check_transfers(schedule: Schedule) -> None:
-    """Check positions, slots and rounds of every transfer."""
     n, slots = schedule.n, schedule.slots
     for t in schedule.transfers:
         if not (0 <= t.src < n and 0 <= t.dst < n and t.round >= 0):
@@ -97,7 +95,6 @@ def _check_transfers(schedule: Schedule) -> None:
 
 
 def _check_straggler(schedule: Schedule) -> None:
-    """Check that the first phase does not use the straggler."""
     late, first = schedule.straggler, schedule.first_phase
     if late is None and first:
         raise VerifyError(f"{schedule.title}: a first phase of {first} rounds needs a straggler")
@@ -127,7 +124,6 @@ def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
 
 
 def _start(schedule: Schedule) -> Values:
-    """Values of each position before the first round."""
     n, first = schedule.n, schedule.input
     if schedule.kind in _FULL:
         return [{first + c: c << n | 1 << p for c in range(schedule.chunks)} for p in range(n)]
@@ -185,7 +181,6 @@ def _promised(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def _check_end(schedule: Schedule, values: Values) -> None:
-    """Check the promise of the collective after its last round."""
     n = schedule.n
     for position, chunk, wanted in _promised(schedule):
         held = values[position].get(chunk, 0)

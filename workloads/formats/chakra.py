@@ -8,6 +8,14 @@ sends are buffered). COLLECTIVE nodes run over ``comm_group`` (a list of ranks),
 
 Sizes of an all-gather are those of ASTRA-sim and of the traces of PyTorch: the contribution of one rank. Sources:
 MLCommons Chakra ``et_def.proto``; ASTRA-sim 2, ``Workload.cc`` and ``Ring.cc``.
+
+A file (``NAME.RANK.et``) is a sequence of length-prefixed protobuf messages: one GlobalMetadata, then one Node per
+operation of the rank. Source: MLCommons Chakra, ``et_def.proto`` (schema 0.0.4); the field numbers are those of that
+file.
+
+The order of the lists in a Program is binding (computes of a rank, messages of a pair), so the lists follow one order
+that all ranks share, every send before its receive and the members of a collective together; then no list can cause a
+deadlock.
 """
 
 from __future__ import annotations
@@ -15,17 +23,325 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
+from io import BytesIO
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.proto import parse_length_prefixed
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from railyard.errors import ConfigError
-from workloads.formats.chakra_nodes import Node, NodeType, read_nodes
-from workloads.formats.chakra_order import MESSAGES, channel, global_order, local_order, match_messages
-from workloads.formats.reading import MOST_MESSAGE_BYTES, Reading
-from workloads.formats.units import LONGEST_S, OPERATIONS_UNIT, UNITS, ComputeUnit, read_unit
+from railyard.reading import read_bytes
+from workloads.formats.reading import (
+    LONGEST_S,
+    MOST_MESSAGE_BYTES,
+    OPERATIONS_UNIT,
+    UNITS,
+    ComputeUnit,
+    Reading,
+    read_unit,
+)
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send, check_size
 from workloads.schedule import CollectiveKind
+
+Value = int | float | str | bytes | tuple[int, ...]
+MOST_BYTES = 32 << 20
+"""Largest trace file that is read: one rank's trace of a step is some megabytes."""
+MOST_NODES = 50_000
+MOST_DEPS = 500_000
+"""Most nodes, and dependencies between them, of the traces of all ranks together."""
+_MOST_LIST = 1 << 16
+"""Most values of a list in an attribute: the members of a group are the longest."""
+
+_SCHEMA = """
+message GlobalMetadata { bytes version = 1; repeated bytes attr = 2; }
+message Node {
+    uint64 id = 1; bytes name = 2; uint64 type = 3; repeated uint64 ctrl_deps = 4; repeated uint64 data_deps = 5;
+    uint64 duration_micros = 7; repeated Attribute attr = 10;
+}
+message Attribute {
+    bytes name = 1; double double_val = 3; float float_val = 5; int32 int32_val = 7; Int32List int32_list = 8;
+    int64 int64_val = 9; Int64List int64_list = 10; uint32 uint32_val = 11; Uint32List uint32_list = 12;
+    uint64 uint64_val = 13; Uint64List uint64_list = 14; sint32 sint32_val = 15; sint64 sint64_val = 17;
+    fixed32 fixed32_val = 19; fixed64 fixed64_val = 21; sfixed32 sfixed32_val = 23; sfixed64 sfixed64_val = 25;
+    uint64 bool_val = 27; bytes string_val = 29; bytes bytes_val = 31;
+}
+message Int32List { repeated int32 values = 1; }
+message Int64List { repeated int64 values = 1; }
+message Uint32List { repeated uint32 values = 1; }
+message Uint64List { repeated uint64 values = 1; }
+"""
+"""The fields that are read; protobuf skips all others. Text is declared as bytes, because what is not UTF-8 is replaced
+here and refused by protobuf; truth values are numbers. An attribute has one of its values."""
+
+
+class NodeType(IntEnum):
+    """Type of a node, as numbered in the schema."""
+
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    SEND = 5
+    RECV = 6
+    COLLECTIVE = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One node of the trace of ``rank``, equal only to itself.
+
+    ``deps`` are ids in the same file, control and data together; ``file`` is for errors.
+    """
+
+    file: str
+    rank: int
+    id: int
+    name: str
+    type: NodeType
+    deps: tuple[int, ...] = ()
+    duration_us: int = 0
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return f"{self.file}: node {self.id}" + (f" ({self.name})" if self.name else "")
+
+    def error(self, message: str) -> ConfigError:
+        return ConfigError(message, source=self.source)
+
+    def number(self, name: str) -> int | None:
+        value = self.attributes.get(name)
+        if value is None or isinstance(value, int):
+            return value
+        raise self.error(f"{name} is {str(value)[:40]!r}; it must be a whole number")
+
+    def need(self, name: str) -> int:
+        value = self.number(name)
+        if value is None:
+            raise self.error(f"has no {name}; a {self.type.name} node needs it")
+        return value
+
+
+def read_nodes(path: Path, rank: int, others: int = 0, others_deps: int = 0) -> list[Node]:
+    """The nodes of the file of ``rank``, in file order.
+
+    The files of other ranks have ``others`` nodes with ``others_deps`` dependencies, which count towards the bounds.
+    Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
+    """
+    stream = BytesIO(read_bytes(path, MOST_BYTES, "a Chakra trace"))
+    metadata = _next(stream, _METADATA_CLASS, path)
+    if metadata is None:
+        raise _not_chakra(path, "it is empty")
+    for unknown in UnknownFieldSet(metadata):
+        raise _not_chakra(path, f"its first message has a field {unknown.field_number} that metadata does not have")
+    nodes: dict[int, Node] = {}
+    while (message := _next(stream, _NODE_CLASS, path)) is not None:
+        others_deps += len(message.ctrl_deps) + len(message.data_deps)
+        for count, most, what in ((others + len(nodes) + 1, MOST_NODES, "nodes"), (others_deps, MOST_DEPS, "deps")):
+            if count > most:
+                raise ConfigError(f"more than {most} {what} in the traces of all ranks, the most that are read",
+                                  source=str(path))  # fmt: skip
+        node = _node(path, rank, message)
+        if node.id in nodes:
+            raise node.error("appears twice in the file; every node needs its own id")
+        nodes[node.id] = node
+    return list(nodes.values())
+
+
+def _next(stream: BytesIO, message_class: Any, path: Path) -> Any:
+    """The next message of the file, None at its end; raises ``ConfigError`` for bytes that are none."""
+    start = stream.tell()
+    try:
+        message = parse_length_prefixed(message_class, stream)
+    except (DecodeError, ValueError, OverflowError):
+        raise _not_chakra(path, f"the message at byte {start} is cut off or malformed") from None
+    if message is not None:
+        for unknown in UnknownFieldSet(message):
+            if unknown.field_number in message_class.DESCRIPTOR.fields_by_number:
+                reason = f"field {unknown.field_number} of the message at byte {start} has a value of another type"
+                raise _not_chakra(path, reason)
+    return message
+
+
+def _not_chakra(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        f"is not a Chakra trace (messages behind their lengths, the metadata and then the nodes): {reason}",
+        source=str(path),
+    )
+
+
+def _node(path: Path, rank: int, message: Any) -> Node:
+    source, name = str(path), _decode(message.name)
+    if not 1 <= message.type <= len(NodeType):
+        wrong = Node(source, rank, message.id, name, NodeType.METADATA)
+        raise wrong.error(f"has type {message.type}; types are 1 (metadata) to {len(NodeType)} (collective)")
+    deps = tuple(dict.fromkeys((*message.ctrl_deps, *message.data_deps)))
+    attributes: dict[str, Value] = {}
+    for attribute in message.attr:
+        for field_, value in attribute.ListFields():
+            if field_.name != "name":
+                if field_.name.endswith("_list") and len(value.values) > _MOST_LIST:
+                    wrong = Node(source, rank, message.id, name, NodeType(message.type))
+                    raise wrong.error(f"has a list of {len(value.values)} values; at most {_MOST_LIST} are read")
+                attributes[_decode(attribute.name)] = _value(field_.name, value)
+    return Node(source, rank, message.id, name, NodeType(message.type), deps, message.duration_micros, attributes)
+
+
+def _value(field_name: str, value: Any) -> Value:
+    if field_name == "string_val":
+        return _decode(value)
+    found: Value = tuple(value.values) if field_name.endswith("_list") else value
+    return found
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _message_classes() -> tuple[Any, Any]:
+    schema = FileDescriptorProto(name="chakra.proto", package="chakra", syntax="proto2")
+    for message_name, body in re.findall(r"message (\w+) \{(.*?)\}", _SCHEMA, re.DOTALL):
+        message = schema.message_type.add(name=message_name)
+        for repeated, kind, name, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body):
+            field_ = message.field.add(name=name, number=int(number))
+            field_.label = field_.LABEL_REPEATED if repeated else field_.LABEL_OPTIONAL
+            if kind[0].isupper():
+                field_.type_name = f".chakra.{kind}"
+            else:
+                field_.type = field_.Type.Value(f"TYPE_{kind.upper()}")
+    pool = DescriptorPool()
+    pool.Add(schema)
+    return tuple(GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("GlobalMetadata", "Node"))
+
+
+_METADATA_CLASS, _NODE_CLASS = _message_classes()
+
+
+K = TypeVar("K", bound=Hashable)
+Channel = tuple[int, int, int]
+"""(source rank, destination rank, tag): messages of one channel arrive in the order in which they were sent."""
+MESSAGES = (NodeType.SEND, NodeType.RECV)
+
+
+def local_order(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes of one rank, each after its dependencies, otherwise by id.
+
+    Raises ``ConfigError`` for a node that depends on a missing one, or on itself through others.
+    """
+    by_id = {node.id: node for node in nodes}
+    for node in nodes:
+        for dep in node.deps:
+            if dep not in by_id:
+                raise node.error(f"depends on node {dep}, which is not in the file")
+    try:
+        order = _sorted({node.id: node.deps for node in nodes}, {id_: (id_,) for id_ in by_id})
+    except CycleError as error:
+        waits = error.args[1][:0:-1]  # each waits for the next
+        first = waits.index(min(waits))
+        others = ", ".join(map(str, (waits[first + 1 :] + waits[:first])[:5]))
+        around = f" (by way of node {others})" if others else ""
+        raise by_id[waits[first]].error(f"waits for itself{around}; a trace must have no cycle") from None
+    return [by_id[id_] for id_ in order]
+
+
+def match_messages(orders: Sequence[Sequence[Node]]) -> dict[Node, Node]:
+    """The receive of every send: on each channel, the k-th send goes with the k-th receive.
+
+    Raises ``ConfigError`` for a message without its other end, a rank that does not exist, or different sizes.
+    """
+    ends: dict[Channel, dict[NodeType, list[Node]]] = defaultdict(lambda: {type_: [] for type_ in MESSAGES})
+    for nodes in orders:
+        for node in nodes:
+            if node.type in MESSAGES:
+                ends[channel(node, len(orders))][node.type].append(node)
+    found: dict[Node, Node] = {}
+    for (src, dst, tag), lists in sorted(ends.items(), key=lambda end: end[0]):
+        out, back = lists[NodeType.SEND], lists[NodeType.RECV]
+        if len(out) > len(back):
+            raise out[len(back)].error(f"sends to rank {dst} with tag {tag}, where no receive takes it")
+        if len(back) > len(out):
+            raise back[len(out)].error(f"receives from rank {src} with tag {tag}, which sends nothing for it")
+        for send, recv in zip(out, back, strict=True):
+            sent, received = send.need("comm_size"), recv.need("comm_size")
+            if sent != received:
+                raise recv.error(
+                    f"receives {received} bytes where node {send.id} of rank {src} sends {sent}; both must be equal"
+                )
+            found[send] = recv
+    return found
+
+
+def channel(node: Node, ranks: int) -> Channel:
+    """The channel of a send or receive; raises ``ConfigError`` for a peer that does not exist."""
+    sends = node.type is NodeType.SEND
+    peer = node.need("comm_dst" if sends else "comm_src")
+    if not 0 <= peer < ranks:
+        raise node.error(f"names rank {peer} as its peer; the ranks are 0 to {ranks - 1}")
+    if peer == node.rank:
+        raise node.error(f"names its own rank {peer} as its peer; it must be another one")
+    tag = node.number("comm_tag") or 0
+    return (node.rank, peer, tag) if sends else (peer, node.rank, tag)
+
+
+def global_order(
+    orders: Sequence[Sequence[Node]], messages: Mapping[Node, Node], collectives: Sequence[Sequence[Node]]
+) -> list[Node]:
+    """All nodes of all ranks in one order that respects all dependencies; members of a collective are adjacent.
+
+    Raises ``ConfigError`` for a node that waits for itself through other ranks.
+    """
+    members = {group[0]: group for group in collectives}
+    first = {member: group[0] for group in collectives for member in group}
+    sender = {recv: send for send, recv in messages.items()}
+    before: dict[Node, set[Node]] = {}
+    place: dict[Node, tuple[int, ...]] = {}
+    last: dict[tuple[Channel, NodeType], Node] = {}
+    for rank, nodes in enumerate(orders):
+        by_id = {node.id: first.get(node, node) for node in nodes}
+        for position, node in enumerate(nodes):
+            own = by_id[node.id]
+            place.setdefault(own, (position, rank))
+            needs = before.setdefault(own, set())
+            needs.update(by_id[dep] for dep in node.deps)
+            if node in sender:
+                needs.add(sender[node])
+            if node.type in MESSAGES:
+                line = channel(node, len(orders)), node.type
+                if line in last:
+                    needs.add(last[line])
+                last[line] = node
+    try:
+        order = _sorted(before, place)
+    except CycleError as error:
+        stuck: Node = min(error.args[1], key=lambda node: (node.rank, node.id))
+        raise stuck.error("can never run: it waits for other ranks that wait for it") from None
+    return [node for own in order for node in members.get(own, (own,))]
+
+
+def _sorted(before: Mapping[K, set[K] | tuple[K, ...]], place: Mapping[K, tuple[int, ...]]) -> list[K]:
+    """Topological order, of those that are free the one with the smallest place; raises ``CycleError``."""
+    sorter = TopologicalSorter(before)
+    sorter.prepare()
+    free: list[tuple[tuple[int, ...], K]] = []
+    order: list[K] = []
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            heappush(free, (place[key], key))
+        order.append(heappop(free)[1])
+        sorter.done(order[-1])
+    return order
+
 
 KINDS: tuple[CollectiveKind, ...] = (
     "all_reduce",
@@ -103,7 +419,6 @@ class _Builder:
         self.notes: list[str] = []
 
     def build(self) -> Program:
-        """Order all nodes, then build the list of each rank."""
         messages = match_messages(self.orders)
         order = global_order(self.orders, messages, self._collectives())
         self._pairs(order, messages)
@@ -121,7 +436,6 @@ class _Builder:
         return Program(self.name, tuple(map(tuple, lists)), self.groups, eager=True)
 
     def _operation(self, node: Node, id_: int, deps: tuple[int, ...]) -> Operation | None:
-        """The operation of a node, None for a node without duration."""
         name = node.name or f"node{node.id}"
         group = self.group_of.get(node, "")
         if node.type is NodeType.SEND:
@@ -135,7 +449,6 @@ class _Builder:
         return Compute(id_, name, seconds, deps) if seconds > 0 or len(deps) > _MOST_SPLICED_DEPS else None
 
     def _seconds(self, node: Node) -> float:
-        """Seconds that a node occupies the accelerator."""
         unit = self.unit
         if node.type in (NodeType.METADATA, NodeType.COLLECTIVE) or (unit is not None and unit.name == "ignore"):
             return 0.0
@@ -178,7 +491,6 @@ class _Builder:
         return found
 
     def _group_lists(self) -> dict[str, dict[int, list[Node]]]:
-        """Collectives of every group by member, in local order; makes the groups."""
         nodes = [node for nodes in self.orders for node in nodes if node.type is NodeType.COLLECTIVE]
         named: dict[str, set[int]] = defaultdict(set)
         for node in nodes:
@@ -254,7 +566,6 @@ class _Builder:
 
 
 def _kind(node: Node, members: int) -> tuple[CollectiveKind, int]:
-    """Kind of a collective, and its bytes as a Program counts them."""
     number = node.need("comm_type")
     if number == BARRIER:
         return "all_reduce", BARRIER_BYTES

@@ -24,7 +24,6 @@ DEFAULT_BYTES = 1 << 20
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file or folder; ``ConfigError`` lists the known formats."""
     if os.path.isdir(path) or path.suffix == ".et":
         return "chakra"
     if path.suffix in (".yaml", ".yml"):
@@ -69,7 +68,7 @@ def read_workload_file(
 ) -> Reading:
     """Read the program in a file that another tool wrote.
 
-    ``compute_unit`` is the unit of its compute times (``workloads.formats.units``), ``ranks`` and ``model_parallel``
+    ``compute_unit`` is the unit of its compute times (``workloads.formats.reading``), ``ranks`` and ``model_parallel``
     the numbers of ranks for a layer file, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
     ``ConfigError`` naming file and place, or the option that the file needs or cannot have.
     """
@@ -95,7 +94,6 @@ def read_workload_file(
 
 
 def _refuse(path: Path, what: str, **options: object) -> None:
-    """Raise ``ConfigError`` for an option that does not apply to the format."""
     for key, value in options.items():
         if value is not None:
             raise ConfigError(f"does not apply to {what}", key=key, source=str(path))

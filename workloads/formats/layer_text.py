@@ -90,12 +90,10 @@ class LayerFile:
 
 
 def read_layer_file(path: Path) -> LayerFile:
-    """The layers in a file; raises ``ConfigError`` with file and line."""
     return parse_layers(read_text(path, MOST_BYTES, "a layer file"), str(path))
 
 
 def parse_layers(text: str, source: str) -> LayerFile:
-    """The layers in ``text``; ``source`` is named in errors."""
     lines = text.replace("\r\n", "\n").split("\n")
     header = lines[0].split()
     if not header or header[0] not in PARALLELISMS:

@@ -126,7 +126,6 @@ class _Run:
     channel: int = 0
 
     def goes_on_with(self, other: _Run) -> bool:
-        """Whether ``other`` continues this run."""
         ends = [(place[0], place[1] + self.cnt) for place in (self.source, self.target)]
         same = (self.src, self.dst, self.op, *ends) == (other.src, other.dst, other.op, other.source, other.target)
         return same and self.cnt < _MOST_CHUNKS

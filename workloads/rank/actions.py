@@ -50,7 +50,6 @@ class Announce:
 
     @property
     def flow(self) -> FlowKey:
-        """The flow that the credit is for."""
         return self.in_flight.key
 
 

@@ -51,24 +51,19 @@ class CircuitClient:
 
     @property
     def finished(self) -> bool:
-        """Whether every circuit is released."""
         return not any(self._queues.values())
 
     @property
     def circuits(self) -> Collection[int]:
-        """The transfers of this position that take a circuit."""
         return self._use_of.keys()
 
     def lanes(self, transfer: int) -> tuple[int, int]:
-        """The lanes that ``transfer`` takes, here and at the peer."""
         return self._use_of[transfer][1].lanes
 
     def is_up(self, transfer: int) -> bool:
-        """Whether the circuit of ``transfer`` is up."""
         return self._use_of[transfer][1].up
 
     def begin(self) -> list[RequestCircuits]:
-        """The first request of each port."""
         return [self._request(queue[0]) for queue in self._queues.values()]
 
     def acknowledged(self, group: str, index: int) -> tuple[int, ...]:

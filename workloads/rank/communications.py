@@ -5,6 +5,8 @@ sender's data waits for it. So data never meets a rank that has not posted its o
 need no credit: a circuit that both ends requested, the slot of a rotation, and the sends of an eager program, whose
 receiver keeps unexpected messages. An operation is done when everything has arrived, everything was taken from this
 rank, and nothing of it is in flight any more.
+
+``Credits``: up to which round a receiver takes the data of a flow, and since when.
 """
 
 from __future__ import annotations
@@ -19,9 +21,15 @@ from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Program, Recv, Send
 from workloads.rank.actions import Action, Announce, Drain, OpenPath, SendPart
 from workloads.rank.circuit_client import circuit_client_of
-from workloads.rank.credits import Credits
-from workloads.rank.exchange import MessagePart, Step, elements_of, on_circuits, recv_exchange, send_exchange
-from workloads.rank.exchange_plans import ExchangePlans
+from workloads.rank.exchange import (
+    ExchangePlans,
+    MessagePart,
+    Step,
+    elements_of,
+    on_circuits,
+    recv_exchange,
+    send_exchange,
+)
 from workloads.rank.executor import Blocked, ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import FlowKey, flow_names
 from workloads.rank.in_flight import Floats, InFlight, SlotMessage, UnexpectedPart
@@ -29,6 +37,25 @@ from workloads.rank.paths import Paths, PeerKey
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
 from workloads.schedule import Schedule
+
+
+class Credits:
+    """The latest credit of each flow on each path."""
+
+    def __init__(self) -> None:
+        self._of: dict[FlowKey, dict[PeerKey, tuple[int, float]]] = {}
+
+    def take(self, key: FlowKey, path: PeerKey, last_round: int, since: float) -> None:
+        """Note that the receiver of flow ``key`` takes all rounds up to ``last_round`` by ``path``."""
+        if last_round > self.of(key, path)[0]:
+            self._of.setdefault(key, {})[path] = last_round, since
+
+    def of(self, key: FlowKey, path: PeerKey) -> tuple[int, float]:
+        """The last round that the receiver of flow ``key`` takes by ``path`` (-1: none yet), and since when."""
+        return self._of.get(key, {}).get(path, (-1, 0.0))
+
+    def forget(self, key: FlowKey) -> None:
+        self._of.pop(key, None)
 
 
 class Communications:
@@ -99,7 +126,6 @@ class Communications:
     # -- starting and ending -----------------------------------------------------------------------
 
     def start(self, step: int, op: Communication, phase: int, now: float) -> list[Action]:
-        """Start ``op``: its circuits are up, or its circuit client requests them."""
         self._start(step, op, phase, now, since=now)
         return self._drain()
 
@@ -166,7 +192,6 @@ class Communications:
             self._out.append(Drain(in_flight))
 
     def close(self, in_flight: InFlight) -> None:
-        """Forget ``in_flight``: nothing of it moves any more."""
         for table in (self.sending, self.receiving):
             if table.get(in_flight.key) is in_flight:
                 del table[in_flight.key]
@@ -353,7 +378,6 @@ class Communications:
         self._note("wait", since, max(now, since), fields)
 
     def note_waits(self, now: float) -> list[Action]:
-        """The events of the waits that have not ended, when the rank stops."""
         for blocked, since in self._waits.values():
             self._note_wait(blocked, since, now)
         return self._drain()

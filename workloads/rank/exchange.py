@@ -21,6 +21,10 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from railyard.errors import VerifyError
+from railyard.scale import Scale
+from workloads.collectives.catalog import schedule_of
+from workloads.program import Collective, Group, Program
+from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.schedule import Schedule, Transfer
 
 ELEMENT_BYTES = 4
@@ -47,12 +51,10 @@ class MessagePart(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Number of payload bytes of this part."""
         return (self.end - self.start) * ELEMENT_BYTES
 
     @property
     def path(self) -> tuple[int, int, bool]:
-        """Key of the path of this part: peer, lane, network."""
         return self.peer, self.lane, self.scale_up
 
 
@@ -95,20 +97,17 @@ class Exchange:
             self._missing[node] += 1
 
     def arrival(self, part: MessagePart) -> int:
-        """Add a node for the arrival of ``part``."""
         self.incoming[part.transfer] = part
         self._arrivals[part.transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def beginning(self, transfer: int) -> int:
-        """Add a node for the beginning of the arrival of an incoming transfer."""
         self._beginnings[transfer] = number = self.node(None)
         self._missing[number] = 1
         return number
 
     def departure(self, transfer: int) -> int:
-        """Add a node for the departure of an outgoing transfer."""
         if transfer not in self._departures:
             self._departures[transfer] = number = self.node(None)
             self._missing[number] = 1
@@ -135,16 +134,13 @@ class Exchange:
 
     @property
     def received_all(self) -> bool:
-        """Whether every incoming part has arrived."""
         return not self._arrivals
 
     @property
     def awaited(self) -> tuple[MessagePart, ...]:
-        """Incoming parts that have not arrived."""
         return tuple(self.incoming[transfer] for transfer in sorted(self._arrivals))
 
     def begin(self) -> list[Step]:
-        """Start; returns the steps that are possible at once."""
         return self._run([node for node, missing in enumerate(self._missing) if missing == 0])
 
     def began(self, transfer: int) -> list[Step]:
@@ -160,7 +156,6 @@ class Exchange:
         return self._run([*([] if began is None else [began]), self._arrivals.pop(transfer)])
 
     def sent(self, transfer: int) -> list[Step]:
-        """Process the departure of ``transfer``: the port is free for the next one."""
         return self._run([self._departures.pop(transfer)])
 
     def _run(self, free: list[int]) -> list[Step]:
@@ -210,7 +205,6 @@ class _Builder:
         )
 
     def round(self, number: int, transfers: Sequence[tuple[int, Transfer]]) -> None:
-        """Add one round: all reads, then all writes."""
         over = self.of_round[number] = []
         kept: dict[int, int] = {}
         for transfer, t in transfers:
@@ -306,7 +300,6 @@ class _Builder:
 
 
 def _runs(entries: list[tuple[MessagePart, int]]) -> list[list[tuple[MessagePart, int]]]:
-    """Split ``entries`` wherever the path changes."""
     return [list(run) for _, run in groupby(entries, key=lambda entry: entry[0].path)]
 
 
@@ -356,7 +349,6 @@ def on_circuits(
 
 
 def send_exchange(peer: int, elements: int) -> Exchange:
-    """A send of the whole buffer to ``peer``."""
     exchange = Exchange()
     part = MessagePart(0, peer, 0, 0, 0, elements, False)
     exchange.outgoing.append(part)
@@ -378,3 +370,39 @@ def recv_exchange(peer: int, elements: int, *, announced: bool = True) -> Exchan
 def elements_of(emulated_bytes: int) -> int:
     """float32 elements that carry ``emulated_bytes`` (rounded up)."""
     return -(-emulated_bytes // ELEMENT_BYTES)
+
+
+MOST_STEPS = 2_000
+"""Number of steps of exchanges, each some 300 bytes, that a rank keeps for the next time."""
+
+
+class ExchangePlans:
+    """Exchanges of ``rank``. ``facts`` may be shared by the ranks of a program."""
+
+    def __init__(self, rank: int, facts: ScheduleFacts) -> None:
+        self._rank, self._facts = rank, facts
+        self._planned: dict[tuple[int, str, int, frozenset[int]], tuple[Schedule, Exchange]] = {}
+        """By schedule (its identity, so it is kept), group, elements and transfers with a circuit of their own."""
+        self._left, self._full = MOST_STEPS, False
+
+    def exchange(self, schedule: Schedule, group: Group, elements: int, circuits: frozenset[int]) -> Exchange:
+        """A new exchange of ``group``; ``circuits`` are the transfers with a circuit of their own while they last."""
+        key = id(schedule), group.name, elements, circuits
+        if key not in self._planned:
+            mine = self._facts.transfers(schedule, group.members.index(self._rank))
+            exchange = collective_exchange(schedule, group.members, self._rank, elements, mine, circuits)
+            if len(exchange) > self._left:
+                self._full = True
+                return exchange
+            self._left -= len(exchange)
+            self._planned[key] = schedule, exchange
+        return self._planned[key][1].copy()
+
+    def prepare(self, program: Program, scale: Scale, rotating: Collection[str]) -> None:
+        """Plan the collectives of the rank as far as they are kept; slots change those of groups ``rotating``."""
+        for op in program.communications(self._rank):
+            if self._full:
+                return
+            if isinstance(op, Collective) and op.group not in rotating:
+                elements = elements_of(scale.emulated_bytes(op.bytes))
+                self.exchange(schedule_of(program, op), program.groups[op.group], elements, frozenset())

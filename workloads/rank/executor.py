@@ -158,12 +158,10 @@ class Executor:
 
     @property
     def step(self) -> int:
-        """The current step (-1 before ``begin``)."""
         return self._step
 
     @property
     def finished(self) -> bool:
-        """Whether the rank has done all steps."""
         return self._step >= self._steps
 
     def begin(self) -> list[RankAction]:
@@ -175,7 +173,6 @@ class Executor:
         return self._drain()
 
     def compute_done(self, op: int) -> list[RankAction]:
-        """End the compute ``op`` on the accelerator."""
         self._done(op)
         return self._drain()
 

@@ -21,7 +21,6 @@ class Flow(NamedTuple):
     point_to_point: bool = False
 
     def at(self, step: int) -> Flow:
-        """The same operation in another step."""
         return self._replace(step=step)
 
 

@@ -94,7 +94,6 @@ class InFlight:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of all sent messages, with their headers where there are any."""
         return self.payload_bytes + self.header_bytes
 
     @property
@@ -104,7 +103,6 @@ class InFlight:
         return "rank " + ", ".join(map(str, peers)) if peers else "its peers"
 
     def fields(self) -> dict[str, Any]:
-        """Fields of the ``communicate`` event that is logged at the end."""
         op = self.op
         return {
             "step": self.step,
@@ -120,7 +118,6 @@ class InFlight:
         }
 
     def transfer_fields(self, part: MessagePart) -> dict[str, Any]:
-        """Fields of the ``transfer`` event of an incoming ``part``."""
         return {
             "step": self.step,
             "op": self.op.id,

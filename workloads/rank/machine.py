@@ -80,12 +80,10 @@ class RankMachine(Communications):
 
     @property
     def finished(self) -> bool:
-        """Whether the rank has done all steps."""
         return self._executor is not None and self._executor.finished
 
     @property
     def waits_for(self) -> str:
-        """Text for the circuits or operations that the rank waits for."""
         blocked = [wait.group for key, (wait, _) in self._waits.items() if isinstance(key, int)]
         if blocked:
             return f"the circuits of group {blocked[0]}"
@@ -110,7 +108,6 @@ class RankMachine(Communications):
             self.paths.set(name, wired_paths(group))
 
     def begin(self, at: float, now: float) -> list[Action]:
-        """Start the first step, which begins at ``at``."""
         self._executor = Executor(
             self.program.operations[self.rank],
             [phase.operations for phase in self._phases],
@@ -176,7 +173,6 @@ class RankMachine(Communications):
         return self._drain()
 
     def over(self, in_flight: InFlight, now: float) -> list[Action]:
-        """Go on after a communication of which nothing is in flight any more."""
         assert self._executor is not None
         if not in_flight.buffered:
             self._carry_out(self._executor.communication_done(in_flight.op.id), now, now)

@@ -40,7 +40,6 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
 
 
 def paths_in(answer: Mapping[str, Any]) -> tuple[Hop, ...]:
-    """The paths in an answer of the controller."""
     return hops_from(answer.get("paths", ()))
 
 
@@ -51,13 +50,11 @@ def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:
 
 
 def path_at_peer(path: PeerKey, rank: int) -> PeerKey:
-    """A path of ``rank`` as seen from its other end."""
     domain, lane, _, peer_lane = path
     return domain, peer_lane, rank, lane
 
 
 def keys_at(rank: int, paths: Iterable[Hop]) -> list[PeerKey]:
-    """The keys of the connections of ``rank`` over these paths of the rails."""
     return [("scale-out", lane, peer, far) for r, lane, peer, far in _both_ways(paths) if r == rank]
 
 
@@ -102,12 +99,10 @@ class Paths:
         self._places: dict[tuple[str, int, int, bool], tuple[int, int] | None] = {}
 
     def set(self, group: str, paths: tuple[Hop, ...]) -> None:
-        """Set the paths that the controller gave to ``group``."""
         self._of_group[group] = paths
         self._places.clear()
 
     def set_wired(self, group: Group) -> None:
-        """Give ``group`` the paths that it has without a request."""
         self.set(group.name, wired_paths(group, self._ports_per_gpu))
 
     def place(self, group: Group, rank: int, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:

@@ -25,7 +25,6 @@ class ScheduleFacts:
         self._uses: dict[int, tuple[CircuitUse, ...]] = {}
 
     def transfers(self, schedule: Schedule, position: int) -> Mine:
-        """The numbered transfers that ``position`` takes part in."""
         key = id(schedule), position
         if key not in self._transfers:
             self._transfers[key] = [(n, schedule.transfers[n]) for n in self._of_positions(schedule)[position]]
@@ -52,7 +51,6 @@ class ScheduleFacts:
         return one
 
     def uses(self, schedule: Schedule) -> tuple[CircuitUse, ...]:
-        """Uses of each circuit by the transfers of a schedule."""
         if id(schedule) not in self._uses:
             self._uses[id(schedule)] = circuit_uses(schedule)
         return self._uses[id(schedule)]

@@ -1,9 +1,10 @@
 """Sending of one rank in slots as a state machine: what may be sent in the current slot, and what is reported about it.
 
 Pure. The circuits of a rotating group come and go in slots (``controllers.circuits.rotation``); a message waits for the
-slot in which its peer is connected. In a slot with an end, the connection stops in time (``Connection.allow_until``)
-and continues in the next slot. In a slot without an end, the rank tells the controller when all its messages for the
-slot are sent and acknowledged, and then sends nothing more in it, because the circuits may go at any moment.
+slot in which its peer is connected. In a slot with an end, the connection stops in time
+(``PeerConnection.allow_until``) and continues in the next slot. In a slot without an end, the rank tells the controller
+when all its messages for the slot are sent and acknowledged, and then sends nothing more in it, because the circuits
+may go at any moment.
 """
 
 from __future__ import annotations
@@ -98,11 +99,9 @@ class SlotSender(Generic[_T]):
 
     @property
     def peers(self) -> frozenset[int]:
-        """The peers that are connected in the current slot."""
         return frozenset(self._lanes)
 
     def lanes(self, peer: int) -> Lanes:
-        """The lanes to a peer of the current slot."""
         return self._lanes[peer]
 
     def offer(self, peer: int, item: _T) -> None:
@@ -110,7 +109,6 @@ class SlotSender(Generic[_T]):
         self._waiting[peer].append(item)
 
     def acknowledged(self) -> None:
-        """Account for one sent item that the peer's kernel has acknowledged."""
         self._under_way -= 1
         self.report()
 

@@ -36,7 +36,7 @@ _SO_SNDBUFFORCE = 32
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentTraffic:
     """Result of background traffic: bytes of TCP payload sent and received, and the duration of sending in seconds."""
 
     sent_bytes: int
@@ -62,7 +62,6 @@ class Drip:
         return (now - self._paid_until) * self._rate
 
     def sent(self, size: int) -> None:
-        """Account for ``size`` bytes that were sent."""
         self._paid_until += size / self._rate
 
     def wait_s(self, now: float, size: int) -> float:
@@ -126,9 +125,9 @@ class Background(Child):
         source, target = (HostEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
 
-    def stop(self) -> Sent:
+    def stop(self) -> SentTraffic:
         """End the traffic and return its result; raises ``MachineError`` if it ended early."""
-        return Sent(**self.answer(_END_S + _DRAIN_S))
+        return SentTraffic(**self.answer(_END_S + _DRAIN_S))
 
 
 def _receive(receiver: socket.socket, into: bytearray) -> int | None:
@@ -139,7 +138,7 @@ def _receive(receiver: socket.socket, into: bytearray) -> int | None:
         return 0
 
 
-def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, Any]) -> Sent:
+def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, Any]) -> SentTraffic:
     """Send whole frames when they are due and receive arriving data, until told to stop."""
     frame, into = settings["frame_bytes"], bytearray(1 << 18)
     payload = memoryview(bytes(max(frame, round(settings["bytes_per_s"] * _MEMORY_S)) + frame))
@@ -162,11 +161,10 @@ def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, 
         sent += size
     seconds = time.monotonic() - start
     sender.shutdown(socket.SHUT_WR)
-    return Sent(sent, received + _drain(receiver, into), seconds)
+    return SentTraffic(sent, received + _drain(receiver, into), seconds)
 
 
 def _drain(receiver: socket.socket, into: bytearray) -> int:
-    """Receive the data that is still in flight."""
     rest, end = 0, time.monotonic() + _DRAIN_S
     while (left := end - time.monotonic()) > 0:
         select.select([receiver], [], [], left)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Literal
 
 from railyard.errors import ConfigError
 
@@ -82,7 +83,6 @@ class Detector:
             self._predicted = challenger
 
     def predict(self) -> int:
-        """The rank that is expected to be late in the next step."""
         return self._predicted
 
     @property
@@ -90,3 +90,20 @@ class Detector:
         """Expected lateness in seconds: the median of the predicted rank's remembered gaps; 0 without any."""
         gaps = [gap for rank, gap in self._votes if rank == self._predicted]
         return statistics.median(gaps) if gaps else 0.0
+
+
+AUTO = "auto"
+"""Name of the algorithm that ``choose`` replaces by one of the two."""
+
+
+def choose(expected_delay_s: float, critical_delay_s: float) -> Literal["ring", "stragglar"]:
+    """StragglAR if the late rank is expected to come later than its break-even with Ring, else Ring.
+
+    ``expected_delay_s`` is the delay after the other ranks (``Detector.gap_s``), ``critical_delay_s`` the break-even
+    T_crit of StragglAR (arXiv 2505.23523): infinite where StragglAR never wins. A wrong expectation costs time and no
+    result: both are all-reduces whatever the arrivals.
+
+    >>> choose(0.3, 0.2), choose(0.1, 0.2)
+    ('stragglar', 'ring')
+    """
+    return "stragglar" if expected_delay_s > critical_delay_s else "ring"

@@ -53,7 +53,7 @@ def blocks_of(shape: ModelShape, unit: Unit, microbatch: int, load: float) -> tu
 def ep_demand(recipe: Recipe, group: Group) -> tuple[tuple[float, ...], ...]:
     """Bytes from each member of an EP group (row) to each other member in a dispatch; a combine is transposed.
 
-    For a group that is one of two levels (``workloads.training.levels``), the bytes that this level moves.
+    For a group that is one of two levels (``workloads.training.ranks``), the bytes that this level moves.
     """
     to = _arriving(recipe, group)
     return tuple(tuple(0.0 if i == j else size for j, size in enumerate(to)) for i in range(len(to)))

@@ -155,7 +155,6 @@ class Recipe(Section):
 
     @property
     def microbatches(self) -> int:
-        """Number of microbatches per step."""
         return self.batch.local_batch // self.batch.microbatch
 
     @property
@@ -195,7 +194,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
-    """Validate ``data`` as a recipe; ``ConfigError`` names the first wrong key."""
     try:
         return Recipe.model_validate(dict(data))
     except ValidationError as error:

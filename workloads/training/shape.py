@@ -3,18 +3,44 @@
 Sources: parameter and FLOP counts as in Narayanan et al., SC'21 (appendix), with grouped-query attention (Ainslie et
 al., 2023) and gated MLPs (Shazeer, 2020); sequence-sharded activations as in Korthikanti et al., 2022; fine-grained and
 shared experts and first layers without experts as in DeepSeek-MoE, arXiv 2401.06066, section 3.
+
+How tokens divide among the experts of a mixture-of-experts layer: Shazeer et al., 2017 (top-k gating).
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from railyard.errors import ConfigError
 from railyard.validation import Section
-from workloads.training.experts import popularity
+
+
+@lru_cache(maxsize=64)
+def popularity(count: int, top_k: int, skew: float = 0.0, seed: int = 0) -> tuple[float, ...]:
+    """Share of each of ``count`` experts in all choices (sum 1), if each token chooses ``top_k`` of them.
+
+    ``skew`` 0: evenly; above 0, popularities follow Zipf's law with this exponent, in an order of experts drawn with
+    ``seed``. A share is at most 1 / ``top_k``, since a token takes an expert once. No token is dropped.
+    """
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    weights = [(place + 1.0) ** -skew for place in order]
+    most = 1.0 / top_k
+    full: set[int] = set()
+    while True:
+        left = 1.0 - most * len(full)
+        whole = sum(w for e, w in enumerate(weights) if e not in full)
+        shares = [most if e in full else left * w / whole for e, w in enumerate(weights)]
+        over = {e for e, share in enumerate(shares) if e not in full and share > most * (1 + 1e-12)}
+        if not over:
+            return tuple(shares)
+        full |= over
+
 
 OuterUnits = Literal["none", "vocabulary", "layer"]
 """How the embedding (first stage) and the head (last stage) count: not at all, by their own size, or each as one
@@ -84,7 +110,6 @@ class ModelShape(Section):
 
     @property
     def attention_parameters(self) -> int:
-        """Parameters of the query, key, value and output matrices of one layer."""
         kv_hidden = self.hidden // self.heads * (self.kv_heads or self.heads)
         return 2 * self.hidden * self.hidden + 2 * self.hidden * kv_hidden
 
@@ -95,17 +120,14 @@ class ModelShape(Section):
 
     @property
     def parameters_per_layer(self) -> int:
-        """Parameters of one layer without experts: attention, MLP and two norms."""
         return self.attention_parameters + self.mlp_parameters + 2 * self.hidden
 
     @property
     def parameters_per_expert(self) -> int:
-        """Number of parameters of one expert of a layer."""
         return self._mlp(self.expert_ffn_hidden or self.ffn_hidden or 4 * self.hidden)
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of all routed experts of a layer with experts."""
         return self.experts * self.parameters_per_expert
 
     @property
@@ -154,7 +176,6 @@ class ModelShape(Section):
         return microbatch * self.sequence * self.hidden * self.dtype_bytes
 
     def has_experts(self, layer: int) -> bool:
-        """Whether layer ``layer`` (counted from 0) has experts."""
         after = layer - self.dense_layers
         return self.experts > 0 and after >= 0 and after % self.moe_every == 0
 

@@ -13,12 +13,19 @@ experts are data parallel over the DP index only. Where this needs other rings t
 experts come after all others, so that the rings change once.
 
 Source: Opus, arXiv 2602.12521 (the trace of a Llama-3 8B step), and PyTorch FSDP2.
+
+The order of passes in a pipeline is PipeDream-Flush (1F1B) as in Narayanan et al., "Efficient large-scale language
+model training on GPU clusters using Megatron-LM", SC'21, section 2.2.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from railyard.errors import ConfigError
+from workloads.collectives.algorithms import ring, ring_name
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program, Recv, Send, check_size
 from workloads.schedule import CollectiveKind, Schedule
 from workloads.training.expert_parallel import (
@@ -29,11 +36,67 @@ from workloads.training.expert_parallel import (
     exchange_bytes,
     exchange_schedules,
 )
-from workloads.training.levels import Levels, levels_of
-from workloads.training.pipeline import Pass, one_f_one_b
-from workloads.training.ranks import WORLD_GROUP, group_name, groups, parts_of
+from workloads.training.ranks import WORLD_GROUP, Levels, group_name, groups, levels_of, parts_of
 from workloads.training.recipe import Recipe
 from workloads.training.shape import Unit, stage_units
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The forward or backward pass of one microbatch through one stage."""
+
+    direction: Literal["forward", "backward"]
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.direction[0].upper()}{self.microbatch}"
+
+
+def one_f_one_b(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
+    """The passes of ``stage`` in order: fill, forward and backward passes alternately, drain.
+
+    At most ``stages - stage`` microbatches are in flight. Raises ``ConfigError`` for fewer than one microbatch.
+
+    >>> [str(p) for p in one_f_one_b(stage=0, stages=2, microbatches=2)]
+    ['F0', 'F1', 'B0', 'B1']
+    """
+    if microbatches < 1:
+        raise ConfigError(f"must be at least 1, not {microbatches}", key="microbatches")
+    if not 0 <= stage < stages:
+        raise ConfigError(f"stage {stage} is outside a pipeline of {stages}", key="parallelism.pp")
+    fill = min(stages - stage - 1, microbatches)
+    order = [Pass("forward", m) for m in range(fill)]
+    for m in range(microbatches - fill):
+        order += [Pass("forward", fill + m), Pass("backward", m)]
+    order += [Pass("backward", m) for m in range(microbatches - fill, microbatches)]
+    return tuple(order)
+
+
+def training_job(
+    members: Sequence[int], gradient_bytes: int, compute_s: float, lanes: int, ranks: int, *, group: str = "world"
+) -> Program:
+    """A program of ``ranks`` ranks in which ``members`` (in ring order) train and all others have nothing to do.
+
+    ``gradient_bytes`` and ``compute_s`` are those of the real system. The all-reduce is over ``group`` (dimension dp,
+    scale-out) on a ring of ``lanes`` lanes, whose schedule is part of the program under ``ring_name(lanes)``. Several
+    jobs in one program need groups of different names. Members may change between incarnations: the contribution of a
+    position stays the same. Raises ``ConfigError`` for members that do not exist or are named twice, or without a lane.
+    """
+    members = tuple(members)
+    if not members or len(set(members)) != len(members) or not all(0 <= rank < ranks for rank in members):
+        raise ConfigError(f"must be different ranks of 0 to {ranks - 1}, not {list(members)}", key="members")
+    name = ring_name(lanes)
+    step: tuple[Operation, ...] = (
+        Compute(0, "compute", compute_s),
+        Collective(1, "all-reduce gradients", "all_reduce", group, gradient_bytes, (0,), name),
+    )
+    return Program(
+        name=f"training-{group}",
+        operations=tuple(step if rank in members else () for rank in range(ranks)),
+        groups={group: Group(group, "dp", members)},
+        schedules={name: ring("all_reduce", len(members), lanes=lanes)},
+    )
+
 
 SCALAR_BYTES = 4
 """Bytes of a loss or a norm: one float32, sent unscaled."""
@@ -93,7 +156,6 @@ class _RankStep:
         self.before_phase: tuple[int, ...] = ()
 
     def build(self) -> tuple[Operation, ...]:
-        """All operations of the step of this rank."""
         order = one_f_one_b(self.stage, self.stages, self.recipe.microbatches)
         for place, step in enumerate(order):
             self._pass(step, first=place == 0, last=place == len(order) - 1)
@@ -206,7 +268,6 @@ class _RankStep:
             self._reduce_experts(unit)
 
     def _reduce_experts(self, unit: Unit) -> None:
-        """Add the reduction of the gradients of a unit's experts."""
         self._reduce_over(self.edp, f"{unit.name}.experts", self.recipe.expert_bytes(unit))
 
     def _reduce_over(self, levels: Levels, name: str, size: int) -> None:
@@ -278,7 +339,6 @@ class _RankStep:
         return (*self.computes[-1:], *self._tails(Levels(inside=self.tp), self.ep))
 
     def _tails(self, *levels: Levels) -> tuple[int, ...]:
-        """The last operation of each of these groups."""
         names = [name for found in levels for name in (found.inside, found.along)]
         return tuple(self.tails[name] for name in dict.fromkeys(names) if name in self.tails)
 

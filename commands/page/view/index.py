@@ -22,7 +22,7 @@ from commands.page.view.labels import LONGEST, MOST, OTHERS, Labels
 from commands.page.view.lanes import Lane, lanes_of
 from commands.page.view.ranks import Ranks
 from commands.page.view.steps import StepTable
-from measure.metrics.stall import Dark, Wait
+from measure.metrics.stall import CircuitWait, Dark
 from measure.sentences import mark_kind, ranks_of, says
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -260,7 +260,7 @@ class PointIndex:
         self.ranks.posted(rank, group, posted_t, t, step)
         known = self.facts.groups.get(group)
         if group in self.steps.rotating:
-            self.steps.wait(Wait(posted_t, end, rank, step, group, self._members(group)))
+            self.steps.wait(CircuitWait(posted_t, end, rank, step, group, self._members(group)))
         if known is None or known.domain == "scale-out":
             self.steps.sent(rank, step, end)
 
@@ -270,7 +270,7 @@ class PointIndex:
             return
         group = self._group(data["group"])
         self.ranks.waited(rank, t, end, group, step)
-        self.steps.wait(Wait(t, end, rank, step, group, self._members(group)))
+        self.steps.wait(CircuitWait(t, end, rank, step, group, self._members(group)))
 
     def _members(self, group: str) -> frozenset[int]:
         known = self.facts.groups.get(group)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from measure.metrics.intervals import total, union
-from measure.metrics.stall import Dark, Wait, split_wait
+from measure.metrics.stall import CircuitWait, Dark, split_wait
 
 _MOST_WAITS = 50_000
 """Waits and dark times that are kept for stalls; a point with more of them has no stalls."""
@@ -27,7 +27,7 @@ class _Step:
     ranks: set[int] = field(default_factory=set)
     last: tuple[float, int] = (0.0, -1)
     """End of the last operation on the rails, and its rank."""
-    waits: list[Wait] = field(default_factory=list)
+    waits: list[CircuitWait] = field(default_factory=list)
     stall_s: float | None = None
 
 
@@ -66,7 +66,7 @@ class StepTable:
         found = self._of(rank, number)
         found.last = max(found.last, (end, rank))
 
-    def wait(self, wait: Wait) -> None:
+    def wait(self, wait: CircuitWait) -> None:
         """``agent wait``, for the stalls; also an operation in slots, from when it was posted."""
         self._kept += 1
         if self._kept <= _MOST_WAITS:
@@ -147,6 +147,6 @@ class StepTable:
             step.stall_s = round(total(union(exposed)), 6)
         return step.stall_s
 
-    def _exposes(self, dark: Dark, wait: Wait) -> bool:
+    def _exposes(self, dark: Dark, wait: CircuitWait) -> bool:
         """Whether a rank waits for ``dark``; in a rotation each dark time of its group is one between two slots."""
         return dark.connects(wait.members) and (wait.group not in self.rotating or dark.group == wait.group)

@@ -39,7 +39,7 @@ from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, shortened
 from railyard.reading import read_text
 from railyard.scale import MTU_BYTES, goodput_bytes_per_s
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
-from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import check_members, schedule
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule

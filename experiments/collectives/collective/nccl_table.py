@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from railyard.errors import ConfigError
-from workloads.collectives.bandwidth import bus_factor
+from workloads.schedule import bus_factor
 
 ELEMENT_BYTES = 4
 _SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})

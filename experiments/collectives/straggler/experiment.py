@@ -27,8 +27,7 @@ from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
-from workloads.stragglers.choice import AUTO, choose
-from workloads.stragglers.detector import Detector
+from workloads.stragglers.detector import AUTO, Detector, choose
 from workloads.stragglers.injection import INJECTIONS, parse_injection
 
 if TYPE_CHECKING:

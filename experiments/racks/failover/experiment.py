@@ -47,7 +47,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.validation import Section
 from topos.plan import FabricPlan
-from workloads.agent.incarnation import STAGES
+from workloads.agent.config import STAGES
 from workloads.program import Group
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from experiments.racks.setting import (
 )
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import Option, ScaleSection
-from measure.metrics.iperf import iperf_verdict
+from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError

@@ -76,7 +76,6 @@ def arriving_mbps(sock: socket.socket) -> float:
 
 
 def hang_up(sock: socket.socket) -> None:
-    """Close a connection at once, with whatever is still on its way."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 

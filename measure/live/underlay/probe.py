@@ -112,7 +112,6 @@ def _datagrams(address: str, port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def _reporting(address: str, port: int) -> Iterator[None]:
-    """Turn errors of sockets into the sentence that names the address."""
     try:
         yield
     except OSError as error:
@@ -175,7 +174,6 @@ def _largest(sock: socket.socket, token: bytes, wanted: int, late_s: float) -> i
 
 
 def _passes(sock: socket.socket, token: bytes, number: int, size: int, late_s: float, tries: int = _TRIES) -> bool:
-    """Whether one of a few datagrams of ``size`` bytes comes back."""
     for _ in range(tries):
         end = time.monotonic()
         # about an earlier one, or too long for the interface here or one on the way
@@ -190,7 +188,6 @@ def _passes(sock: socket.socket, token: bytes, number: int, size: int, late_s: f
 
 @contextmanager
 def _ignoring(*numbers: int) -> Iterator[None]:
-    """Ignore an ``OSError`` with one of these numbers."""
     try:
         yield
     except OSError as error:

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from scapy.utils import RawPcapNgReader
 
-from measure.live.annotation import annotate
+from measure.live.annotation import annotate, write_pcapng
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.packets import tcp_segment
-from measure.live.pcapng import write_pcapng
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Scale
 from topos.kernel.emulation import Emulation

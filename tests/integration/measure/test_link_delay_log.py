@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from host_traffic import pings
 
-from measure.live.link_delay import LinkDelayLog
+from measure.live.readings import LinkDelayLog
 from railyard.errors import MachineError
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo

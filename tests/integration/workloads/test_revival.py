@@ -15,7 +15,7 @@ from experiments.settings import PacketSettings
 from topos.kernel.namespaces import inside
 from topos.plan import HostPort
 from topos.rails import RailTopo
-from workloads.agent.transport.tcp_state import revive
+from workloads.agent.transport.sockets import revive
 
 pytestmark = pytest.mark.root
 

@@ -20,11 +20,10 @@ from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.checkpoint import Store
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 from workloads.agent.state import State, expected_checksums
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 pytestmark = pytest.mark.root
 
@@ -256,27 +255,6 @@ def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> N
     assert not second.checksums[0] and not second.checkpoints[0], "it only serves"
     assert {path.name for path in Path(job.disk(0)).iterdir()} == before
     assert {e["rank"] for e in job.events("stage") if e["incarnation"] == 1} == {2, 3}
-
-
-@pytest.mark.beside
-def test_two_teams_share_a_nursery_and_one_is_stopped_under_way(job: Job, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = Job(job.net, job.launcher, tmp_path / "other", "other")
-    pair = training_job((2, 3), GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
-    first = job.launch((0, 1))
-    second = other.launch_configs([replace(config, program=pair) for config in other.configs((2, 3), {})])
-    try:
-        for team in (first, second):
-            team.wait_ready(10)
-            team.go(time.monotonic())
-        until(first, job.launcher, lambda: min(first.steps.values()) >= 1)
-        first.stop()
-        assert first.gone and not second.gone
-        second.wait_done(20)
-        right = expected_checksums(pair, "A", 5, SCALE, STEPS)
-        assert list(second.checksums[3].values()) == list(right)
-    finally:
-        second.stop()
 
 
 @pytest.mark.beside

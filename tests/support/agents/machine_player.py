@@ -22,7 +22,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig, AgentMode
-from workloads.agent.transport.values import Values
+from workloads.agent.transport.payload import Values
 from workloads.phases import phases
 from workloads.program import Program, Send
 from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RunCompute, SendPart

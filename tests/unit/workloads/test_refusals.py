@@ -15,23 +15,19 @@ from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
 from workloads.catalog import CATALOG, load_workload, make_workload
 from workloads.check import check
-from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
+from workloads.collectives.algorithms import ring, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
 from workloads.collectives.circuits import circuit_uses
-from workloads.collectives.ring import ring
 from workloads.formats.detect import read_workload_file
 from workloads.formats.layer_text import parse_layers
 from workloads.formats.layers import make_plan, read_layers, unit_of
 from workloads.formats.msccl_reader import parse_msccl, read_msccl
 from workloads.stragglers.background import Background
 from workloads.stragglers.detector import Detector
-from workloads.stragglers.gaps import Replay
-from workloads.stragglers.injection import parse_injection
-from workloads.training.levels import spread
-from workloads.training.pipeline import one_f_one_b
-from workloads.training.ranks import Parallelism, groups
+from workloads.stragglers.injection import Replay, parse_injection
+from workloads.training.ranks import Parallelism, groups, spread
 from workloads.training.recipe import make_recipe
-from workloads.training.training_job import training_job
+from workloads.training.step import one_f_one_b, training_job
 
 SMALL: dict[str, Any] = {
     "model": {"layers": 8, "hidden": 64, "sequence": 32, "heads": 4, "vocabulary": 100},

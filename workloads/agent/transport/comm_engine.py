@@ -14,28 +14,248 @@ from typing import Any
 
 import numpy as np
 
-from railyard.errors import PeerLost
+from railyard.errors import PeerLost, VerifyError
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.transport.connection import Connection
-from workloads.agent.transport.connections import Transport
-from workloads.agent.transport.message import Header
-from workloads.agent.transport.outbox import Outbox
-from workloads.agent.transport.poller import Poller
-from workloads.agent.transport.receive_matcher import ReceiveMatcher
-from workloads.agent.transport.slot_connections import SlotConnections
-from workloads.agent.transport.tcp_state import receive_time
-from workloads.agent.transport.timers import Timers
-from workloads.agent.transport.values import Values
+from workloads.agent.transport.connection import PeerConnection
+from workloads.agent.transport.connections import TCP_REPEATS_SYN_S, Transport
+from workloads.agent.transport.loop import Poller, Timers
+from workloads.agent.transport.message import Header, Outgoing
+from workloads.agent.transport.pacing import UpWindow
+from workloads.agent.transport.payload import Values
+from workloads.agent.transport.sockets import receive_time
 from workloads.phases import Phase, phases
-from workloads.program import Send
+from workloads.program import Recv, Send
 from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RunCompute, SendPart
+from workloads.rank.exchange import ELEMENT_BYTES, MessagePart, elements_of
 from workloads.rank.executor import ReleaseCircuits, StepEnded
-from workloads.rank.in_flight import InFlight
+from workloads.rank.flows import Flow, FlowKey, flow_names
+from workloads.rank.in_flight import InFlight, UnexpectedPart
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, keys_at
 from workloads.rank.schedule_facts import ScheduleFacts
+
+
+class ReceiveMatcher:
+    """The receiving communications of the rank of ``machine``. Times are monotonic seconds."""
+
+    def __init__(self, config: AgentConfig, machine: RankMachine) -> None:
+        self._config = config
+        self._machine = machine
+        self._groups = list(config.program.groups)
+        self._eager_receives: dict[tuple[Flow, int], Recv] = {}
+        """The receives of an eager program by flow (in step 0) and peer; messages of any other program have none."""
+        if config.program.eager:
+            names = flow_names(config.program, config.rank)
+            receives = [op for op in config.program.communications(config.rank) if isinstance(op, Recv)]
+            self._eager_receives = {(names[op.id], op.peer): op for op in receives}
+
+    @staticmethod
+    def key(connection: PeerConnection, header: Header) -> FlowKey:
+        return header.flow, connection.peer if header.flow.point_to_point else -1
+
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
+        """Whether a message may be received now; in slots, a message of a peer that is ahead has to wait."""
+        rotating = self._machine.rotating
+        if not rotating or header.kind == "ready" or header.flow.point_to_point:
+            return True
+        return self.key(connection, header) in self._machine.receiving or self._group(header) not in rotating
+
+    def find(self, connection: PeerConnection, header: Header) -> tuple[InFlight, MessagePart] | None:
+        """The communication and part of a payload; None if the receive has not begun.
+
+        Raises ``VerifyError`` if the message is misdelivered.
+        """
+        in_flight = self._machine.receiving.get(self.key(connection, header))
+        if in_flight is None:
+            return None
+        part = in_flight.exchange.incoming.get(header.transfer)
+        if part is None:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not expect")
+        if part.bytes != header.length or not self._comes_by(in_flight, part, connection):
+            raise VerifyError(
+                f"misdelivered: {self._describe(connection, header)}, but expects {part.bytes} bytes from rank "
+                f"{part.peer} on another path or in another length"
+            )
+        return in_flight, part
+
+    def keep_unexpected(self, connection: PeerConnection, header: Header, now: float) -> memoryview | None:
+        """Buffer for a payload whose receive has not begun; ``VerifyError`` if the program has no such receive."""
+        flow, peer = key = self.key(connection, header)
+        op = self._eager_receives.get((flow.at(0), peer)) if flow.step < self._config.steps else None
+        if op is None:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not expect")
+        elements = elements_of(self._config.scale.emulated_bytes(op.bytes))
+        unexpected = self._machine.unexpected
+        if header.transfer != 0 or header.length != elements * ELEMENT_BYTES or key in unexpected:
+            raise VerifyError(
+                f"misdelivered: {self._describe(connection, header)}, but expects {op.bytes} bytes ({op.name})"
+            )
+        values = np.empty(elements, dtype=np.float32) if self._config.real_payload else None
+        unexpected[key] = {header.transfer: UnexpectedPart(now, values)}
+        return None if values is None or not elements else values.data.cast("B")
+
+    def _comes_by(self, in_flight: InFlight, part: MessagePart, connection: PeerConnection) -> bool:
+        """Whether ``part`` may come by this connection; in slots, by any connection with its sender."""
+        if in_flight.in_slots(part):
+            return connection.key[0] == "scale-out" and connection.peer == part.peer
+        return self._machine.path(in_flight, part, incoming=True) == connection.key
+
+    def _group(self, header: Header) -> str:
+        return self._groups[header.flow.group] if header.flow.group < len(self._groups) else "?"
+
+    def _describe(self, connection: PeerConnection, header: Header) -> str:
+        flow = header.flow
+        return (
+            f"rank {self._config.rank} got transfer {header.transfer} ({header.length} bytes) of group "
+            f"{self._group(header)}, operation {flow.sequence}, step {flow.step} from rank {connection.peer}"
+        )
+
+
+class SlotConnections:
+    """The connections over circuits that come in slots; ``note`` logs events."""
+
+    def __init__(self, note: Callable[..., object]) -> None:
+        self._note = note
+        self._heard: dict[str, tuple[SlotWindow, float]] = {}
+        """The current slot of a group, and the time at which this rank was told."""
+        self._used: dict[str, dict[PeerConnection, int]] = {}
+        """The connections used in the current slot of a group, each with the bytes it had sent before."""
+        self._unused: set[PeerKey] = set()
+        """Paths over circuits of slots without an end on which nothing was sent yet."""
+        self._windows: dict[PeerKey, tuple[str, UpWindow | None]] = {}
+        """(group, up window) of circuits whose connection was not told yet, since the peer has yet to open it."""
+
+    def begin_slot(self, group: str, slot_window: SlotWindow, paths: Iterable[PeerKey], now: float) -> None:
+        self._note_slot(group)
+        self._heard[group] = slot_window, now
+        window = None
+        if slot_window.until is None:
+            self._unused.update(paths)
+        else:
+            window = UpWindow(slot_window.began, slot_window.until - slot_window.guard_s)
+        self._windows.update(dict.fromkeys(paths, (group, window)))
+
+    def end(self, group: str) -> None:
+        """End the slots of ``group``: the rank has released its circuits."""
+        self._note_slot(group)
+        self._windows.clear()
+
+    def is_first(self, path: PeerKey) -> bool:
+        """Whether the next message is the first by ``path`` in a slot without an end.
+
+        It waits for the tokens that the port's bucket accumulated while the circuit was dark. In a slot with an end,
+        the bucket makes up for lateness, and the up window limits the amount.
+        """
+        first = path in self._unused
+        self._unused.discard(path)
+        return first
+
+    def allow_until(self, connection: PeerConnection) -> None:
+        """Tell a connection the up window of its circuit, if it was not told yet."""
+        if connection.key in self._windows:
+            group, window = self._windows.pop(connection.key)
+            connection.allow_until(window)
+            self._used.setdefault(group, {})[connection] = connection.sent_bytes
+
+    def _note_slot(self, group: str) -> None:
+        heard, used = self._heard.pop(group, None), self._used.pop(group, {})
+        if heard is not None:
+            slot_window, told = heard
+            sent = sum(connection.sent_bytes - before for connection, before in used.items())
+            fields = {"group": group, "slot": slot_window.number, "late_s": told - slot_window.began, "bytes": sent}
+            self._note("sent_in_slot", slot_window.began, max(slot_window.began, told), **fields)
+
+
+_NO_PAYLOAD = memoryview(b"")
+
+
+class Outbox:
+    """Sends data and ``ready`` messages of the rank of ``machine`` over ``transport``; ``timers`` tell the time."""
+
+    def __init__(
+        self, machine: RankMachine, transport: Transport, slot_connections: SlotConnections, timers: Timers
+    ) -> None:
+        self._machine = machine
+        self._transport = transport
+        self._slot_connections = slot_connections
+        self._timers = timers
+        self._unopened: dict[PeerKey, list[Outgoing]] = {}
+        """Messages for paths that the peer has yet to open."""
+        self._blank = _NO_PAYLOAD
+
+    def open(self, path: PeerKey) -> PeerConnection | None:
+        """The connection of ``path``, opened if this rank has to do that; None if the peer has yet to open it.
+
+        Where the answer does not come in time the call is repeated: TCP would lose a second, and a step with it.
+        """
+        known = self._transport.find(path)
+        connection = self._transport.connection(path, self._timers.now)
+        if connection is not None and known is None and not connection.connected:
+            self._await_answer(connection, self._transport.answer_s(path))
+        return connection
+
+    def _await_answer(self, connection: PeerConnection, seconds: float) -> None:
+        """Call again if the peer has not answered within ``seconds``, then twice as many, as long as TCP does not."""
+
+        def look() -> None:
+            if self._transport.call_again(connection):
+                self._await_answer(connection, 2 * seconds)
+
+        if seconds < TCP_REPEATS_SYN_S:
+            self._timers.later(seconds, look)
+
+    def open_eager_paths(self, group: str | None) -> None:
+        """Open the paths of eager receives of one group (None: of all groups) that this rank has to open."""
+        program, rank = self._machine.program, self._machine.rank
+        for op in program.communications(rank) if program.eager else ():
+            if isinstance(op, Recv) and op.peer > rank and group in (None, op.group):
+                place = self._machine.paths.place(program.groups[op.group], rank, op.peer, 0, incoming=True)
+                if place is not None:
+                    self.open((program.groups[op.group].domain, place[0], op.peer, place[1]))
+
+    def accepted(self, connection: PeerConnection) -> None:
+        """Take in a path that a peer has opened, and send the messages that waited for it."""
+        self._slot_connections.allow_until(connection)
+        for message in self._unopened.pop(connection.key, []):
+            connection.send(message)
+
+    def announce(self, action: Announce) -> None:
+        header = Header("ready", action.in_flight.flow, action.last_round, round(action.not_before * 1e6))
+        self._send(action.in_flight, action.path, Outgoing(header.pack(), _NO_PAYLOAD))
+
+    def post(self, action: SendPart) -> None:
+        in_flight, part, path = action.in_flight, action.part, action.path
+        if in_flight.first_byte is None:
+            in_flight.first_byte = self._timers.now
+        header = Header("data", in_flight.flow, part.transfer, part.bytes).pack()
+        in_flight.header_bytes += len(header)
+        content = in_flight.contents.pop(part.transfer, None)
+        if content is None:
+            content = self._blank_bytes(part.bytes)
+        since, hold = action.since, True
+        if in_flight.slot_sender is not None and not part.scale_up:
+            since, hold = max(in_flight.slot_sender.began, in_flight.since), self._slot_connections.is_first(path)
+        in_flight.opened.add(path)
+        in_turn = not self._machine.program.eager
+        message = Outgoing(header, content, (in_flight, part), hold, in_turn, since, notice=action.acknowledged)
+        self._send(in_flight, path, message)
+
+    def _send(self, in_flight: InFlight, path: PeerKey, message: Outgoing) -> None:
+        in_flight.lanes.add(path[1])
+        in_flight.paths.add(path)
+        connection = self.open(path)
+        if connection is None:
+            self._unopened.setdefault(path, []).append(message)
+        else:
+            connection.send(message)
+
+    def _blank_bytes(self, count: int) -> memoryview:
+        """``count`` zero bytes, from one buffer that all messages share."""
+        if len(self._blank) < count:
+            self._blank = memoryview(bytes(count))
+        return self._blank[:count]
 
 
 class CommEngine:
@@ -100,7 +320,6 @@ class CommEngine:
                 connection.allow_until(None)
 
     def acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> None:
-        """Go on after the controller has acknowledged request ``index`` of ``group``."""
         actions = self.machine.acknowledged(group, index, paths, now)
         self._timers.now = now
         self.open_eager_paths(group)
@@ -132,17 +351,16 @@ class CommEngine:
         """Open the paths of eager receives of one group (None: of all groups) that this rank has to open."""
         self._outbox.open_eager_paths(group)
 
-    def accepted(self, connection: Connection) -> None:
+    def accepted(self, connection: PeerConnection) -> None:
         """Take in a path that a peer has opened, and send the messages that waited for it."""
         self._outbox.accepted(connection)
 
     # -- what connections report (Inbox) -------------------------------------------------------------
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
-        """Whether a message may be received now."""
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         return self._matcher.may_receive(connection, header)
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
         if header.kind == "ready":
             return None
@@ -158,8 +376,7 @@ class CommEngine:
         values = in_flight.staged[part.transfer] = np.empty(part.end - part.start, dtype=np.float32)
         return values.data.cast("B") if len(values) else None
 
-    def arrived(self, connection: Connection, header: Header) -> None:
-        """Process a message that has arrived completely."""
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         now = self._timers.now
         if header.kind == "data":
             key, began = self._matcher.key(connection, header), self._began[connection.key]
@@ -171,12 +388,12 @@ class CommEngine:
         else:
             self._take_ready(connection, header)
 
-    def _take_ready(self, connection: Connection, header: Header) -> None:
+    def _take_ready(self, connection: PeerConnection, header: Header) -> None:
         key, last_round, now = self._matcher.key(connection, header), header.transfer, self._timers.now
         since = header.length / 1e6 if header.length else None
         self.execute(self.machine.credit(key, connection.key, last_round, now, since))
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         """Process an outgoing message that the kernel has taken."""
         assert isinstance(token, tuple)
         in_flight, part = token
@@ -213,7 +430,6 @@ class CommEngine:
             self._end(in_flight)
 
     def _end(self, in_flight: InFlight) -> None:
-        """End an operation: everything has arrived and is acknowledged."""
         self.machine.close(in_flight)
         in_flight.wrong = self.values.wrong_elements(in_flight)
         self._done(in_flight, self._timers.now)
@@ -246,13 +462,12 @@ class CommEngine:
         return self.machine.waits
 
     def watch_changed(self, poller: Poller) -> None:
-        """Let ``poller`` wait for what each connection waits for now."""
         changed = self.transport.activity.changed
         while changed:
             connection, _ = changed.popitem()
             poller.watch(connection, connection.events)
 
-    def handle(self, connection: Connection, events: int, now: float) -> None:
+    def handle(self, connection: PeerConnection, events: int, now: float) -> None:
         """Read from and write to a connection of which a poller reports ``events``."""
         self._timers.now = now
         if connection.fileno() < 0:

@@ -14,15 +14,14 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from railyard.errors import PeerLost
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, goodput_share
-from workloads.agent.transport.activity import Activity
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.sockets import BUFFER_BYTES
-from workloads.agent.transport.tcp_state import (
+from workloads.agent.transport.pacing import Bucket, SendAllowance, UpWindow
+from workloads.agent.transport.sockets import (
+    BUFFER_BYTES,
     NOTICE,
     STAMP_BYTES,
     ask_for_times,
@@ -32,8 +31,18 @@ from workloads.agent.transport.tcp_state import (
     unacknowledged,
     unsent,
 )
-from workloads.agent.transport.up_window import SendAllowance, UpWindow
 from workloads.rank.paths import PeerKey
+
+C = TypeVar("C")
+
+
+class Activity(Generic[C]):
+    """The connections of one rank that have messages to send, and those whose awaited ``events`` have changed."""
+
+    def __init__(self) -> None:
+        self.sending: dict[C, None] = {}
+        self.changed: dict[C, None] = {}
+
 
 _READ_BATCH_S = 0.2
 """Wake up for this much of a payload at line rate, or for its end; 50 Mb/s: every megabyte (``_MOST_BATCH_BYTES``)."""
@@ -54,24 +63,24 @@ _TRY_AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 class Inbox(Protocol):
     """Receiver of the messages of a connection."""
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
-        """Whether a message may be received now; if not, ``Connection.resume`` tries again."""
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
+        """Whether a message may be received now; if not, ``PeerConnection.resume`` tries again."""
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         """Where the payload of a message goes (None: discard it); ``VerifyError`` if the message is misdelivered."""
 
-    def arrived(self, connection: Connection, header: Header) -> None:
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         """Called when a message has arrived completely."""
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         """Called when the kernel has taken the last byte of an outgoing message."""
 
 
-class Connection:
+class PeerConnection:
     """A connection from a port of this host to the port of a peer, over one path.
 
     ``left_port`` returns the number of bytes that have left the port, where something depends on that
-    (``workloads.agent.transport.up_window``). ``clock`` returns the current time, where ``now`` of a caller on a busy
+    (``workloads.agent.transport.pacing``). ``clock`` returns the current time, where ``now`` of a caller on a busy
     machine may be some milliseconds old. ``activity`` is told of messages to send and of events to wait for.
     """
 
@@ -86,7 +95,7 @@ class Connection:
         mtu: int,
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
-        activity: Activity[Connection] | None = None,
+        activity: Activity[PeerConnection] | None = None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -121,7 +130,6 @@ class Connection:
 
     @property
     def peer(self) -> int:
-        """Rank at the other end of the connection."""
         return self.key[2]
 
     def arrival_s(self, size: int) -> float:
@@ -129,7 +137,6 @@ class Connection:
         return max(0.0, size / self._share / self._bucket.bytes_per_s - self._bucket.burst_s)
 
     def fileno(self) -> int:
-        """File descriptor of the socket, for ``select``."""
         return self.sock.fileno()
 
     # -- out ---------------------------------------------------------------------------------------
@@ -151,13 +158,11 @@ class Connection:
 
     @property
     def events(self) -> int:
-        """The events to wait for (flags of epoll(7)); 0: none."""
         if not self.connected:
             return select.EPOLLOUT
         return (select.EPOLLIN if self._parked is None else 0) | (select.EPOLLOUT if self._blocked else 0)
 
     def flush(self, now: float) -> None:
-        """Hand queued messages to the kernel as far as it takes them."""
         blocked = not self._send_queued(now)
         if blocked is not self._blocked:
             self._blocked = blocked
@@ -266,13 +271,11 @@ class Connection:
         return min(by_rate, max(self._bucket.backlog_s(time.monotonic()), _ROUND_TRIP_S))
 
     def notices(self) -> bool:
-        """Whether the kernel has reported an acknowledgement since the last call."""
         return take_notices(self.sock)
 
     # -- in ----------------------------------------------------------------------------------------
 
     def resume(self, now: float) -> None:
-        """Receive a message that had to wait, if it may be received now."""
         header = self._parked
         if header is not None and self._inbox.may_receive(self, header):
             self._parked = None

@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from railyard.errors import AgentError
 from topos.kernel.tuning import rto_min_ms
 from topos.plan import FabricPlan, HostPort, Network
-from workloads.agent.transport.activity import Activity
-from workloads.agent.transport.connection import Connection, Inbox
+from workloads.agent.transport.connection import Activity, Inbox, PeerConnection
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.sockets import new_socket
-from workloads.agent.transport.tcp_state import drop_packets, left_port, retransmits, take_packets
+from workloads.agent.transport.sockets import drop_packets, left_port, new_socket, retransmits, take_packets
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN, PeerKey
 
@@ -41,10 +39,10 @@ class Transport:
         self._peer_of_ip: dict[str, tuple[Domain, HostPort]] = {}
         self._ip_of_peer: dict[tuple[Domain, int, int], str] = {}
         self._listeners: dict[socket.socket, tuple[Domain, int]] = {}
-        self._connections: dict[PeerKey, Connection] = {}
+        self._connections: dict[PeerKey, PeerConnection] = {}
         self._far = plan.delayed or bool(plan.links)
         self._called_again = 0
-        self.activity: Activity[Connection] = Activity()
+        self.activity: Activity[PeerConnection] = Activity()
         """The connections that have something to send, or wait for other events than before."""
         self._read_plan(plan)
 
@@ -75,14 +73,13 @@ class Transport:
                 ) from None
             self._listeners[sock] = place
 
-    def connection(self, key: PeerKey, now: float) -> Connection | None:
+    def connection(self, key: PeerKey, now: float) -> PeerConnection | None:
         """The connection over path ``key``, opened if this rank has to do that; None if the peer has yet to do it."""
         if key not in self._connections and self._rank < key[2]:
             self._connections[key] = self._connect(key, now)
         return self._connections.get(key)
 
-    def find(self, key: PeerKey) -> Connection | None:
-        """The connection of ``key``; None if it is not open."""
+    def find(self, key: PeerKey) -> PeerConnection | None:
         return self._connections.get(key)
 
     def answer_s(self, key: PeerKey) -> float:
@@ -94,7 +91,7 @@ class Transport:
         port = self._ports[key[0], key[1]]
         return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._mtu) / 1e3
 
-    def call_again(self, connection: Connection) -> bool:
+    def call_again(self, connection: PeerConnection) -> bool:
         """Connect anew where the peer has not answered: a packet was lost, for instance at a dark circuit.
 
         False where the peer has answered, or the connection was closed. An answer that comes while the other call is
@@ -111,7 +108,7 @@ class Transport:
         self._called_again += 1
         return True
 
-    def _connect(self, key: PeerKey, now: float) -> Connection:
+    def _connect(self, key: PeerKey, now: float) -> PeerConnection:
         sock, connected = self._call(key)
         connection = self._adopt(sock, key, connected=connected)
         connection.last_progress = now
@@ -140,9 +137,9 @@ class Transport:
             ) from None
         return sock, code == 0
 
-    def _adopt(self, sock: socket.socket, key: PeerKey, *, connected: bool) -> Connection:
+    def _adopt(self, sock: socket.socket, key: PeerKey, *, connected: bool) -> PeerConnection:
         bucket, interface = self._buckets[key[0], key[1]], self._ports[key[0], key[1]].interface
-        return Connection(
+        return PeerConnection(
             sock,
             key,
             bucket,
@@ -154,10 +151,10 @@ class Transport:
             activity=self.activity,
         )
 
-    def accept(self, listener: socket.socket, now: float) -> list[Connection]:
+    def accept(self, listener: socket.socket, now: float) -> list[PeerConnection]:
         """Accept the connections that peers have opened to a listener: the last one of each peer."""
         domain, lane = self._listeners[listener]
-        new: dict[PeerKey, Connection] = {}
+        new: dict[PeerKey, PeerConnection] = {}
         while True:
             try:
                 sock, (address, _) = listener.accept()
@@ -177,10 +174,9 @@ class Transport:
 
     @property
     def listeners(self) -> tuple[socket.socket, ...]:
-        """All listening sockets of this rank."""
         return tuple(self._listeners)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[PeerConnection]:
         return iter(self._connections.values())
 
     def totals(self) -> dict[str, int]:
@@ -192,7 +188,6 @@ class Transport:
         return {"retransmits": again, "bytes": sum(c.sent_bytes for c in self)}
 
     def close(self) -> None:
-        """Close all listeners and connections at once."""
         for sock in self._listeners:
             sock.close()
         for connection in self:

@@ -36,11 +36,9 @@ class Header(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Number of payload bytes after the header (0 for ``ready``)."""
         return self.length if self.kind == "data" else 0
 
     def pack(self) -> bytes:
-        """Encode the header as 28 bytes."""
         flow = self.flow
         kind = _KINDS.index(self.kind)
         flags = int(flow.point_to_point)
@@ -78,5 +76,4 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Bytes of header and payload."""
         return len(self.head) + len(self.payload)

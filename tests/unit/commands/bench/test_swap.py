@@ -17,7 +17,7 @@ from commands.bench.dark import middle_mean, split, unsure_s
 from commands.bench.stock import echo_request
 from commands.bench.swap import PORTS, OpenFlowPeer, Probe, followed, peers
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_BARRIER_REQUEST, TYPE_ERROR, circuit_flow, header
-from measure.live.darktime import dark_time
+from measure.live.probe import dark_time
 
 
 def test_matchings_are_perfect_and_share_no_circuit() -> None:

@@ -31,7 +31,7 @@ from topos.describe import plan
 from topos.racks import RackTopo
 from topos.rails import RailTopo
 from workloads.program import Collective
-from workloads.training.training_job import training_job
+from workloads.training.step import training_job
 
 SCALE = Scale(1 / 100)
 RACK = plan(RackTopo(torus="4x4", server="2x2", port_mbps=100, front_end_mbps=50))

@@ -38,10 +38,10 @@ def test_timers_are_late_never_early() -> None:
     assert late.count > 5
 
 
-def lane() -> machine_benchmark.Lane:
+def lane() -> machine_benchmark.SocketPair:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
-        return machine_benchmark.Lane(sender, listener.accept()[0])
+        return machine_benchmark.SocketPair(sender, listener.accept()[0])
 
 
 def test_messages_and_streams_over_the_loopback() -> None:

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.metrics.checks import Check, Limits
+from measure.metrics.checks import Check, Limits, with_machine
 from measure.metrics.load import interference_checks, same_load
-from measure.metrics.machines import with_machine
 from railyard.timeline import Event
 
 Sample = tuple[float, float, dict[str, float]]

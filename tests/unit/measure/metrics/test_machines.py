@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from synthetic_job import Job, build_point
 
-from measure.metrics.checks import Verdict
+from measure.metrics.checks import Verdict, machine_names, with_machine
 from measure.metrics.fidelity import judge
-from measure.metrics.machines import machine_names, with_machine
 from measure.metrics.metrics import measure_point
 from measure.results.trace import build_trace
 from railyard.timeline import Event

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.metrics.checks import Limits, Verdict
+from measure.metrics.checks import Limits, Verdict, with_machine
 from measure.metrics.fidelity import judge
-from measure.metrics.machines import with_machine
 from measure.metrics.metrics import measure_point
 from measure.metrics.underlay import Underlay, UnderlayNeeds, ip_version, refusals, shared_refusals, underlay_event
 

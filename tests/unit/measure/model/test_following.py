@@ -10,14 +10,13 @@ import pytest
 from controllers.policies.catalog import load_policy
 from measure.model.prediction import Costs, Prediction, predict
 from measure.model.wires import wire_bytes
-from railyard.scale import Scale
 from topos.describe import plan
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.check import check
 from workloads.collectives.catalog import schedule
 from workloads.collectives.circuits import circuit_uses, follow_circuits
-from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.program import Collective, Compute, Group, Operation, Program
 
 CHUNK = 8948 * 20
 """Whole packets, so that no time is lost in their headers."""
@@ -118,16 +117,6 @@ def test_without_a_delay_circuits_cost_nothing() -> None:
         assert on_circuits(program, 0.0).step_times_s == pytest.approx(on_packets(program).step_times_s)
 
 
-def test_the_control_path_is_paid_once_for_each_change() -> None:
-    program = one(8, "stragglar")
-    costs = Costs(control_s=0.01)
-    plan_ = schedule("all_reduce", 8, "stragglar")
-    matchings = plan_.rounds - plan_.first_phase
-    paid = on_circuits(program, 0.0, costs).step_times_s[0] - on_circuits(program, 0.0).step_times_s[0]
-    # A release and the request after it travel together; the ring is asked for when the step begins.
-    assert paid == pytest.approx((1 + matchings) * 0.01, abs=1e-6)
-
-
 @pytest.mark.parametrize(("n", "gain"), [(4, 1.125), (8, 1.361), (16, 1.563)])
 def test_after_arrival_stragglar_beats_the_ring_by_the_published_ratio(n: int, gain: float) -> None:
     """Source: StragglAR, arXiv 2505.23523 (coefficients of s b): 2 (n - 1) / n against (n + log2 n - 2) / (n - 1)."""
@@ -168,16 +157,3 @@ def test_lock_step_does_not_change_the_time_of_even_rounds() -> None:
     program = one(4, "stragglar")
     stepped = replace(program, schedules={"stragglar": replace(schedule("all_reduce", 4, "stragglar"), lockstep=True)})
     assert on_packets(stepped).step_times_s == pytest.approx(on_packets(program).step_times_s)
-
-
-def test_a_send_waits_for_its_receive_unless_it_is_eager() -> None:
-    size = 8948 * 100
-    sender = (Send(0, "s", "pair", 1, size), Compute(1, "c", 0.0, (0,)))
-    receiver = (Compute(0, "c", 1.0), Recv(1, "r", "pair", 0, size, (0,)))
-    program = Program("pair", (sender, receiver), {"pair": Group("pair", "pp", (0, 1))})
-    where = fabric(2, "electrical")
-    transfer = wire_bytes(size, 9000) / RATE
-    waits = predict(program, where, None, "native", steps=1, scale=Scale(1.0))
-    eager = predict(replace(program, eager=True), where, None, "native", steps=1, scale=Scale(1.0))
-    assert waits.step_time_s == pytest.approx(1.0 + transfer)
-    assert eager.step_time_s == pytest.approx(1.0)

@@ -18,7 +18,7 @@ from railyard.scale import goodput_share
 from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
-from workloads.collectives.all_to_all import straight_all_to_all, valiant_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all, valiant_all_to_all
 from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.rank.slot_sender import LATE_S
 from workloads.schedule import Schedule

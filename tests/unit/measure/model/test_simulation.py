@@ -6,25 +6,32 @@ Ports have 80 Mb/s, so 10 MB/s on the wire: a payload of ``k`` full packets of 8
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
 from fabric_plans import rail_plan
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
-from controllers.policies.follow import FollowPolicy
+from controllers.policies.catalog import load_policy
 from controllers.policies.policy import Policy, Wiring
+from measure.metrics.stall import stall_law
+from measure.model.prediction import Prediction, Simulation, predict
 from measure.model.simulated_control import Costs
-from measure.model.simulation import Simulation
-from railyard.errors import ControlError
+from measure.model.wires import wire_bytes
+from measure.published import published
+from railyard.errors import ConfigError, ControlError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.describe import plan
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
-from workloads.collectives.circuits import follow_circuits
+from workloads.catalog import Workload, load_workload, make_workload
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.training.recipe import make_recipe
 
 PACKET = 8948
 """Payload of a full packet."""
@@ -123,13 +130,6 @@ def test_a_message_costs_its_latency_once() -> None:
     assert times(events, "communicate", rank=1) == close((0.0, PACKET_S + 0.003))
 
 
-def test_a_send_waits_until_its_receiver_has_come_to_the_receive() -> None:
-    late = (Compute(0, "work", 0.5), Recv(1, "r", "pair", 0, PACKET, (0,)))
-    events = simulation(program([(Send(0, "s", "pair", 1, PACKET),), late], PAIR)).run()
-    assert times(events, "communicate", rank=0) == close((0.0, 0.5 + PACKET_S))
-    assert times(events, "transfer") == close((0.5, 0.5 + PACKET_S))
-
-
 def test_an_eager_send_does_not_wait_and_what_came_early_is_there_when_the_receive_begins() -> None:
     sender = (Send(0, "s", "pair", 1, PACKET), Compute(1, "work", 0.25, (0,)))
     late = (Compute(0, "work", 0.5), Recv(1, "r", "pair", 0, PACKET, (0,)))
@@ -179,14 +179,6 @@ def test_a_ring_all_reduce_takes_twice_n_minus_1_rounds_of_a_chunk(n: int) -> No
         assert [event["round"] for event in received] == list(range(rounds))
         assert [event["reduce"] for event in received] == [True] * (n - 1) + [False] * (n - 1)
         assert {event["peer"] for event in received} == {(rank - 1) % n}
-
-
-@pytest.mark.parametrize("n", [2, 4])
-def test_two_rings_share_the_bytes_and_so_take_half_the_time(n: int) -> None:
-    ring = Group("ring", "dp", tuple(range(n)))
-    op = Collective(0, "sum", "all_reduce", "ring", n * 10 * PACKET, algorithm="bidirectional-ring")
-    events = simulation(program([(op,)] * n, ring)).run()
-    assert times(events, "communicate", rank=n - 1) == close((0.0, 2 * (n - 1) * 5 * PACKET_S))
 
 
 def test_one_late_rank_holds_up_the_ring_by_its_lateness_and_no_more() -> None:
@@ -261,15 +253,6 @@ def test_circuits_that_are_requested_ahead_are_tuned_in_the_window(window_s: flo
     assert times(events, "step", rank=0) == close((0.0, first + window_s + exposed_s + PACKET_S))
 
 
-def test_a_request_of_one_rank_waits_for_the_other() -> None:
-    where = optical()
-    late = (Compute(0, "work", 0.5), Recv(1, "r", "pair", 0, PACKET, (0,)))
-    made = program([(Send(0, "s", "pair", 1, PACKET),), late], PAIR)
-    events = simulation(made, Given(where), where, delay_s=DELAY_S).run()
-    assert times(events, "reconfigure", group="pair") == close((0.5, 0.5 + DELAY_S))
-    assert times(events, "wait", rank=0) == close((0.0, 0.5 + DELAY_S))
-
-
 def test_the_costs_of_the_control_plane_are_added_once_each() -> None:
     """Half of ``control_s`` there and half of it back, and ``settle_s`` after the circuit is up."""
     where = optical()
@@ -278,36 +261,6 @@ def test_the_costs_of_the_control_plane_are_added_once_each() -> None:
     events = simulation(made, Given(where), where, delay_s=DELAY_S, costs=costs).run()
     assert times(events, "reconfigure", group="pair") == close((0.01, 0.01 + DELAY_S))
     assert times(events, "wait", rank=1) == close((0.0, 0.02 + 0.003 + DELAY_S))
-
-
-def test_a_release_frees_the_port_for_the_next_group() -> None:
-    """Ranks 0 and 1 hold port 3 until their transfer is over; ranks 1 and 2 ask for it meanwhile."""
-    where = rail_plan(3)
-    second = Group("second", "dp", (1, 2))
-    ranks = [
-        (Send(0, "s", "pair", 1, 100 * PACKET),),
-        (Recv(0, "r", "pair", 0, 100 * PACKET), Send(1, "t", "second", 2, PACKET)),
-        (Recv(0, "u", "second", 1, PACKET),),
-    ]
-    circuits = {"pair": Matching([(2, 3)]), "second": Matching([(3, 5)])}
-    events = simulation(program(ranks, PAIR, second), Given(where, circuits), where, delay_s=DELAY_S).run()
-    (over,) = (end for _, end in times(events, "communicate", group="pair", rank=1))
-    assert over > DELAY_S + 100 * PACKET * 8 / 100e6, "at 100 Mb/s, with headers"
-    assert times(events, "reconfigure", group="second") == close((over, over + DELAY_S))
-
-
-def test_each_round_of_a_collective_waits_for_its_own_circuits() -> None:
-    """Recursive doubling on four ranks: two rounds, each over a matching of its own; the first is up from the start."""
-    where = plan(RailTopo(servers=4, gpus=1, rate_mbps=80, fabric="ocs"))
-    op = Collective(0, "sum", "all_reduce", "ring", 10 * PACKET, algorithm="recursive-doubling")
-    made = follow_circuits(program([(op,)] * 4, Group("ring", "dp", (0, 1, 2, 3))))
-    events = simulation(made, FollowPolicy(where), where, delay_s=DELAY_S).run()
-    round_s = 10 * PACKET_S
-    again = round_s + DELAY_S
-    for rank in range(4):
-        assert times(events, "transfer", rank=rank) == close((0.0, round_s), (again, again + round_s))
-        assert times(events, "wait", rank=rank) == close((0.0, 0.0), (round_s, again))
-        assert [e["peer"] for e in events if e.kind == "transfer" and e["rank"] == rank] == [rank ^ 1, rank ^ 2]
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
@@ -362,3 +315,169 @@ def test_a_group_that_is_given_no_circuit_between_two_members_is_named() -> None
     ]
     with pytest.raises(ControlError, match="group trio has no circuit between rank 0 and rank 1"):
         simulation(program(ranks, trio), Given(where, {"trio": Matching([(1, 5)])}), where).run()
+
+
+FABRIC = {"on-demand": "ocs", "provisioned": "ocs", "one-shot": "one-shot"}
+POLICY = {"on-demand": "opus", "provisioned": "opus", "one-shot": "one-shot", "electrical": "electrical"}
+SCALE = Scale(1 / 100)
+
+
+def fabric(workload: Workload, mode: str, scale: Scale) -> FabricPlan:
+    rate = scale.emulated_mbps(workload.port_gbps)
+    return plan(
+        RailTopo(
+            servers=workload.servers,
+            gpus=workload.gpus_per_server,
+            rate_mbps=rate,
+            fabric=FABRIC.get(mode, "electrical"),
+            front_end=workload.uses_front_end,
+        )
+    )
+
+
+def run(workload: Workload, mode: str, delay_s: float = 0.0, scale: Scale = SCALE, **options: Any) -> Prediction:
+    where = fabric(workload, mode, scale)
+    policy = load_policy(POLICY[mode], where) if mode in POLICY else None
+    return predict(workload.program, where, policy, mode, delay_s, scale=scale, **options)
+
+
+@cache
+def step(name: str, mode: str, delay_s: float = 0.0) -> Prediction:
+    return run(load_workload(name), mode, delay_s)
+
+
+def slope(name: str, mode: str, delay_s: float) -> float:
+    return (step(name, mode, delay_s).step_time_s - step(name, "electrical").step_time_s) / delay_s
+
+
+def test_native_steps_are_those_that_the_compute_time_was_fitted_to() -> None:
+    for name, key in (("llama3-8b-16", "opus-llama-native"), ("pp-only", "opus-deepseek-native")):
+        assert step(name, "native").step_time_s == pytest.approx(published(key).value, abs=0.005)
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.05, 0.1, 0.2, 0.5])
+def test_smoke_on_demand_costs_two_delays(delay_s: float) -> None:
+    # Artifact simulator: 62.2416 s electrical; 62.2436, 62.2616 and 62.3416 at 1, 10 and 50 ms.
+    assert slope("smoke", "on-demand", delay_s) == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.05, 0.25, 1.0])
+def test_llama_on_demand_costs_six_delays(delay_s: float) -> None:
+    assert slope("llama3-8b-16", "on-demand", delay_s) == pytest.approx(6.0, rel=1e-6)
+
+
+def test_llama_exposes_each_of_its_six_changes() -> None:
+    made = step("llama3-8b-16", "on-demand", 0.05)
+    assert made.exposed_stall_s == pytest.approx(0.3)
+    assert made.reconfigurations_per_step == 6
+
+
+@pytest.mark.parametrize("mode", ["on-demand", "provisioned"])
+def test_without_data_parallelism_nothing_is_rewired(mode: str) -> None:
+    made = step("pp-only", mode, 1.0)
+    assert made.step_time_s == step("pp-only", "electrical").step_time_s
+    assert made.reconfigurations_per_step == 0
+    assert made.exposed_stall_s == 0
+
+
+@pytest.mark.parametrize("name", ["smoke", "llama3-8b-16"])
+@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.05, 0.25, 1.0])
+def test_asking_ahead_never_costs_more_than_asking_on_demand(name: str, delay_s: float) -> None:
+    ahead, demand = step(name, "provisioned", delay_s), step(name, "on-demand", delay_s)
+    assert ahead.step_time_s <= demand.step_time_s + 1e-9
+    assert ahead.step_time_s >= step(name, "electrical").step_time_s - 1e-9
+
+
+def test_what_is_provisioned_hides_in_the_window() -> None:
+    """Smoke: the gradients' circuits are asked for one backward pass ahead, so only the pipeline's delay shows."""
+    assert slope("smoke", "provisioned", 0.1) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_electrical_without_costs_is_native() -> None:
+    for name in ("smoke", "llama3-8b-16", "pp-only"):
+        assert step(name, "electrical").step_time_s == pytest.approx(step(name, "native").step_time_s, rel=1e-9)
+
+
+def test_a_delay_of_zero_costs_nothing() -> None:
+    assert step("llama3-8b-16", "on-demand").step_time_s == pytest.approx(step("llama3-8b-16", "native").step_time_s)
+
+
+def test_results_do_not_depend_on_the_scale() -> None:
+    workload = load_workload("smoke")
+    for scale in (Scale(1 / 250), Scale(1 / 50), Scale(1 / 250, 2.0)):
+        made = run(workload, "on-demand", 0.1, scale)
+        assert made.step_time_s == pytest.approx(step("smoke", "on-demand", 0.1).step_time_s, rel=2e-3)
+
+
+def test_a_pipeline_of_four_stages_with_fsdp_does_not_lock_up() -> None:
+    recipe = make_recipe(
+        {
+            "name": "deep",
+            "model": {"layers": 8, "hidden": 1024, "sequence": 1024, "heads": 8},
+            "parallelism": {"pp": 4, "dp": 2},
+            "batch": {"local_batch": 5, "microbatch": 1},
+            "compute": {"forward_ms": 10},
+            "fabric": {"servers": 8, "gpus_per_server": 1},
+        }
+    )
+    workload = make_workload(recipe)
+    native = run(workload, "native").step_time_s
+    assert native < run(workload, "provisioned", 0.01).step_time_s <= run(workload, "on-demand", 0.01).step_time_s
+
+
+# ---- closed formulas ------------------------------------------------------------------------------------------------
+
+
+def alone(kind: str, n: int, size: int, costs: Costs | None = None) -> float:
+    """Time of one collective of ``size`` bytes on a ring of ``n`` GPUs with two ports of 80 Mb/s, scale 1."""
+    groups = {"dp": Group("dp", "dp", tuple(range(n)))}
+    op = Collective(0, "c", kind, "dp", size)  # type: ignore[arg-type]
+    where = plan(RailTopo(servers=n, gpus=1, rate_mbps=80, fabric="electrical"))
+    return predict(Program("one", ((op,),) * n, groups), where, None, "native", steps=1, costs=costs).step_time_s
+
+
+@given(n=st.integers(2, 16), kind=st.sampled_from(["all_gather", "reduce_scatter", "all_reduce"]))
+def test_ring_collectives_take_the_alpha_beta_time(n: int, kind: str) -> None:
+    size, alpha = 2 * n * 8948 * 10, 0.001
+    rounds = (n - 1) * (2 if kind == "all_reduce" else 1)
+    chunk_s = wire_bytes(size // (2 * n), 9000) / 1e7
+    assert alone(kind, n, size) == pytest.approx(rounds * chunk_s)
+    assert alone(kind, n, size, Costs(alpha_s=alpha)) == pytest.approx(rounds * (chunk_s + alpha))
+
+
+def pair_program() -> Program:
+    groups = {"pp": Group("pp", "pp", (0, 1))}
+    size = 8948 * 100
+    ranks = (
+        (Send(0, "s", "pp", 1, size), Recv(1, "r", "pp", 1, size)),
+        (Send(0, "s", "pp", 0, size), Recv(1, "r", "pp", 0, size)),
+    )
+    return Program("pair", ranks, groups)
+
+
+def test_a_pair_is_full_duplex() -> None:
+    where = plan(RailTopo(servers=2, gpus=1, rate_mbps=80, fabric="electrical"))
+    made = predict(pair_program(), where, None, "native", steps=1)
+    assert made.step_time_s == pytest.approx(901_400 / 1e7)
+
+
+def test_the_time_to_install_is_part_of_the_dark_time() -> None:
+    workload = load_workload("smoke")
+    slow = run(workload, "on-demand", 0.05, costs=Costs(settle_s=0.002)).step_time_s
+    assert slow - step("smoke", "on-demand", 0.05).step_time_s == pytest.approx(2 * 0.002, abs=1e-6)
+
+
+def test_stall_law() -> None:
+    assert stall_law([0.0, 0.1, 0.3], 0.2) == pytest.approx(0.3)
+    assert stall_law([], 1.0) == 0
+
+
+# ---- trouble --------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    where = plan(RailTopo(servers=4, gpus=1, rate_mbps=80, fabric="electrical"))
+    with pytest.raises(ConfigError, match="2 ranks and the fabric 4"):
+        predict(pair_program(), where, None, "native")
+    with pytest.raises(ConfigError, match="mode native has no policy"):
+        predict(pair_program(), plan(RailTopo(servers=2, gpus=1)), None, "on-demand")

@@ -20,8 +20,7 @@ from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from workloads.agent.agent import Agent
-from workloads.agent.config import AgentConfig
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Header
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
@@ -285,13 +284,6 @@ def test_the_events_of_a_run_are_on_disk_when_it_says_that_it_is_done(run: Run) 
     assert {event["rank"] for event in agent.events("step")} == {0}
 
 
-def test_a_rank_without_operations_does_its_steps_at_once(run: Run) -> None:
-    agent = run(computing(), 1, steps=2)
-    agent.go()
-    agent.hears("done")
-    assert [message["step"] for message in agent.said if "step" in message] == [0, 1]
-
-
 def test_nothing_is_done_before_the_time_of_go(run: Run) -> None:
     agent = run(computing(), 1)
     agent.hears("ready")
@@ -303,13 +295,6 @@ def test_nothing_is_done_before_the_time_of_go(run: Run) -> None:
 
 
 # ---- the parent ------------------------------------------------------------------------------------------------------
-
-
-def test_a_stop_before_go_ends_the_agent(run: Run) -> None:
-    agent = run(computing())
-    agent.hears("ready")
-    agent.stop()
-    assert agent.said == [{"ready": True}]
 
 
 def test_a_stop_ends_the_agent_in_the_middle_of_a_compute(run: Run) -> None:
@@ -375,19 +360,6 @@ def test_agents_sum_their_numbers_and_verify_them_in_every_step(run: Run, n: int
         assert all(event["bytes"] == 8000 and event.seconds > 0 for event in agent.events("communicate"))
 
 
-def test_a_collective_waits_for_the_last_of_its_ranks(run: Run) -> None:
-    op = Collective(1, "sum", "all_reduce", "world", 8000, (0,))
-    ranks = [(Compute(0, "work", seconds), op) for seconds in (0.001, SOON_S)]
-    made = program(ranks, Group("world", "dp", (0, 1)))
-    agents = [run(made, rank) for rank in (0, 1)]
-    begins = go(agents)
-    for agent in agents:
-        agent.hears("done")
-    (early,), (late,) = (agent.events("communicate") for agent in agents)
-    assert early.end is not None and late.end is not None
-    assert early.end > begins[1] + SOON_S and late.end > begins[1] + SOON_S
-
-
 def test_wrong_numbers_end_the_agent_and_are_counted(run: Run, peer: MakePeer) -> None:
     sender, agent = peer(0, 1), run(pair(), 1)
     agent.hears("ready")
@@ -399,14 +371,6 @@ def test_wrong_numbers_end_the_agent_and_are_counted(run: Run, peer: MakePeer) -
     assert isinstance(error, VerifyError)
     assert str(error) == "rank 1 ended receive of step 0 (group pair) with 2 of 1000 elements wrong"
     assert [event["wrong"] for event in agent.events("verified")] == [2], "the log is written all the same"
-
-
-def test_a_peer_that_dies_is_named(run: Run, peer: MakePeer) -> None:
-    dying, agent = peer(1, 0), run(pair())
-    agent.go()
-    dying.sock.close()
-    error = agent.ended()
-    assert isinstance(error, PeerLost) and str(error) == "rank 1 closed its connection before the program was done"
 
 
 def test_a_peer_that_ends_after_the_last_step_is_no_error(run: Run, peer: MakePeer) -> None:
@@ -425,24 +389,6 @@ def test_a_peer_that_moves_nothing_is_lost_after_a_bounded_time(run: Run, peer: 
     error = agent.ended()
     assert isinstance(error, PeerLost)
     assert str(error) == "rank 0 moved nothing for 0.05 s in send (step 0, group pair) with its peers"
-
-
-def test_an_unexpected_message_of_an_eager_program_is_taken_when_its_receive_begins(run: Run, peer: MakePeer) -> None:
-    """The message of the second receive comes first, on the connection of both."""
-    receives = (Recv(0, "first", "pair", 0, SIZE), Recv(1, "second", "other", 0, SIZE, (0,)))
-    sends = (Send(0, "first", "pair", 1, SIZE), Send(1, "second", "other", 1, SIZE, (0,)))
-    groups = [Group(name, "pp", (0, 1)) for name in ("pair", "other")]
-    sender, agent = peer(0, 1), run(program([sends, receives], *groups, eager=True), 1)
-    agent.go()
-    sender.connect()
-    other = Flow(0, 1, 0, point_to_point=True)
-    sender.say(Header("data", other, 0, SIZE), payload.total(SEED, other, [0], 0, SIZE // 4).tobytes())
-    sender.say(Header("data", PAIR, 0, SIZE), numbers())
-    agent.hears("done")
-    assert [(event["op"], event["wrong"]) for event in agent.events("verified")] == [(0, 0), (1, 0)]
-    ends = {event["op"]: event.t + event.seconds for event in agent.events("transfer")}
-    posted = {event["op"]: event["posted"] for event in agent.events("communicate")}
-    assert ends[1] <= ends[0] <= posted[1], "it was here before its receive"
 
 
 # ---- members of a job ------------------------------------------------------------------------------------------------
@@ -557,20 +503,6 @@ def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_
     assert at <= wait.t and wait.end is not None and wait.end >= acknowledged and wait["group"] == "pair"
 
 
-def test_requests_are_counted_over_steps(run: Run, controller: Controller, peer: MakePeer) -> None:
-    receiver, agent = peer(1, 0), run(pair(), controller=controller, steps=2)
-    controller.check_in()
-    agent.go()
-    for step in (0, 1):
-        request = controller.hears("request")
-        assert request["index"] == step
-        controller.acknowledge(request)
-        receiver.say(Header("ready", Flow(step, 0, 0, True), 0))
-        receiver.wait()
-        assert controller.hears("release")["index"] == step
-    agent.hears("done")
-
-
 def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
     run: Run, controller: Controller, peer: MakePeer
 ) -> None:
@@ -584,15 +516,6 @@ def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
     assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
     assert len(receiver.wait()) == 1
     assert controller.hears("release")["index"] == 0
-
-
-def test_an_acknowledgement_of_another_request_is_an_error(run: Run, controller: Controller) -> None:
-    agent = run(pair(), controller=controller)
-    controller.check_in()
-    agent.go()
-    controller.acknowledge(controller.hears("request"), index=1)
-    error = agent.ended()
-    assert isinstance(error, ControlError) and "for request 0 of group pair" in str(error)
 
 
 def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from railyard.scale import Scale
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.agent.config import AgentConfig, configs_from_json, configs_to_json
-from workloads.agent.incarnation import Incarnation
+from workloads.agent.config import AgentConfig, Incarnation, configs_from_json, configs_to_json
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
 
 PROGRAM = Program(

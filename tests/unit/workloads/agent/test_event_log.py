@@ -12,16 +12,14 @@ from agents.loopback import loopback_plan, use_loopback
 from railyard.errors import MachineError
 from railyard.scale import Scale
 from railyard.timeline import read_events
-from workloads.agent.agent import Agent
+from workloads.agent.agent import Agent, EventLog, LauncherChannel
 from workloads.agent.config import AgentConfig
-from workloads.agent.event_log import EventLog
-from workloads.agent.launcher_channel import LauncherChannel
 from workloads.program import Compute, Program
 
 
 def test_events_are_due_after_a_second_and_rare_ones_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
-    monkeypatch.setattr("workloads.agent.event_log.time.monotonic", lambda: now)
+    monkeypatch.setattr("workloads.agent.agent.time.monotonic", lambda: now)
     log = EventLog(str(tmp_path / "g3.jsonl"), 3)
     assert log.due == float("inf")
     log.note("compute", 9.0, 10.0, step=0)
@@ -56,7 +54,7 @@ def test_the_events_of_a_step_are_written_after_its_end_by_one_rank_after_anothe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, pause: float
 ) -> None:
     now = 10.0
-    monkeypatch.setattr("workloads.agent.event_log.time.monotonic", lambda: now)
+    monkeypatch.setattr("workloads.agent.agent.time.monotonic", lambda: now)
     file = tmp_path / "events.jsonl"
     log = EventLog(str(file), rank)
     assert log.empty

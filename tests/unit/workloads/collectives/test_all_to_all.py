@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from railyard.errors import VerifyError
 from workloads.agent.transport import payload
-from workloads.collectives.all_to_all import line_all_to_all, straight_all_to_all, valiant_all_to_all
+from workloads.collectives.algorithms import line_all_to_all, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
 from workloads.collectives.verify import verify
 from workloads.rank.exchange import MessagePart, collective_exchange

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError, VerifyError
+from workloads.collectives.algorithms import ring, tree
 from workloads.collectives.catalog import ALGORITHMS, algorithm_for, schedule
-from workloads.collectives.ring import ring
-from workloads.collectives.tree import tree
 from workloads.collectives.verify import verify
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import pytest
 from checkout import CASES
-from hypothesis import given
-from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
 from workloads.check import check
-from workloads.formats.layer_groups import layout_of
 from workloads.formats.layer_text import LayerFile, parse_layers
-from workloads.formats.layers import make_plan, read_layers, unit_of
-from workloads.formats.units import read_unit
+from workloads.formats.layers import layout_of, make_plan, read_layers, unit_of
+from workloads.formats.reading import read_unit
 from workloads.program import Collective, Compute, Program
 from workloads.rank.executor import all_dependencies
 
@@ -242,30 +239,6 @@ def test_placeholders_need_none() -> None:
 def test_windows_lines_and_trailing_tabs() -> None:
     content = text("HYBRID_DLRM\t4\t\t\t", *[A] * 6).replace("\n", "\t\t\r\n")
     assert len(parse_layers(content, "x.txt").layers) == 6
-
-
-_WORDS = st.sampled_from(
-    ["a", "-1", "0", "1", "7", "300", "NONE", "ALLREDUCE", "ALLTOALL_EP", "4096", "1e3", "\u0663", "pp:", "ep:", "2"]
-)
-_HEADERS = st.sampled_from(["DATA", "MODEL", "MICRO", "HYBRID_DLRM 0", SIMAI, "HYBRID_CUSTOMIZED", "HYBRID_MODEL_DATA"])
-
-
-@given(header=_HEADERS, extra=st.lists(_WORDS, max_size=4), lines=st.lists(st.lists(_WORDS, max_size=14), max_size=3))
-def test_any_words_end_in_a_program_or_a_config_error(header: str, extra: list[str], lines: list[list[str]]) -> None:
-    content = text(" ".join([header, *extra]), A, *map(" ".join, lines))
-    try:
-        check(make_plan(parse_layers(content, "x.txt"), read_unit("ns"), 4, 2).program())
-    except ConfigError as error:
-        assert "\n" not in str(error)
-
-
-@given(st.text(max_size=200))
-def test_any_text_ends_in_layers_or_a_config_error(content: str) -> None:
-    for start in ("", "DATA\n1\n"):
-        try:
-            parse_layers(start + content, "x.txt")
-        except ConfigError as error:
-            assert "\n" not in str(error)
 
 
 # -- files of others -------------------------------------------------------------------------------

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from msccl_texts import SWAP, algo, case, exchange, step, tb, wires
 
-from railyard.errors import VerifyError
-from workloads.formats.msccl_reader import parse_msccl
-from workloads.schedule import Transfer
+from railyard.errors import ConfigError, VerifyError
+from workloads.collectives.catalog import ALGORITHMS, schedule
+from workloads.collectives.verify import verify
+from workloads.formats import msccl_reader
+from workloads.formats.msccl_algo import parse_xml
+from workloads.formats.msccl_reader import parse_msccl, read_msccl
+from workloads.formats.msccl_writer import write_msccl
+from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 # The real files.
 
@@ -241,3 +250,229 @@ def test_steps_may_stand_in_any_order_and_carry_more_attributes() -> None:
     text = algo("all_reduce", swapped, other, chunks=1, more=' redop="nop" minBytes="0"')
     text = text.replace("</gpu>", '<note a="1"><gpu/><b/></note></gpu>')
     assert parse_msccl(text, "any.xml").transfers == parse_msccl(SWAP, "swap.xml").transfers
+
+
+BAD = {
+    "no XML": ("hello", 1, "not well-formed"),
+    "cut off": (SWAP[: len(SWAP) // 2], None, "not well-formed"),
+    "another root": ("<algos/>", 1, "is one <algo>"),
+    "a doctype": ('<!DOCTYPE a [<!ENTITY e "x">]><algo name="&e;"/>', 1, "no DOCTYPE and no entities"),
+    "an entity": (SWAP.replace("own", "&own;"), 1, "undefined entity"),
+    "no ngpus": (SWAP.replace('ngpus="2"', ""), 1, "needs an attribute ngpus"),
+    "ngpus no number": (SWAP.replace('ngpus="2"', 'ngpus="two"'), 1, "must be an integer"),
+    "too many gpus": (SWAP.replace('ngpus="2"', 'ngpus="99999"'), 1, "between 1 and 256"),
+    "a missing gpu": (SWAP.replace('ngpus="2"', 'ngpus="3"'), 1, "gpu 2 of 3 is missing"),
+    "a gpu twice": (SWAP.replace('<gpu id="1"', '<gpu id="0"'), 8, "gpu 0 is described twice"),
+    "no such gpu": (SWAP.replace('<gpu id="1"', '<gpu id="7"'), 8, "id=7 of <gpu>"),
+    "a custom collective": (SWAP.replace("allreduce", "custom"), 1, "not a known collective"),
+    "no coll": (SWAP.replace("coll=", "cool="), 1, "needs an attribute coll"),
+    "no inplace": (SWAP.replace("inplace=", "outofplace="), 1, "needs an attribute inplace"),
+    "chunks that do not split": (
+        algo("allgather", exchange(1), exchange(0), chunks=3), 1, "must be a multiple of its 2 gpus",
+    ),
+    "too many chunks": (SWAP.replace('nchunksperloop="1"', 'nchunksperloop="99999999"'), 1, "nchunksperloop=99999999"),
+    "a missing peer": (SWAP.replace('send="1"', 'send="5"'), 3, "send=5 of <tb>"),
+    "no peer": (SWAP.replace('send="1"', 'send="-1"'), 4, "needs a peer"),
+    "itself as peer": (SWAP.replace('send="1"', 'send="0"'), 3, "itself as its peer"),
+    "a threadblock twice": (algo("allreduce", exchange(1) * 2, exchange(0), chunks=1), 7, "described twice"),
+    "a step twice": (
+        algo("allreduce", tb(1, 1, step("s", "i0", s=0), step("rrc", "i0", "i0", s=0)), exchange(0), chunks=1),
+        5,
+        "step 0 of this threadblock is described twice",
+    ),
+    "an unknown step": (SWAP.replace('"rrc"', '"rrx"', 1), 5, "must be one of s, r, rrc"),
+    "a step without type": (SWAP.replace('type="s"', "", 1), 4, "needs an attribute type"),
+    "no buffer": (SWAP.replace('srcbuf="i"', "", 1), 4, "needs an attribute srcbuf"),
+    "an unknown buffer": (SWAP.replace('srcbuf="i"', 'srcbuf="z"', 1), 4, "must be i, o or s, not 'z'"),
+    "outside the buffer": (SWAP.replace('srcoff="0"', 'srcoff="1"', 1), 4, "lies outside buffer i"),
+    "a count of zero": (SWAP.replace('cnt="1"', 'cnt="0"', 1), 4, "cnt=0 of <step>"),
+    "a count too large": (SWAP.replace('cnt="1"', 'cnt="99999"', 1), 4, "cnt=99999 of <step>"),
+    "counts that differ": (
+        algo("broadcast", tb(1, -1, step("s", "i0", cnt=2)), tb(-1, 0, step("r", dst="o0")), chunks=2),
+        9,
+        "receives 1 chunks, but send 1 of gpu 0 to gpu 1 on channel 0 has 2",
+    ),
+    "a send without its receive": (
+        algo("allreduce", exchange(1), tb(0, 0, step("s", "i0")), chunks=1),
+        4,
+        "is send 1 of gpu 0 to gpu 1 on channel 0, which has only 0 receives",
+    ),
+    "a receive without its send": (
+        algo("allreduce", exchange(1), tb(0, 0, step("rrc", "i0", "i0")), chunks=1),
+        5,
+        "is receive 1 of gpu 0 from gpu 1 on channel 0, which has only 0 sends",
+    ),
+    "a connection with two ends": (
+        algo("allreduce", exchange(1) + exchange(1).replace('id="0"', 'id="1"'), exchange(0), chunks=1),
+        8,
+        "a second threadblock of gpu 0 sends to gpu 1 on channel 0",
+    ),
+    "a dependency on nothing": (
+        SWAP.replace('depid="-1" deps="-1"', 'depid="4" deps="2"', 1), 4, "waits for step 2 of threadblock 4",
+    ),
+    "a step that waits for itself": (
+        SWAP.replace('depid="-1" deps="-1"', 'depid="0" deps="0"', 1), 4, "can never run: it waits for line 4",
+    ),
+    "two that wait for each other": (
+        algo("allreduce", *(tb(k, k, step("rrc", "i0", "i0"), step("s", "i0")) for k in (1, 0)), chunks=1),
+        None,
+        "can never run: it waits for line",
+    ),
+    "a tb outside a gpu": (SWAP.replace("</algo>", '<tb id="0"/></algo>'), None, "is in the wrong place"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_files_are_refused_with_place_and_reason(what: str) -> None:
+    text, line, reason = BAD[what]
+    with pytest.raises(ConfigError) as caught:
+        parse_msccl(text, "bad.xml")
+    message = str(caught.value)
+    assert re.match(rf"bad\.xml:{line if line else '[0-9]+'}: ", message), message
+    assert reason in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("rrc", "r"), "position 0, chunk 0: ends without the contribution of position 0"),
+        (('srcoff="0" dstbuf="i"', 'srcoff="0" dstbuf="s"'), "position 0, chunk 0: ends without"),
+    ],
+)
+def test_what_does_not_reduce_is_refused_with_file_position_and_chunk(change: tuple[str, str], reason: str) -> None:
+    with pytest.raises(VerifyError, match=rf"^bad\.xml: .*{reason}"):
+        parse_msccl(SWAP.replace(*change, 1), "bad.xml")
+
+
+def test_an_addition_too_many_is_refused() -> None:
+    text = algo("allreduce", *(tb(k, k, *[step("s", "i0"), step("rrc", "i0", "i0")] * 2) for k in (1, 0)), chunks=1)
+    with pytest.raises(
+        VerifyError, match=r"^bad\.xml: .*position [01], chunk 0: the contribution of position 0 is added"
+    ):
+        parse_msccl(text, "bad.xml")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.xml"
+    path.write_bytes(b"<algo>\n\xff</algo>")
+    with pytest.raises(ConfigError, match=r"file.xml:2: is not UTF-8"):
+        read_msccl(path)
+    path.write_text("\ufeff" + SWAP, encoding="utf-8")
+    assert read_msccl(str(path)).n == 2
+    monkeypatch.setattr(msccl_reader, "MAX_BYTES", 100)
+    with pytest.raises(ConfigError, match="is larger than"):
+        read_msccl(path)
+
+
+# Whatever a file holds, only our own errors come out.
+
+
+def test_much_in_little_is_bounded() -> None:
+    many = step("s", "i0", cnt=1000) * 70
+    text = algo("broadcast", tb(1, -1, many), tb(-1, 0, many.replace('"s"', '"r"')), chunks=1000)
+    with pytest.raises(ConfigError, match="move more than 65536 chunks"):
+        parse_msccl(text, "much.xml")
+
+
+@pytest.mark.parametrize(
+    "name", ["astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", "msccl-scheduler/ag-1k-512k.xml"]
+)
+def test_real_files_are_written_and_read_back(name: str) -> None:
+    made = case(name)
+    again = parse_msccl(write_msccl(made), "again.xml")
+    assert wires(again) == wires(made)
+    assert (again.rounds, again.one_port, again.owner) == (made.rounds, made.one_port, made.owner)
+
+
+EVERY = [(kind, name) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
+
+
+def catalog(which: tuple[CollectiveKind, str], n: int) -> Schedule:
+    try:
+        return schedule(which[0], n, which[1])
+    except ConfigError:
+        return schedule(which[0], 8, which[1])
+
+
+def offsets(made: Schedule) -> list[int] | None:
+    """Where MSCCL keeps a chunk: those of one position stand together."""
+    if made.kind in ("all_reduce", "broadcast", "reduce", "all_to_all"):
+        return None
+    order = sorted(range(made.chunks), key=lambda c: (made.owner[c], c))
+    return [order.index(c) for c in range(made.chunks)]
+
+
+@settings(deadline=None, max_examples=20)
+@given(which=st.sampled_from(EVERY), n=st.integers(2, 16))
+@example(which=("all_reduce", "stragglar"), n=8)
+@example(which=("all_reduce", "direct"), n=5)
+@example(which=("all_to_all", "bidirectional-ring"), n=4)
+def test_written_schedules_come_back_with_the_same_transfers(which: tuple[CollectiveKind, str], n: int) -> None:
+    made = catalog(which, n)
+    again = parse_msccl(write_msccl(made), "again.xml")
+    verify(again)
+    assert wires(again) == wires(made, offsets(made))
+    assert (again.kind, again.n, again.chunks, again.root) == (made.kind, made.n, made.chunks, made.root)
+    assert again.rounds == made.rounds
+    assert again.one_port >= made.one_port
+
+
+def test_a_schedule_out_of_place_comes_back_out_of_place() -> None:
+    local = [Transfer(0, p, p, 2 + p, "copy", 0, p) for p in range(2)]
+    wire = (Transfer(0, 0, 1, 2, "copy", 0, 0), Transfer(0, 1, 0, 3, "copy", 0, 1))
+    made = Schedule("own", "all_gather", 2, 2, (0, 1), (*local, *wire), scratch=2, input=2)
+    assert parse_msccl(write_msccl(made), "again.xml").transfers == tuple(sorted(made.transfers))
+
+
+def test_the_writer_says_what_the_runtime_wants() -> None:
+    text = write_msccl(schedule("all_to_all", 4, "pairwise"), proto="LL128")
+    root = parse_xml(text, "a2a.xml")
+    assert root.attributes["coll"] == "alltoall"
+    assert (root.attributes["inplace"], root.attributes["outofplace"]) == ("0", "1")
+    assert (root.attributes["nchunksperloop"], root.attributes["proto"]) == ("4", "LL128")
+    for gpu in root.children:
+        numbers = [block.number("id", 0, 99) for block in gpu.children]
+        assert numbers == list(range(len(numbers)))
+        awaited = set()
+        for block in gpu.children:
+            peers = {block.attributes["send"], block.attributes["recv"]}
+            assert gpu.attributes["id"] not in peers
+            after_nop = False
+            for one in block.children:
+                waits = one.attributes["depid"] != "-1"
+                assert waits or not after_nop  # what follows a nop must carry a dependency itself
+                after_nop = one.attributes["type"] == "nop"
+                if waits:
+                    awaited.add((int(one.attributes["depid"]), int(one.attributes["deps"])))
+        flagged = {
+            (number, k)
+            for number, block in enumerate(gpu.children)
+            for k, one in enumerate(block.children)
+            if one.attributes["hasdep"] == "1"
+        }
+        assert flagged == awaited
+
+
+def test_the_writer_refuses_what_the_format_cannot_say() -> None:
+    with pytest.raises(ConfigError, match="unknown protocol 'TCP'; known: Simple"):
+        write_msccl(schedule("all_reduce", 4), proto="TCP")
+    with pytest.raises(VerifyError):
+        write_msccl(Schedule("own", "all_reduce", 2, 1, (0,), ()))
+    turned = tuple(Transfer(0, 0, 0, c, "copy", 0, 1 - c) for c in (0, 1)) + tuple(
+        Transfer(1, 0, 0, c, "copy", 0, 1 - c) for c in (0, 1)
+    )
+    with pytest.raises(ConfigError, match="in round 0 position 0 exchanges chunks with itself"):
+        write_msccl(Schedule("own", "broadcast", 1, 2, (0, 0), turned))
+    uneven = Schedule("own", "all_gather", 2, 1, (0,), (Transfer(0, 0, 1, 0, "copy"),))
+    with pytest.raises(ConfigError, match="every position must own as many chunks"):
+        write_msccl(uneven)
+
+
+def test_a_ring_of_64_is_read_in_two_seconds_of_processor_time() -> None:
+    text = write_msccl(schedule("all_reduce", 64, "ring"))
+    began = time.process_time()
+    made = parse_msccl(text, "ring.xml")
+    assert time.process_time() - began < 2
+    assert len(made.transfers) == 64 * 126
+    assert made.rounds == 126

@@ -26,6 +26,7 @@ from workloads.rank.exchange import (
 )
 from workloads.rank.flows import Flow
 from workloads.rank.in_flight import Floats
+from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
@@ -366,3 +367,21 @@ def test_the_next_sender_is_told_when_every_part_of_the_one_before_has_begun() -
     assert not parts(sink.arrived(1), "announce")
     assert [part.peer for part in parts(sink.began(0), "announce")] == [2]
     assert not sink.began(0), "told once"
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "bidirectional-ring", "stragglar"])
+def test_each_position_has_its_transfers_in_order(algorithm: str) -> None:
+    found, facts = schedule("all_reduce", 8, algorithm), ScheduleFacts()
+    for position in range(found.n):
+        mine = [(n, t) for n, t in enumerate(found.transfers) if position in (t.src, t.dst)]
+        assert facts.transfers(found, position) == mine
+
+
+def test_one_rank_gets_copies_of_its_own_and_everything_else_from_all() -> None:
+    found, facts = schedule("all_reduce", 8, "ring"), ScheduleFacts()
+    facts.prepare(found)
+    one = facts.of_one([(found, 3), (found, 3)])
+    for position in range(found.n):
+        assert one.transfers(found, position) == facts.transfers(found, position)
+    assert all(t is not found.transfers[n] for n, t in one.transfers(found, 3))
+    assert all(t is found.transfers[n] for n, t in one.transfers(found, 4))

@@ -207,21 +207,6 @@ def test_on_demand_asks_when_the_operation_is_runnable() -> None:
     assert [i.op.id for i in executor.acknowledged("pp", 0) if isinstance(i, StartCommunication)] == [2, 3]
 
 
-def test_provisioned_hides_the_request_in_the_window() -> None:
-    executor = make(smoke(), 1, provisioned=True)
-    executor.begin()
-    executor.acknowledged("dp", 0)
-    assert executor.communication_done(0) == [
-        ReleaseCircuits("dp", 0),
-        PhaseEnded(0, 0),
-        RequestCircuits("pp", 0),
-        StartCompute(0, FORWARD),
-    ]
-    assert executor.acknowledged("pp", 0) == []
-    started = [i.op.id for i in executor.compute_done(1) if isinstance(i, StartCommunication)]
-    assert started == [2, 3]
-
-
 def test_a_group_that_does_not_ask_never_waits() -> None:
     executor = make(smoke(), 2, provisioned=False, asks=set())
     played = play(executor, 1)

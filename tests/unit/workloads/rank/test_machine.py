@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job
 from controllers.policies.catalog import load_policy
+from measure.model.prediction import Simulation
 from measure.model.simulated_control import Costs, SimulatedControl
-from measure.model.simulation import Simulation
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
@@ -26,11 +26,11 @@ from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentMode
 from workloads.check import check
-from workloads.collectives.all_to_all import straight_all_to_all
+from workloads.collectives.algorithms import straight_all_to_all
 from workloads.collectives.circuits import follow_circuits
 from workloads.phases import phases
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
-from workloads.rank import exchange_plans
+from workloads.rank import exchange as exchange_module
 from workloads.rank.actions import Announce, Drain, OpenPath, RunCompute, SendPart
 from workloads.rank.exchange import Exchange, collective_exchange
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits
@@ -314,7 +314,7 @@ def test_a_collective_is_planned_before_the_first_step_and_once(monkeypatch: pyt
         planned.append(collective_exchange(*args, **options))
         return planned[-1]
 
-    monkeypatch.setattr(exchange_plans, "collective_exchange", plan_and_note)
+    monkeypatch.setattr(exchange_module, "collective_exchange", plan_and_note)
     rank, exchanges = ring_of_two(), []
     rank.prepare()
     assert len(planned) == 1
@@ -335,7 +335,7 @@ def test_a_collective_is_planned_before_the_first_step_and_once(monkeypatch: pyt
 
 
 def test_what_is_too_much_to_keep_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_plans, "MOST_STEPS", 3)
+    monkeypatch.setattr(exchange_module, "MOST_STEPS", 3)
     rank = ring_of_two()
     rank.prepare()
     assert not rank._plans._planned

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from topos.describe import plan
 from topos.rails import RailTopo
-from workloads.stragglers.background import Background, Drip, Sent
+from workloads.stragglers.background import Background, Drip, SentTraffic
 
 FDS = dict.fromkeys(range(6), 0)
 
@@ -38,8 +38,8 @@ def test_after_the_wait_the_bytes_are_due(rate: float, size: int) -> None:
 
 
 def test_the_rate_counts_headers() -> None:
-    assert Sent(8948 * 100, 8948 * 100, 0.1).mbps(9000) == pytest.approx(9014 * 100 * 8 / 0.1 / 1e6)
-    assert Sent(0, 0, 0.0).mbps(9000) == 0.0
+    assert SentTraffic(8948 * 100, 8948 * 100, 0.1).mbps(9000) == pytest.approx(9014 * 100 * 8 / 0.1 / 1e6)
+    assert SentTraffic(0, 0, 0.0).mbps(9000) == 0.0
 
 
 def test_traffic_leaves_by_the_ranks_port_for_the_next_server_on_its_rail() -> None:

@@ -29,7 +29,7 @@ from experiments.racks.server_fabric.figures import batches
 from experiments.racks.server_fabric.report import batch_lines
 from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
 from experiments.settings import validated
-from measure.metrics.iperf import iperf_verdict
+from measure.metrics.fidelity import iperf_verdict
 from railyard.timeline import Event, write_events
 from topos.kernel.iperf import IperfResult
 

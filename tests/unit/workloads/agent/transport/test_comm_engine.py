@@ -21,11 +21,11 @@ from railyard.timeline import Event
 from workloads.agent.config import AgentConfig, AgentMode
 from workloads.agent.transport import connections, payload
 from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
 from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.loop import Poller
 from workloads.agent.transport.message import Header
-from workloads.agent.transport.poller import Poller
-from workloads.agent.transport.tcp_state import drop_packets, take_packets
+from workloads.agent.transport.sockets import drop_packets, take_packets
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
@@ -99,7 +99,7 @@ class Rank:
         self.engine.watch_changed(self._poller)
         found, now = self._poller.wait(0.0), self.now
         for owner, events in found:
-            if isinstance(owner, Connection):
+            if isinstance(owner, PeerConnection):
                 self.engine.handle(owner, events, now)
             else:
                 for connection in self.engine.transport.accept(owner, now):

@@ -8,18 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from railyard.errors import AgentError
 from railyard.scale import goodput_share
+from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
+from workloads.agent.checkpoint import Store, fetch
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.connection import Connection
+from workloads.agent.transport.connection import PeerConnection
+from workloads.agent.transport.connections import Transport
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.up_window import UpWindow
+from workloads.agent.transport.pacing import Bucket, UpWindow
 from workloads.rank.flows import Flow
 from workloads.rank.paths import PeerKey
 from workloads.rank.slot_sender import LATE_S
@@ -65,26 +69,26 @@ class Inbox:
     asked: int = 0
     _into: bytearray = field(default_factory=bytearray)
 
-    def may_receive(self, connection: Connection, header: Header) -> bool:
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         self.asked += 1
         return header.flow in self.open
 
-    def expect(self, connection: Connection, header: Header) -> memoryview | None:
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         assert header.flow in self.open
         self._into = bytearray(header.payload_bytes)
         return memoryview(self._into)
 
-    def arrived(self, connection: Connection, header: Header) -> None:
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
         self.arrived_.append((header.transfer, bytes(self._into)))
 
-    def written(self, connection: Connection, token: object) -> None:
+    def written(self, connection: PeerConnection, token: object) -> None:
         self.written_.append(token)
 
 
-def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[Connection, FakeSocket, Inbox, Bucket]:
+def outgoing(most: int = 1 << 30, rate_mbps: float = 50.0) -> tuple[PeerConnection, FakeSocket, Inbox, Bucket]:
     """A connection that is connected, what its socket took, and the mirror of its port's bucket."""
     sock, inbox, bucket = FakeSocket(most), Inbox(), Bucket(rate_mbps, MTU)
-    return Connection(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
+    return PeerConnection(cast(socket.socket, sock), KEY, bucket, inbox, connected=True, mtu=MTU), sock, inbox, bucket
 
 
 def message(size: int, token: object = None) -> Outgoing:
@@ -166,7 +170,7 @@ def test_after_its_end_a_light_carries_nothing() -> None:
 
 def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing() -> None:
     sock, late = FakeSocket(), iter((1.0, 1.05, 1.2))
-    connection = Connection(
+    connection = PeerConnection(
         cast(socket.socket, sock), KEY, Bucket(50.0, MTU), Inbox(), connected=True, mtu=MTU, clock=late.__next__
     )
     connection.send(message(20_000))
@@ -246,7 +250,7 @@ def test_never_more_than_the_light_carries_and_nothing_is_lost(
 def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
         sock.setblocking(False)
-        connection = Connection(sock, KEY, Bucket(1000.0), Inbox(), connected=False, mtu=MTU)
+        connection = PeerConnection(sock, KEY, Bucket(1000.0), Inbox(), connected=False, mtu=MTU)
         assert not connection.answered
         sock.connect_ex(listener.getsockname())
         listener.accept()[0].close()
@@ -257,7 +261,7 @@ def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks(
 
 def test_after_another_call_it_goes_on_with_that() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = Connection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
+        connection = PeerConnection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
         connection.send(message(100, "a"))
         assert connection.events == select.EPOLLOUT and connection.sends_at > 1.0
         connection.renew(socket.create_connection(listener.getsockname()), connected=True)
@@ -275,7 +279,7 @@ PATIENCE_S = 10.0
 
 
 @pytest.fixture
-def wires() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+def wires() -> Iterator[tuple[PeerConnection, Inbox, socket.socket]]:
     """A connection, who its messages are for, and the other end."""
     with far_end() as found:
         yield found
@@ -290,14 +294,14 @@ def write(sock: socket.socket, content: bytes) -> int:
 
 
 @contextmanager
-def far_end() -> Iterator[tuple[Connection, Inbox, socket.socket]]:
+def far_end() -> Iterator[tuple[PeerConnection, Inbox, socket.socket]]:
     """A connection, who its messages are for, and the other end."""
     listener = socket.create_server(("127.0.0.1", 0))
     far = socket.create_connection(listener.getsockname())
     near, _ = listener.accept()
     near.setblocking(False)
     inbox = Inbox()
-    yield Connection(near, KEY, Bucket(1000.0), inbox, connected=True, mtu=MTU), inbox, far
+    yield PeerConnection(near, KEY, Bucket(1000.0), inbox, connected=True, mtu=MTU), inbox, far
     for sock in (near, far, listener):
         sock.close()
 
@@ -306,7 +310,7 @@ def data(transfer: int, content: bytes, flow: Flow = FLOW) -> bytes:
     return Header("data", flow, transfer, len(content)).pack() + content
 
 
-def receive(connection: Connection, until: int, inbox: Inbox) -> None:
+def receive(connection: PeerConnection, until: int, inbox: Inbox) -> None:
     """Read until so many messages are here (loopback delivers at once, but not in one piece)."""
     for now in range(1000):
         connection.receive(float(now))
@@ -315,7 +319,7 @@ def receive(connection: Connection, until: int, inbox: Inbox) -> None:
 
 
 def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
-    wires: tuple[Connection, Inbox, socket.socket],
+    wires: tuple[PeerConnection, Inbox, socket.socket],
 ) -> None:
     connection, inbox, far = wires
     later = Flow(0, 1, 0)
@@ -335,7 +339,7 @@ def test_a_message_that_nobody_awaits_yet_waits_with_all_behind_it(
     assert connection.events == select.EPOLLIN and connection.last_progress >= 7.0
 
 
-def test_a_message_of_no_bytes_may_wait_too(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+def test_a_message_of_no_bytes_may_wait_too(wires: tuple[PeerConnection, Inbox, socket.socket]) -> None:
     connection, inbox, far = wires
     later = Flow(0, 1, 0)
     far.sendall(data(1, b"", later) + data(2, b"two"))
@@ -368,7 +372,7 @@ def test_whatever_is_missing_the_last_byte_of_a_message_wakes_its_receiver(sizes
         assert [(number, len(content)) for number, content in inbox.arrived_] == list(enumerate(sizes))
 
 
-def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[Connection, Inbox, socket.socket]) -> None:
+def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[PeerConnection, Inbox, socket.socket]) -> None:
     connection, inbox, far = wires
     connection.resume(1.0)
     head = data(1, b"content")
@@ -378,3 +382,46 @@ def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[Connection, I
     far.sendall(head[10:])
     receive(connection, 1, inbox)
     assert inbox.arrived_ == [(1, b"content")]
+
+
+class NoInbox:
+    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
+        raise AssertionError
+
+    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
+        raise AssertionError
+
+    def arrived(self, connection: PeerConnection, header: Header) -> None:
+        raise AssertionError
+
+    def written(self, connection: PeerConnection, token: object) -> None:
+        raise AssertionError
+
+
+def switch(rank: int) -> SwitchPlan:
+    port = HostPort(1, f"g{rank}", rank, 0, "nowhere0", f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank + 1}/24", 50.0)
+    return SwitchPlan(f"n{rank}", 0x40000 + rank, "electrical", "rail", (port,))
+
+
+def plan(links: tuple[SwitchLink, ...]) -> FabricPlan:
+    return FabricPlan("electrical-torus", 3, 1, 1, 9000, tuple(switch(r) for r in range(3)), links)
+
+
+def connect(fabric: FabricPlan) -> str:
+    """What becomes of a connection to a rank behind another switch (the interface does not exist)."""
+    try:
+        Transport(fabric, 0, NoInbox()).connection(("scale-out", 0, 2, 0), 0.0)
+    except (AgentError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_behind_other_switches_are_reached_where_links_join_them() -> None:
+    assert "which this fabric does not have" in connect(plan(()))
+    joined = connect(plan((SwitchLink("n0", 2, "n1", 3, 50.0),)))
+    assert joined and "which this fabric does not have" not in joined, "only the interface is missing"
+
+
+def test_a_copy_needs_a_front_end(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="rank 0 is to copy a checkpoint over the front-end network, but the fabric"):
+        fetch(plan(()), 0, 1, Store(tmp_path, "job"), "job", 4, 0.1)

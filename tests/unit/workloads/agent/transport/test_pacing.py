@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import socket
+from dataclasses import dataclass
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from railyard.scale import bucket_burst_bytes
-from workloads.agent.transport.pacing import FORGIVEN_S, Bucket
+from workloads.agent.transport.pacing import AHEAD_S, FORGIVEN_S, LAST_LOOK_S, Bucket, SendAllowance, UpWindow
+from workloads.agent.transport.sockets import left_port
+from workloads.rank.slot_sender import LATE_S
 
 
 class Tbf:
@@ -112,3 +117,132 @@ def test_a_wait_that_was_begun_is_kept_to() -> None:
     assert bucket.wait_s(10.0 + wait, 1e6, since=9.999) == pytest.approx(0)
     bucket.sent(10.0 + wait, 1e6)
     assert bucket.wait_s(10.0 + wait, 1e6) == 0, "nothing is saved up"
+
+
+SHARE = 0.98
+LEAST = 4096
+
+
+@dataclass
+class Port:
+    """A port that sends ``rate`` bytes per second of what it was handed, some of it at once (``saved``)."""
+
+    rate: float
+    saved: float = 0.0
+    now: float = 0.0
+    waiting: float = 0.0
+    left: float = 1e6
+    """Since it exists: something has left it before."""
+
+    def hand(self, size: float) -> None:
+        self.waiting += size
+        self.pass_on(min(self.saved, self.waiting))
+        self.saved = 0.0
+
+    def pass_on(self, size: float) -> None:
+        self.waiting -= size
+        self.left += size
+
+    def go_on(self, now: float) -> None:
+        self.pass_on(min(self.waiting, (now - self.now) * self.rate))
+        self.now = now
+
+    def count(self) -> int:
+        return int(self.left)
+
+
+def play(
+    light: UpWindow,
+    begin: float,
+    *,
+    slow: float = 0.0,
+    rate_mbps: float = 50.0,
+    size: float = float("inf"),
+    known: bool = True,
+) -> tuple[float, float, Port]:
+    """Hand over as much as may be of ``size`` from ``begin`` on: payload that was, when the last has left, the port."""
+    bucket = Bucket(rate_mbps)
+    port = Port(bucket.bytes_per_s * (1 - slow), bucket.burst_s * bucket.bytes_per_s, begin)
+    spell = SendAllowance(light, bucket, SHARE, port.count if known else None)
+    now, handed = begin, 0.0
+    while now < float("inf") and size - handed >= 1:
+        port.go_on(now)
+        room = min(spell.room(now), size - handed)
+        if room < min(LEAST, size - handed):
+            again = spell.look_again(now, min(LEAST, size - handed))
+            assert again > now
+            now = again
+            continue
+        spell.handed(int(room))
+        bucket.sent(now, int(room) / SHARE)
+        port.hand(int(room) / SHARE)
+        handed += int(room)
+    return handed, port.now + port.waiting / port.rate, port
+
+
+@pytest.mark.parametrize("length", [0.02, 0.1, 0.5, 3.0])
+def test_a_port_that_keeps_its_rate_is_given_all_that_it_carries(length: float) -> None:
+    handed, end, _ = play(UpWindow(10.0, 10.0 + length), 10.0)
+    budget = (length - LATE_S) * 50e6 / 8 * SHARE
+    assert budget - LEAST - 0.001 * budget <= handed <= budget
+    assert end <= 10.0 + length
+
+
+@settings(deadline=None)
+@example(length=0.015, late=0.0, slow=0.0, rate_mbps=15.0, size=27195.0)
+@given(
+    length=st.floats(0.005, 2.0),
+    late=st.floats(0, 1),
+    slow=st.floats(0, 0.015),
+    rate_mbps=st.floats(10, 200),
+    size=st.floats(100, 5e6),
+)
+def test_what_is_handed_to_a_slow_port_has_left_it_in_time(
+    length: float, late: float, slow: float, rate_mbps: float, size: float
+) -> None:
+    light = UpWindow(10.0, 10.0 + length)
+    handed, end, _ = play(light, 10.0 + late * length, slow=slow, rate_mbps=rate_mbps, size=size)
+    assert handed <= max(0.0, (length - LATE_S)) * rate_mbps * 1e6 / 8 * SHARE + 1e-6  # rounding
+    last_share_s = LAST_LOOK_S * slow / (1 - slow)  # what was handed over last could not be looked at any more
+    piece_s = Bucket(rate_mbps).burst_s / 2
+    assert handed == 0 or end <= light.until + last_share_s + piece_s + 1e-4
+
+
+def test_of_a_slow_port_more_would_come_out_too_late_if_nobody_looked() -> None:
+    light = UpWindow(10.0, 11.0)
+    blind, seeing = (play(light, 10.0, slow=0.015, known=known)[1] for known in (False, True))
+    assert blind > light.until and seeing < blind
+
+
+def test_without_a_count_everything_goes_at_once() -> None:
+    spell = SendAllowance(UpWindow(1.0, 1.5), Bucket(50), SHARE)
+    budget = (0.5 - LATE_S) * 50e6 / 8 * SHARE
+    assert spell.room(1.0) == pytest.approx(budget)
+    spell.handed(int(budget))
+    assert spell.room(1.0) < 1 and spell.look_again(1.0, 1) == float("inf")
+
+
+def test_after_its_end_and_beyond_its_budget_there_is_no_room() -> None:
+    spell = SendAllowance(UpWindow(1.0, 1.5), Bucket(50), SHARE)
+    assert spell.room(1.6) == 0 and spell.look_again(1.6, 1) == float("inf")
+    assert SendAllowance(UpWindow(1.0, 1.0 + LATE_S / 2), Bucket(50), SHARE).room(1.0) == 0
+
+
+def test_it_is_looked_again_while_the_port_still_has_something() -> None:
+    port, bucket = Port(0.0), Bucket(50)
+    spell = SendAllowance(UpWindow(1.0, 1.5), bucket, SHARE, port.count)
+    first = spell.room(1.0)
+    assert first < (0.5 - LATE_S) * bucket.bytes_per_s * SHARE, "some of it is held back"
+    spell.handed(int(first))
+    bucket.sent(1.0, first / SHARE)
+    again = spell.look_again(1.0, LEAST)
+    assert 1.4 < again < 1.5 - AHEAD_S
+
+
+def test_the_kernel_counts_what_leaves_a_port() -> None:
+    before = left_port("lo")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x" * 1000, ("127.0.0.1", 9))
+    assert left_port("lo") >= before + 1000
+    with pytest.raises(OSError, match="there is no interface nowhere0"):
+        left_port("nowhere0")

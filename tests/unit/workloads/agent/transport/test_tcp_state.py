@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from workloads.agent.transport import tcp_state
-from workloads.agent.transport.tcp_state import NOTICE, STAMP_BYTES, ask_for_times, receive_time, take_notices
+from workloads.agent.transport import sockets
+from workloads.agent.transport.sockets import NOTICE, STAMP_BYTES, ask_for_times, receive_time, take_notices
 
 PATIENCE_S = 5.0
 
@@ -98,16 +98,16 @@ def test_the_time_of_arrival_is_not_known_where_nobody_asked_for_it(pair: tuple[
     ask_for_times(far)
     assert stamped(near, far, 0.0)[1] is None
     no_time = struct.pack("6q", *[0] * 6)
-    assert receive_time([(socket.SOL_SOCKET, tcp_state._SO_TIMESTAMPING, no_time)]) is None
+    assert receive_time([(socket.SOL_SOCKET, sockets._SO_TIMESTAMPING, no_time)]) is None
 
 
 def test_a_connection_that_waits_for_nothing_is_left_alone(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[socket.socket] = []
-    monkeypatch.setattr(tcp_state, "_unreachable", told.append)
+    monkeypatch.setattr(sockets, "_unreachable", told.append)
     pair[0].sendall(b"x" * 1000)
-    tcp_state.revive(pair[0])
+    sockets.revive(pair[0])
     assert not told
 
 
@@ -118,19 +118,19 @@ def test_one_word_for_each_doubling_until_it_has_sent_again(monkeypatch: pytest.
         told.append(sock)
         doublings[0] = 0 if len(told) == 3 else doublings[0] - 1
 
-    monkeypatch.setattr(tcp_state, "_doublings", lambda sock: doublings[0])
-    monkeypatch.setattr(tcp_state, "_unreachable", unreachable)
-    tcp_state.revive("a socket")  # type: ignore[arg-type]
+    monkeypatch.setattr(sockets, "_doublings", lambda sock: doublings[0])
+    monkeypatch.setattr(sockets, "_unreachable", unreachable)
+    sockets.revive("a socket")  # type: ignore[arg-type]
     assert len(told) == 3
 
 
 def test_what_is_not_acknowledged_is_counted(pair: tuple[socket.socket, socket.socket]) -> None:
     near, far = pair
-    assert tcp_state.unacknowledged(near) == 0 and tcp_state._doublings(near) == 0
+    assert sockets.unacknowledged(near) == 0 and sockets._doublings(near) == 0
     far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     near.setblocking(False)
     sent = near.send(b"x" * (8 << 20))
-    assert 0 < tcp_state.unacknowledged(near) <= sent, "the other end does not read"
+    assert 0 < sockets.unacknowledged(near) <= sent, "the other end does not read"
 
 
 def test_the_word_is_an_icmp_message_about_the_first_segment_that_is_not_acknowledged(
@@ -153,13 +153,13 @@ def test_the_word_is_an_icmp_message_about_the_first_segment_that_is_not_acknowl
 
     near, far = pair
     ports = near.getsockname()[1], far.getsockname()[1]
-    monkeypatch.setattr(tcp_state, "_first_unacknowledged", lambda sock: 0xFFFF0001)
+    monkeypatch.setattr(sockets, "_first_unacknowledged", lambda sock: 0xFFFF0001)
     monkeypatch.setattr(socket, "socket", Raw)
-    tcp_state._unreachable(near)
+    sockets._unreachable(near)
     ((message, to),) = sent
     assert to == ("127.0.0.1", 0)
     assert message[:2] == bytes((3, 1)), "destination unreachable: host unreachable"
-    assert tcp_state._checksum(message) == 0
+    assert sockets._checksum(message) == 0
     header, segment = message[8:28], message[28:]
     assert header[0] == 0x45 and header[9] == socket.IPPROTO_TCP
     assert header[12:20] == socket.inet_aton("127.0.0.1") * 2
@@ -168,4 +168,4 @@ def test_the_word_is_an_icmp_message_about_the_first_segment_that_is_not_acknowl
 
 def test_the_checksum_is_that_of_rfc_1071() -> None:
     data = bytes.fromhex("0001f203f4f5f6f7")  # the example of its section 3
-    assert tcp_state._checksum(data) == ~0xDDF2 & 0xFFFF
+    assert sockets._checksum(data) == ~0xDDF2 & 0xFFFF

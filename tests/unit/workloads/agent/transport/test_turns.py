@@ -16,14 +16,12 @@ from railyard.scale import Scale, goodput_share
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport import comm_engine
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import Connection, Inbox
+from workloads.agent.transport.comm_engine import CommEngine, Outbox, SlotConnections
+from workloads.agent.transport.connection import Inbox, PeerConnection
+from workloads.agent.transport.loop import Timers
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
-from workloads.agent.transport.outbox import Outbox
 from workloads.agent.transport.pacing import Bucket
-from workloads.agent.transport.slot_connections import SlotConnections
-from workloads.agent.transport.tcp_state import receive_time
-from workloads.agent.transport.timers import Timers
+from workloads.agent.transport.sockets import receive_time
 from workloads.program import Group, Program, Send
 from workloads.rank.actions import Announce, SendPart
 from workloads.rank.exchange import MessagePart
@@ -49,7 +47,7 @@ class Line:
         self.now = self._empty_at = 0.0
         sock = cast(socket.socket, self)
         inbox = cast(Inbox, SimpleNamespace(written=lambda connection, token: None))
-        self.connection = Connection(sock, KEY, self.bucket, inbox, connected=True, mtu=MTU)
+        self.connection = PeerConnection(sock, KEY, self.bucket, inbox, connected=True, mtu=MTU)
 
     def setsockopt(self, *_: object) -> None:
         return
@@ -232,7 +230,7 @@ def test_a_message_that_is_read_late_has_arrived_before(keep: bool) -> None:
         near, _ = listener.accept()
         near.setblocking(False)
         with near:
-            connection = Connection(near, KEY, Bucket(1000.0), cast(Inbox, inbox), connected=True, mtu=MTU)
+            connection = PeerConnection(near, KEY, Bucket(1000.0), cast(Inbox, inbox), connected=True, mtu=MTU)
             end = time.monotonic() + PATIENCE_S
             while True:  # the kernel begins to take times only some time after the first request
                 before = time.monotonic()
@@ -262,7 +260,7 @@ def test_the_machine_is_told_since_when_a_credit_holds_and_a_message_is_here(
     engine.tick(10.0)
     engine._began[KEY] = 9.0
     flow = Flow(0, 0, 0, True)
-    connection = cast(Connection, SimpleNamespace(key=KEY, peer=1, control=[since]))
+    connection = cast(PeerConnection, SimpleNamespace(key=KEY, peer=1, control=[since]))
     engine.arrived(connection, Header("ready", flow, 0, round((since or 0.0) * 1e6)))
     engine.arrived(connection, Header("data", flow, 0, 4))
     assert told == [since, since]

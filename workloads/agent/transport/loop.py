@@ -1,12 +1,19 @@
-"""Waits for the sockets of an agent, at a cost that does not grow with their number."""
+"""What the loop of an agent waits for: sockets (``Poller``), times and acknowledgements (``Timers``)."""
 
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import math
 import select
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from workloads.agent.transport.connection import PeerConnection
 
 _MOST = 64
 """Events taken at once; what is left is reported by the next call."""
@@ -77,5 +84,75 @@ class Poller:
         return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(timeout, _MOST)]
 
     def close(self) -> None:
-        """Close the descriptor of the poller itself."""
         self._epoll.close()
+
+
+_LEAST_S = 0.0002
+"""Shortest delay; looking again sooner costs more than it finds."""
+
+
+@dataclass(eq=False)
+class _Watch:
+    """Calls ``then`` when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
+
+    connection: PeerConnection
+    mark: int
+    acknowledged: bool
+    then: Callable[[], None]
+    over: bool = False
+
+
+class Timers:
+    """Calls by time (monotonic seconds). The owner keeps ``now`` up to date."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._tie = itertools.count()
+        self._watches: dict[PeerConnection, list[_Watch]] = defaultdict(list)
+        """Watches that wait for an acknowledgement."""
+
+    @property
+    def next_time(self) -> float:
+        return self._calls[0][0] if self._calls else float("inf")
+
+    def soon(self, what: Callable[[], None]) -> None:
+        self.at(self.now, what)
+
+    def at(self, moment: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._calls, (moment, next(self._tie), what))
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        self.at(self.now + max(seconds, _LEAST_S), what)
+
+    def watch(self, connection: PeerConnection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
+        """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
+        watch = _Watch(connection, mark, acknowledged, then)
+        if acknowledged:
+            self._watches[connection].append(watch)
+        self._look(watch)
+
+    def acknowledged(self, connection: PeerConnection) -> None:
+        """Check the watches of a connection at once: the kernel has reported an acknowledgement."""
+        for watch in list(self._watches[connection]):
+            if not watch.over and connection.left_s(watch.mark, acknowledged=True) == 0:
+                self._end(watch)
+
+    def _look(self, watch: _Watch) -> None:
+        if watch.over:
+            return
+        left = watch.connection.left_s(watch.mark, acknowledged=watch.acknowledged)
+        if left > 0:
+            self.later(left, lambda: self._look(watch))
+        else:
+            self._end(watch)
+
+    def _end(self, watch: _Watch) -> None:
+        watch.over = True
+        if watch.acknowledged:
+            self._watches[watch.connection].remove(watch)
+        watch.then()
+
+    def run_due(self) -> None:
+        while self._calls and self._calls[0][0] <= self.now:
+            heapq.heappop(self._calls)[2]()
