@@ -166,7 +166,7 @@ def main() -> None:
     control = Control(folder, settings["rest_token"]) if settings["control"] else None
     listening = socket.socket(fileno=settings["socket"])
     try:
-        server = started([folder], listening, settings["token"], control)
+        server = started(folder, listening, settings["token"], control)
     except RailyardError as error:
         print(f"railyard: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

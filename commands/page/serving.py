@@ -1,14 +1,13 @@
-"""What the processes that serve a page share: its port, their priority, and the server of one or two folders."""
+"""What the processes that serve a page share: its port, their priority, and the server of a folder."""
 
 from __future__ import annotations
 
 import os
 import socket
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from railyard.errors import ConfigError
 from railyard.limits import allow_all_open_files
@@ -68,8 +67,8 @@ def hurry() -> None:
                 set_priority(_USUAL_NICE, thread)
 
 
-def started(folders: Sequence[Path], listening: socket.socket, token: str, control: Control | None) -> WatchServer:
-    """The server of the page of one or two results folders, which serves; ``ConfigError`` for a folder that is none.
+def started(folder: Path, listening: socket.socket, token: str, control: Control | None) -> WatchServer:
+    """The server of the page of a results folder, which serves; ``ConfigError`` for a folder that is none.
 
     Beside a run that goes on, the process is modest from here on.
     """
@@ -78,19 +77,12 @@ def started(folders: Sequence[Path], listening: socket.socket, token: str, contr
     from commands.page.watched import Watched
     from measure.results.foreign import reading
 
-    def compared() -> dict[str, Any]:
-        from commands.page.comparison import Side, comparison  # which imports what draws and reports
-
-        return comparison(*map(Side.read, folders))
-
     allow_all_open_files()  # a live point has one for each of its processes
-    runs = [Watched(number, RunView(each, PATIENCE_S)) for number, each in enumerate(folders)]
-    for run in runs:
-        with reading(run.folder):
-            run.ask(lambda view: view.overview())  # what it imports takes a second, which the first page need not wait
-    compare = compared if len(folders) > 1 else None
-    if any(run.live for run in runs):
+    run = Watched(RunView(folder, PATIENCE_S))
+    with reading(folder):
+        run.ask(lambda view: view.overview())  # what it imports takes a second, which the first page need not wait
+    if run.live:
         be_modest()  # before threads are started, which have the priority of their parent
-    server = WatchServer(listening, token, runs, compare=compare, control=control)
+    server = WatchServer(listening, token, run, control)
     server.start()
     return server
