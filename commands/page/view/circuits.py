@@ -74,7 +74,7 @@ class PortLane:
         return int(last["k"]), int(last["l"]), int(last["p"]), float(last["s"])
 
 
-class Circuits:
+class PortStates:
     """The ports of all optical switches of ``plan``; ``labels`` numbers names.
 
     ``kinds`` are the kinds of groups, and of dimensions, by their label. They may be added at any time: the dimension
@@ -122,7 +122,7 @@ class Circuits:
             if number in failed:
                 lane.turn(0.0, _FAILED, self._labels("failed"))
             elif number in peers:
-                lane.turn(0.0, _START, label, _port(peers[number]))
+                lane.turn(0.0, _START, label, peers[number])
             else:
                 lane.turn(0.0, _NONE, 0)
 
@@ -187,8 +187,8 @@ class Circuits:
         return True
 
     def _join(self, rail: str, a: int, b: int, t: float, kind: int, label: int) -> None:
-        self._turn(rail, a, t, kind, label, _port(b))
-        self._turn(rail, b, t, kind, label, _port(a))
+        self._turn(rail, a, t, kind, label, b)
+        self._turn(rail, b, t, kind, label, a)
 
     # ---- questions ---------------------------------------------------------------------------------------------
 
@@ -245,10 +245,3 @@ class Circuits:
                 shown = {"a": number, "b": peer, "kind": KINDS[kind], "group": group, "since": round(since, 6)}
                 circuits[rail].append(shown)
         return {"circuits": circuits, "dark": dark, "failed": failed}
-
-
-def _port(number: Any) -> int:
-    """The number of a port as a file has it."""
-    if type(number) is not int or not 0 <= number < 1 << 31:
-        raise ValueError("not the number of a port")
-    return number

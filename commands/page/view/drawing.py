@@ -22,7 +22,7 @@ def drawing(plan: FabricPlan, scale: Scale) -> dict[str, Any]:
     which a circuit leaves it (0 and 0: straight to its other port), and its ``size`` is the width at which ports do not
     touch. Links of more than two points have ``path``, chips of a tenant ``tenant``. The front-end network is left out.
 
-    ``ConfigError`` for a plan that contradicts itself, as it may be in a file that somebody changed.
+    ``ConfigError`` for a plan that contradicts itself.
     """
     _check(plan)
     if plan.edge is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from commands.page.view.bars import KIND, Bars
-from commands.page.view.lanes import MOST_LANES, Lane
+from commands.page.view.lanes import Lane
 from topos.plan import FabricPlan
 
 
@@ -18,25 +18,21 @@ class EdgeLanes:
         self._labels = labels
         self._regions = [region.switch for region in plan.edge.regions]
         self.bars: dict[str, Bars] = {}
-        self._clients = plan.edge.clients
 
     def add(self, t: float, end: float, data: Mapping[str, Any]) -> None:
-        """An event of an edge run; raises ``ValueError`` for a client, job or region that there is not."""
+        """An event of an edge run."""
         kind = data["kind"]
         if kind == "trunk":
             region = data["region"]
             self._lane(f"trunk:{self._regions[region]}").add(t, end, KIND["trunk"], self._labels("has the trunk"))
             return
-        job = _number(data["job"], MOST_LANES)
-        name = f"job {job}, round {_number(data['round'], 1 << 31)}"
+        name = f"job {data['job']}, round {data['round']}"
         if kind == "round":
-            self._lane(f"job{job}").add(t, end, KIND["round"], self._labels(name))
+            self._lane(f"job{data['job']}").add(t, end, KIND["round"], self._labels(name))
             return
-        client, size = _number(data["client"], self._clients), data.get("bytes", 0)
-        outcome = data.get("outcome")
-        label = f"{name}: {outcome}" if isinstance(outcome, str) else name
-        step = data["round"]
-        self._lane(f"client{client}").add(t, end, KIND[kind], self._labels(label), float(size), step)
+        label = f"{name}: {data['outcome']}" if "outcome" in data else name
+        lane = self._lane(f"client{data['client']}")
+        lane.add(t, end, KIND[kind], self._labels(label), data.get("bytes", 0), data["round"])
 
     def _lane(self, name: str) -> Bars:
         return self.bars.setdefault(name, Bars())
@@ -49,9 +45,3 @@ class EdgeLanes:
         for region in self._regions:
             if f"trunk:{region}" in self.bars:
                 yield Lane(f"trunk:{region}", region, "trunk", "trunk")
-
-
-def _number(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value < most:
-        raise ValueError("not a number of a client, a job or a round")
-    return value
