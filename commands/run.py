@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commands.json_file import check_json, write_json
-from commands.page import companion
+from commands.page import serving
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
@@ -99,7 +99,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         refuse_unused(options, _NOT_PREDICTED, "in a prediction, which starts nothing")
         if getattr(options, "out", None) is None:
             refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
-    companion.check_options(experiment, options)
+    serving.check_options(experiment, options)
     experiment.check()
     if options.predict:
         return _predict(experiment, options)
@@ -181,7 +181,7 @@ def parser_of(kind: type[Experiment[Any]]) -> Parser:
     add("--json", nargs="?", const="-", metavar="FILE", help="rows as JSON into FILE, or instead of the table")
     add("--no-figures", action="store_true", help="no figures, trace.json and report.html; railyard plot makes them")
     add("--wide", action="store_true", help="all columns of the tables")
-    companion.add_options(add)
+    serving.add_options(add)
     return parser
 
 
@@ -200,7 +200,7 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
         values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
     values = merged(values, given)
-    values = merged(companion.implied_settings(kind, options, values), values)
+    values = merged(serving.implied_settings(kind, options, values), values)
     return kind(validated(kind.Settings, kind.adapt(values, given), options=named))
 
 
@@ -318,7 +318,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from railyard.ownership import temporary_folder
 
     with ExitStack() as stack:
-        page = stack.enter_context(companion.Companion(options.watch, options.control))
+        page = stack.enter_context(serving.Companion(options.watch, options.control))
         out = getattr(options, "out", None)
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)

@@ -11,8 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from commands.page.view.bars import looks
 from commands.page.view.drawing import drawing
-from commands.page.view.kinds import looks
 from experiments.acts import ACTED_ON
 from experiments.experiment import Experiment
 from experiments.redraw import kind_of, read_folder

@@ -60,7 +60,7 @@ LAST_S = 0.7
 """How long open pages have, at the end of a server, to fetch what is new, and then to take their last message."""
 
 
-class Gate:
+class AccessCheck:
     """The WSGI application ``app`` behind the checks of every call; it gets paths without the token."""
 
     def __init__(self, app: Application, token: str) -> None:
@@ -99,7 +99,7 @@ class Site:
         self._free = threading.BoundedSemaphore(MOST_CALLS)
 
     def app(self) -> bottle.Bottle:
-        """The application, without the checks of ``Gate``."""
+        """The application, without ``AccessCheck``."""
         app = bottle.Bottle()
         for path, payload in {
             "overview": self._overview,
@@ -238,7 +238,7 @@ class WatchServer:
         self.audience = Audience()
         self._follower = Follower(run, self.audience)
         self._http = HttpServer(listening, "railyard watch")
-        self._http.set_app(Gate(Site(run, self.audience, control).app(), token))
+        self._http.set_app(AccessCheck(Site(run, self.audience, control).app(), token))
         self._thread = threading.Thread(target=self._http.serve, name="http", daemon=True)
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ from watch.folders import DOT
 from watch.rail_results import rail_results
 from watch.watching import Served
 
-from commands.page.comparison import Side, comparison
+from commands.page.report.comparison import Side, comparison
 from commands.page.report.file import write_report
 from measure.results.results import FIGURES
 

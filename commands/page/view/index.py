@@ -12,14 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from commands.page.view.bars import KIND, Bars
-from commands.page.view.circuits import PortStates
-from commands.page.view.counters import Counters
-from commands.page.view.edge import EdgeLanes
-from commands.page.view.labels import Labels
-from commands.page.view.lanes import Lane, lanes_of
-from commands.page.view.ranks import Ranks
-from commands.page.view.steps import StepTable
+from commands.page.view.bars import KIND, Bars, Labels
+from commands.page.view.lanes import EdgeLanes, Lane, lanes_of
+from commands.page.view.ports import PortCounters, PortStates
+from commands.page.view.ranks import Ranks, StepTable
 from measure.metrics.stall import Dark, Wait
 from measure.sentences import mark_kind, ranks_of, says
 from railyard.scale import Scale
@@ -105,7 +101,7 @@ class PointIndex:
             self._learn(group.dimension, group.dimension)
         self.ranks = Ranks(plan.ranks if plan else 0, self.labels, facts.scale.real_s(_SHORTEST_WAIT_S))
         self.circuits = PortStates(plan, self.labels, self.kinds, facts.groups) if plan else None
-        self.counters = Counters(
+        self.counters = PortCounters(
             _line_rates(plan, facts.scale), 8 / (facts.scale.rate * facts.scale.time), facts.scale.real_s(SAMPLE_WALL_S)
         )
         self.steps = StepTable()
@@ -174,7 +170,7 @@ class PointIndex:
     def _inside(self, source: str, t: float, until: float) -> bool:
         """Whether an event belongs to the point: others of the run may stand between two points.
 
-        Counters are read a little before the point and after it.
+        PortCounters are read a little before the point and after it.
         """
         slack = self._slack if source == "link" else 0.0
         return until >= -slack and t <= self._end + slack

@@ -23,8 +23,7 @@ from watch.folders import finished_folder, locked
 from watch.rail_results import rail_results
 
 from commands.page.command import how_to_reach
-from commands.page.companion import Companion
-from commands.page.serving import listen, page_address, started, url
+from commands.page.serving import Companion, listen, page_address, started, url
 from controllers.northbound.token import new_token
 from railyard import child
 from railyard.child import child_environment, python_command
@@ -210,7 +209,7 @@ def test_the_page_beside_a_run_ends_with_it(folder: Path, monkeypatch: pytest.Mo
             assert b'"control":false' in answer.read()
         stream = urlopen(f"{address}stream", timeout=PATIENCE_S)
         assert b"retry" in stream.readline()
-        monkeypatch.setattr("commands.page.companion._PATIENCE_S", PATIENCE_S)  # a busy machine may need that
+        monkeypatch.setattr("commands.page.serving._PATIENCE_S", PATIENCE_S)  # a busy machine may need that
     sentence = f'data: {{"says":"the run has ended; railyard watch {folder} shows it again"}}'
     assert stream.read().decode().strip().endswith(f"event: over\n{sentence}")
     stream.close()
@@ -233,7 +232,7 @@ def test_a_page_that_dies_is_said_once_and_the_run_goes_on(folder: Path) -> None
 
 
 def test_a_page_that_hangs_does_not_hold_the_end_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.page.companion._PATIENCE_S", 0.2)
+    monkeypatch.setattr("commands.page.serving._PATIENCE_S", 0.2)
     with Companion("127.0.0.1:0", False) as page:
         page.begin(folder, NoToken(), lambda text: None)
         assert page._child is not None

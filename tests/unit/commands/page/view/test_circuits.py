@@ -4,9 +4,8 @@ from typing import Any
 
 from synthetic_job import build_plan
 
-from commands.page.view.bars import KIND
-from commands.page.view.circuits import PortStates
-from commands.page.view.labels import Labels
+from commands.page.view.bars import KIND, Labels
+from commands.page.view.ports import PortStates
 from workloads.program import Group
 
 
