@@ -24,7 +24,7 @@ COMMANDS = {
     "predict": ("run:predict", "the model's numbers of an experiment alone; needs no root"),
     "sweep": ("sweep.command:main", "many points of an experiment in one folder; begins or resumes"),
     "plot": ("plot:main", "draw the figures of a results folder again, and print its tables"),
-    "watch": ("page.command:main", "a page of a run, live or finished, or of two beside each other"),
+    "watch": ("page.command:main", "a page of a run, live or finished"),
     "report": ("page.report.command:main", "one HTML file with all of a run, or two runs compared"),
     "explain": ("explain:main", "where measured and predicted step differ, by kind of cost"),
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),

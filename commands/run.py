@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commands.json_file import check_json, write_json
-from commands.page import companion
+from commands.page import serving
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
@@ -91,7 +91,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     check_json(options.json)
     if options.mode == "predict" and options.out is None:
         refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
-    companion.check_options(experiment, options)
+    serving.check_options(experiment, options)
     experiment.check()
     if options.mode == "predict":
         return _predict(experiment, options)
@@ -190,7 +190,7 @@ def parser_of(kind: type[Experiment[Any]], mode: str = "run") -> Parser:
         )
     add("--wide", action="store_true", help="all columns of the tables")
     if "watch" not in left_out:
-        companion.add_options(add)
+        serving.add_options(add)
     parser.set_defaults(mode=mode, out=None, json=None, no_figures=False, watch=None, control=False)
     return parser
 
@@ -218,7 +218,7 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
         values = merged(values, file_values(kind, path))
     given, named = settings_values(options, kind.Settings)
     values = merged(values, given)
-    values = merged(companion.implied_settings(kind, options, values), values)
+    values = merged(serving.implied_settings(kind, options, values), values)
     return kind(validated(kind.Settings, kind.adapt(values, given), options=named))
 
 
@@ -327,7 +327,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from railyard.ownership import temporary_folder
 
     with ExitStack() as stack:
-        page = stack.enter_context(companion.Companion(options.watch, options.control))
+        page = stack.enter_context(serving.Companion(options.watch, options.control))
         out = options.out
         if out is None and experiment.keeps:
             out = new_folder(Path("results"), experiment.name)

@@ -25,7 +25,8 @@ from experiments.session import FabricSession, Session
 from experiments.settings import PacketSettings, SpreadSettings
 from experiments.spread.machines import Cluster, ClusterLauncher
 from experiments.spread.session import ClusterSession
-from measure.live.annotation import annotate
+from measure.live.annotation import annotate, write_pcapng
+from measure.live.calibration import this_machine
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Verdict

@@ -1,1 +1,1 @@
-"""See a run: a live page of it, a report in one file, and two runs beside each other."""
+"""See a run: a live page of it, a report of one in a file, and two runs compared in one."""

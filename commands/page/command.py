@@ -1,4 +1,4 @@
-"""``railyard watch``: a page of one results folder, or of two beside each other, until Ctrl-C."""
+"""``railyard watch``: a page of a results folder, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="railyard watch",
         description="Show a run in a browser, while it goes on or after it: fabric, time line, rates,\n"
-        "points and verdicts. Two folders are put beside each other.",
+        "points and verdicts.",
     )
     parser.add_argument("folders", type=folder, nargs="+", metavar="FOLDER", help="results folder of a run (its --out)")
     about = "port of the page (default: any free one)"
@@ -40,8 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     about = "file with the token of its REST interface, if it is not in the folder"
     parser.add_argument("--rest-token-file", type=Path, metavar="FILE", help=about)
     options = parser.read(arguments)
-    if len(options.folders) > 2:
-        raise ConfigError("name one results folder, or two that are to be compared", key="folders")
+    if len(options.folders) > 1:
+        raise ConfigError("is of one run; railyard report A B compares two", key="watch")
+    (options.folder,) = options.folders
     if options.rest_token_file is not None and not options.control:
         raise ConfigError("is used with --control only; leave it out", key="--rest-token-file")
     try:
@@ -55,15 +56,11 @@ def _serve(options: argparse.Namespace) -> int:
     from measure.results.folder import is_locked
 
     control = _control(options) if options.control else None
-    if len(options.folders) > 1:
-        from commands.page.comparison import check_comparable  # which imports what reports and draws
-
-        check_comparable(options.folders)
-    if any(map(is_locked, options.folders)):
+    if is_locked(options.folder):
         be_modest()  # before much is imported
     with listen(options.port, "--port") as listening:
         token = new_token()
-        server = started(options.folders, listening, token, control)
+        server = started(options.folder, listening, token, control)
         try:
             print(f"{url(listening, token)}\n{how_to_reach(listening.getsockname()[1])}", flush=True)
             wait_for_stop()
@@ -82,10 +79,8 @@ def _control(options: argparse.Namespace) -> Control:
     from commands.page.control import Control
     from experiments.rest_access import read_token
 
-    if len(options.folders) > 1:
-        raise ConfigError("acts on one run; name one folder", key="--control")
     token = None if options.rest_token_file is None else read_token(options.rest_token_file)
-    control = Control(options.folders[0], token)
+    control = Control(options.folder, token)
     control.check()
     return control
 

@@ -1,32 +1,175 @@
-"""The points of a results folder, each read when it is asked for, and the one under way as it is written."""
+"""The points of a results folder, each read when it is asked for, and the one under way as its files grow.
+
+Everything is opened for reading only, below the folder, and without following links. Files may grow or vanish at any
+time; a line that is cut short is left out and counted.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from commands.page.follow import Block, Blocks, LiveFiles, Tail, looks_whole, names_below, open_below
-from commands.page.view.index import BAD_LINE, PointFacts, PointIndex
+from commands.page.view.index import PointFacts, PointIndex
 from measure.metrics.steps import Steps
-from measure.results.results import EVENTS, PREDICTED, RUNNING
+from measure.results.results import EVENTS, POINT, PREDICTED, RUNNING
+from railyard.ownership import reached
+from railyard.reading import files_below
 from railyard.scale import Scale
 from railyard.timeline import events_in
 from topos.plan import FabricPlan
 from workloads.program import Group
 
+_PIECE = 1 << 20
+"""Bytes that are read at once; no line of ours is longer."""
 _KEPT = 3
 """Points that are kept in memory."""
-_SCAN, _READ, _LIVE = 32 << 20, 1 << 20, 8 << 20
+_SCAN, _LIVE = 32 << 20, 8 << 20
 _STARTED, _BEGUN, _HEAD = b'"source":"run","kind":"started"', b'"source":"run","kind":"begun"', 80
-_INTERFACE = re.compile(rb'"interface":"([^"\\]{1,64})"')
-_FIRST_LINES, _FIRST_BYTES = 64, 1 << 12
-"""Lines of a file of a point, and bytes of its block, in which its begin and its start stand."""
-_MOST_PREDICTED = 64 << 20
+_FIRST_BYTES = 1 << 12
+"""Bytes of the block of a point in which its begin stands."""
+
+
+# ---- files that grow -------------------------------------------------------------------------------------------------
+
+
+def open_below(root: int, path: str) -> int | None:
+    """A descriptor of the file at ``path`` below the folder ``root``, to be closed; None for none, or a link."""
+    place = Path(path)
+    with suppress(OSError), reached(place.parent, root) as parent:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(place.name, flags, dir_fd=parent)
+    return None
+
+
+def logs_below(root: int, folder: str) -> list[str]:
+    """The paths of logs of events in ``folder``, which is below the folder ``root``, and in its subfolders."""
+    place = Path(f"/proc/self/fd/{root}")
+    return sorted(str(path.relative_to(place)) for path in files_below(place / folder, ".jsonl"))
+
+
+class Tail:
+    """The complete lines of a file that were not read yet; a last line without its end is left until it has one."""
+
+    def __init__(self, fd: int, offset: int = 0, stop: int | None = None) -> None:
+        self._fd, self.offset, self.stop = fd, offset, stop
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file up to where it is read."""
+        size = os.fstat(self._fd).st_size
+        return size if self.stop is None else min(size, self.stop)
+
+    def lines(self, *, last: bool = False) -> list[bytes]:
+        return self.piece(last=last).splitlines(keepends=True)
+
+    def piece(self, *, last: bool = False) -> bytes:
+        """The next complete lines, of about ``_PIECE`` bytes together; empty if there are none.
+
+        ``last``: nobody writes the file any more, so that a line without an end is one too.
+        """
+        size = self.size
+        self.offset = min(self.offset, size)  # a write that failed may have been taken back
+        data = os.pread(self._fd, min(size - self.offset, _PIECE), self.offset)
+        whole = last and self.offset + len(data) == size
+        data = data if whole else data[: data.rfind(b"\n") + 1]
+        self.offset += len(data)
+        return data
+
+    @property
+    def ended(self) -> bool:
+        return self.offset >= self.size
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@dataclass
+class PointBlock:
+    """The lines of a point in a file of events: from a line ``head`` at byte ``start`` up to byte ``stop``."""
+
+    head: dict[str, Any]
+    start: int
+    stop: int
+
+
+@dataclass
+class PointBlocks:
+    """Where the points of a file begin: at lines whose source is ``run`` and whose kind is ``kind``.
+
+    Nothing else of the file is parsed. ``found`` has the block of each point, by its number.
+    """
+
+    kind: str
+    found: dict[int, PointBlock] = field(default_factory=dict)
+    scanned: int = 0
+    _last: PointBlock | None = None
+
+    def scan(self, fd: int, most: int, *, last: bool = False) -> bool:
+        """Look at up to ``most`` further bytes of the file; whether there were some. ``last`` as in ``Tail.lines``."""
+        tail = Tail(fd, self.scanned)
+        if tail.size < self.scanned:  # a write that failed was taken back
+            self.forget()
+            return True
+        before, pattern = self.scanned, f'"source":"run","kind":"{self.kind}"'.encode()
+        while self.scanned - before < most and (piece := tail.piece(last=last)):
+            place = piece.find(pattern)
+            while place >= 0:
+                start = piece.rfind(b"\n", 0, place) + 1
+                self._begin(json.loads(piece[start : piece.find(b"\n", place)]), self.scanned + start)
+                place = piece.find(pattern, place + 1)
+            self.scanned += len(piece)
+            if self._last is not None:
+                self._last.stop = self.scanned
+        return self.scanned > before
+
+    def _begin(self, head: dict[str, Any], start: int) -> None:
+        if self._last is not None:
+            self._last.stop = start
+        self._last = self.found[head["point"]] = PointBlock(head, start, start)
+
+    def forget(self) -> None:
+        """Look at the file from its beginning."""
+        self.found, self.scanned, self._last = {}, 0, None
+
+
+class LiveFiles:
+    """Files below the folder ``root`` that processes write to, and their new lines."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._tails: dict[str, Tail] = {}
+        self.behind = False
+        """Whether there were more new lines than ``lines`` gave the last time."""
+
+    def lines(self, paths: list[str], most: int = _PIECE) -> Iterator[bytes]:
+        """The new complete lines of ``paths``, paths from ``root``, of about ``most`` bytes together."""
+        self.behind = False
+        for path in paths:
+            if path not in self._tails and (fd := open_below(self._root, path)) is not None:
+                self._tails[path] = Tail(fd)
+            tail = self._tails.get(path)
+            while tail is not None and most > 0 and (lines := tail.lines()):
+                most -= sum(map(len, lines))
+                yield from lines
+            self.behind = self.behind or (tail is not None and most <= 0 and not tail.ended)
+
+    def close(self) -> None:
+        for tail in self._tails.values():
+            tail.close()
+        self._tails.clear()
+
+
+# ---- points ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -41,7 +184,7 @@ class About:
 class Loaded:
     """The index of a point that has ended, and how much of its block was read."""
 
-    def __init__(self, index: PointIndex, root: int, block: Block) -> None:
+    def __init__(self, index: PointIndex, root: int, block: PointBlock) -> None:
         fd = open_below(root, EVENTS)
         self.index, self.block = index, block
         self._tail = None if fd is None else Tail(fd, block.start, block.stop)
@@ -59,12 +202,9 @@ class Loaded:
         if self._tail is None:
             return False
         began = time.perf_counter()
-        while not self._tail.ended:
-            offset = self._tail.offset
-            for line in self._tail.lines(_READ, last=True):
-                if not self.index.add_line(line) and looks_whole(line.rstrip(b"\n")):  # others were counted before
-                    self.unreadable += 1
-            if time.perf_counter() - began >= patience_s or self._tail.offset == offset:
+        while lines := self._tail.lines(last=True):
+            self.unreadable += sum(not self.index.add_line(line) for line in lines)
+            if time.perf_counter() - began >= patience_s:
                 break
         whole = self._tail.ended
         self.index.settle(float("inf") if whole else self.index.horizon)
@@ -73,7 +213,6 @@ class Loaded:
         return True
 
     def close(self) -> None:
-        """Close the file."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -98,8 +237,9 @@ class LivePoint:
         Of much that is new some MB are read, and waits are divided once all is known.
         """
         new = False
-        own = names_below(self._root, f"{RUNNING}/point{self.number}")
-        for files, paths in ((self._files, own), (self._shared, names_below(self._root, RUNNING, deepest=0))):
+        own = logs_below(self._root, f"{RUNNING}/point{self.number}")
+        common = [path for path in logs_below(self._root, RUNNING) if path.count("/") == 1]
+        for files, paths in ((self._files, own), (self._shared, common)):
             if self.started != ("started" in self.head):  # the controller's events are for the index with the new time
                 break
             for line in files.lines(paths, _LIVE):
@@ -113,7 +253,6 @@ class LivePoint:
         return new
 
     def close(self) -> None:
-        """Close the files of the point."""
         self._files.close()
 
 
@@ -122,13 +261,12 @@ class Points:
 
     def __init__(self, root: int, about: Callable[[], About]) -> None:
         self._root, self._about = root, about
-        self.blocks, self._predicted = Blocks("point"), Blocks("predicted")
+        self.blocks, self._predicted = PointBlocks("point"), PointBlocks("predicted")
         self._loaded: OrderedDict[int, Loaded] = OrderedDict()
         self._bad: dict[int, int] = {}
+        """By point the lines that could not be read; by -1 those of points that were followed."""
         self._told: dict[int, Mapping[str, Any]] = {}
         """By the place of a block what is told of its point."""
-        self._fitting: dict[tuple[float, tuple[str, ...]], str] = {}
-        """By the time of a point and the plans of its fabric the one of them that it was on."""
         self.under_way: LivePoint | None = None
         self._shared = LiveFiles(root)
         """What the controller writes, of one point after another."""
@@ -142,7 +280,7 @@ class Points:
             fd = open_below(self._root, name)
             if fd is None:
                 new = new or bool(blocks.found)
-                blocks.found, blocks.scanned = {}, 0
+                blocks.forget()
                 continue
             try:
                 new = blocks.scan(fd, _SCAN, last=last) or new
@@ -179,7 +317,7 @@ class Points:
 
     def _outdated(self, live: LivePoint) -> bool:
         """Whether the index has to be made again: the first step began, or the manifest has the point's plan now."""
-        late = live.index.facts.plan is None and self._plan_name(live.number, live.head) is not None
+        late = live.index.facts.plan is None and self._plan_name(live.head) is not None
         return late or live.started != ("started" in live.head)
 
     def read_on(self, patience_s: float) -> bool:
@@ -207,7 +345,7 @@ class Points:
     def unreadable(self) -> int:
         """Lines that could not be read so far."""
         live = self.under_way.unreadable if self.under_way else 0
-        return self.blocks.unreadable + sum(self._bad.values()) + live
+        return sum(self._bad.values()) + live
 
     def head(self, number: int) -> Mapping[str, Any]:
         """The ``run point`` event of a point, or the ``run begun`` event of the one under way."""
@@ -239,7 +377,6 @@ class Points:
         return loaded.index, loaded.share
 
     def close(self) -> None:
-        """Close all files."""
         for loaded in self._loaded.values():
             loaded.close()
         self._loaded.clear()
@@ -250,116 +387,69 @@ class Points:
     # ---- what is known of a point ------------------------------------------------------------------------------
 
     def plan_name(self, number: int) -> str | None:
-        """The key of the point's plan in the manifest; None if that is not known."""
-        return self._plan_name(number, self.head(number))
+        """The key of the point's plan in the manifest; None if that is not known yet."""
+        return self._plan_name(self.head(number))
 
-    def _plan_name(self, number: int, head: Mapping[str, Any]) -> str | None:
-        plans = self._about().plans
-        said = [head.get("plan")]
-        if number in self._predicted.found:
-            said.append(self._predicted.found[number].head.get("plan"))
-        for name in said:
-            if isinstance(name, str) and name in plans:
-                return name
-        fitting = [name for name, plan in plans.items() if plan.fabric == head.get("fabric")]
-        if len(fitting) > 1:
-            known = head["t"], tuple(fitting)
-            if known in self._fitting:
-                return self._fitting[known]
-            found = self._smallest(number, {name: plans[name] for name in fitting})
-            if number in self.blocks.found:  # of a point under way more may be seen later
-                self._fitting[known] = found
-            return found
-        return fitting[0] if fitting else (next(iter(plans)) if len(plans) == 1 else None)
+    def _plan_name(self, head: Mapping[str, Any]) -> str | None:
+        name = head.get("plan")
+        return name if name in self._about().plans else None
 
-    def _smallest(self, number: int, plans: Mapping[str, FabricPlan]) -> str:
-        """The key of the plan with the fewest interfaces that has all that the first lines of a point name."""
-        hosts = {name: {p.interface for s in plan.switches for p in s.ports} for name, plan in plans.items()}
-        seen = self._interfaces(number)
-        return min(hosts, key=lambda name: (not hosts[name] >= seen, len(hosts[name])))
-
-    def _told_of(self, block: Block) -> Mapping[str, Any]:
+    def _told_of(self, block: PointBlock) -> Mapping[str, Any]:
         """The ``run point`` event of a block, with what the ``run begun`` event in its first lines says besides."""
-        found = self._told.get(block.start)
-        if found is None or found["t"] != block.head["t"]:
-            begun: Mapping[str, Any] = {}
-            lines = (line for line in self._first_lines(block, _FIRST_BYTES) if _BEGUN in line[:_HEAD])
-            for event in events_in(line.decode("utf-8", "replace") for line in lines):
-                if (event.source, event.kind) == ("run", "begun") and event.get("point") == block.head["point"]:
-                    begun = event.fields
-            found = self._told[block.start] = {**begun, **block.head}
-        return found
+        told = self._told.get(block.start)
+        if told is None or told["t"] != block.head["t"]:
+            lines = self._lines(EVENTS, block.start, min(block.stop, block.start + _FIRST_BYTES))
+            begun: Mapping[str, Any] = next((json.loads(line) for line in lines if _BEGUN in line[:_HEAD]), {})
+            told = self._told[block.start] = {**begun, **block.head}
+        return told
 
-    def _first_lines(self, block: Block, most: int) -> list[bytes]:
-        """The lines in the first ``most`` bytes of a block."""
-        fd = open_below(self._root, EVENTS)
+    def _lines(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """The lines of a file of the folder between two places."""
+        fd = open_below(self._root, name)
         if fd is None:
-            return []
-        tail = Tail(fd, block.start, min(block.stop, block.start + most))
+            return
+        tail = Tail(fd, start, stop)
         try:
-            return tail.lines()
+            while lines := tail.lines():
+                yield from lines
         finally:
             tail.close()
 
-    def _interfaces(self, number: int) -> set[str]:
-        """The interfaces in the first lines of a point."""
-        block = self.blocks.found.get(number)
-        lines = [] if block is None else self._first_lines(block, 1 << 18)
-        return {name.decode("utf-8", "replace") for line in lines for name in _INTERFACE.findall(line)}
-
-    def _facts(self, number: int, block: Block | None, head: Mapping[str, Any]) -> PointFacts:
-        about, name = self._about(), self._plan_name(number, head)
-        end = head.get("end") if block is not None else None
+    def _facts(self, number: int, block: PointBlock | None, head: Mapping[str, Any]) -> PointFacts:
+        about, name = self._about(), self._plan_name(head)
         times, warmup = self._prediction(number, about.scale)
         return PointFacts(
             number,
             about.plans[name] if name is not None else None,
             about.scale,
-            float(head["t"]),
-            float(end) if isinstance(end, (int, float)) else None,
+            head["t"],
+            block.head["end"] if block is not None else None,
             about.groups,
             times,
             warmup,
-            float("-inf") if block is not None else head.get("begun", float(head["t"])),
+            float("-inf") if block is not None else head["begun"],
         )
 
     def _prediction(self, number: int, scale: Scale) -> tuple[tuple[float, ...], int | None]:
         """The times of steps that the model predicted, and the number of warm-up steps."""
-        found = self._predicted.found.get(number)
-        if found is None:
+        told = self._predicted.found.get(number)
+        if told is None:
             return (), None
-        warmup, same = found.head.get("warmup_steps"), found.head.get("same_as")
-        block = self._predicted.found.get(same, found) if isinstance(same, int) else found
-        fd = open_below(self._root, PREDICTED)
-        if fd is None:
-            return (), None
-        tail, lines = Tail(fd, block.start, min(block.stop, block.start + _MOST_PREDICTED)), []
-        try:
-            while some := tail.lines():
-                lines += [line.decode("utf-8", "replace") for line in some if b'"kind":"step"' in line]
-        finally:
-            tail.close()
-        try:
-            durations = Steps.read(events_in(lines)).durations()
-        except BAD_LINE:
-            durations = ()
-        times = tuple(round(scale.real_s(seconds), 6) for seconds in durations)
-        return times, warmup if isinstance(warmup, int) else None
+        block = self._predicted.found[told.head["same_as"]]
+        steps = (line.decode() for line in self._lines(PREDICTED, block.start, block.stop) if b'"kind":"step"' in line)
+        times = tuple(round(scale.real_s(seconds), 6) for seconds in Steps.read(events_in(steps)).durations())
+        return times, told.head["warmup_steps"]
 
     # ---- the point under way -----------------------------------------------------------------------------------
 
     def _running(self) -> int | None:
         """The number of the point under way: the last folder in ``running/`` whose point is not in the file yet."""
-        place = None
         try:
-            place = os.open(RUNNING, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
-            names = [name.removeprefix("point") for name in os.listdir(place) if name.startswith("point")]
+            with reached(RUNNING, self._root) as place:
+                names = os.listdir(f"/proc/self/fd/{place}")
         except OSError:
             return None
-        finally:
-            if place is not None:
-                os.close(place)
-        numbers = {int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 10}
+        numbers = {int(name.removeprefix("point")) for name in names if name.startswith("point")}
         return max(numbers - self.blocks.found.keys(), default=None)
 
     def _begin(self, number: int) -> LivePoint | None:
@@ -371,25 +461,13 @@ class Points:
         return LivePoint(self._root, number, head, index, self._shared)
 
     def _begun(self, number: int) -> dict[str, Any] | None:
-        """The ``run begun`` event of a point, or the first moment in its files where a version writes none.
+        """The ``run begun`` event of a point.
 
         With the time of its ``run started``, if there is one, which is then its time: that of the later ``run point``.
         """
-        moments = []
-        for path in names_below(self._root, f"{RUNNING}/point{number}"):
-            fd = open_below(self._root, path)
-            if fd is None:
-                continue
-            tail = Tail(fd, 0, 1 << 20)
-            try:
-                lines = [line.decode("utf-8", "replace") for line in tail.lines()[:_FIRST_LINES]]
-            finally:
-                tail.close()
-            events = [event for event in events_in(lines) if 0 <= event.t < 1e12]
-            of_run = {event.kind: event for event in reversed(events) if event.source == "run"}
-            if "begun" in of_run:
-                begun, started = of_run["begun"], of_run.get("started")
-                head = {**begun.fields, "t": begun.t, "begun": begun.t}
-                return head if started is None else {**head, "t": started.t, "started": started.t}
-            moments += [event.t for event in events]
-        return {"t": min(moments), "point": number} if moments else None
+        lines = self._lines(f"{RUNNING}/point{number}/{POINT}", 0, _FIRST_BYTES)
+        noted = {event["kind"]: event for event in map(json.loads, lines)}
+        if "begun" not in noted:
+            return None
+        head = {**noted["begun"], "begun": noted["begun"]["t"]}
+        return {**head, "t": noted["started"]["t"], "started": True} if "started" in noted else head

@@ -8,20 +8,18 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from commands.page.follow import Stamp
 from commands.page.overview import Overview
 from commands.page.points import About, Points
 from commands.page.view import payloads
-from commands.page.view.index import BAD_LINE
+from commands.page.view.index import PointIndex
 from experiments.experiment import Experiment
 from measure.results.folder import MANIFEST, is_locked
+from measure.results.foreign import reading
 from measure.results.manifest import groups_of, plans_of, scale_of
 from measure.results.results import FIGURES, SUMMARY, Results
-from railyard.errors import ConfigError
-from railyard.scale import Scale
+from railyard.errors import ConfigError, in_file
 
 _LOCK_EVERY_S = 0.5
-_MOST_S = 1e9
 BOTH = ("overview", "timeline")
 
 
@@ -29,8 +27,8 @@ class RunView:
     """What a page asks of the run in ``folder``. All times are seconds of the real system since the start of a point.
 
     ``patience_s`` bounds the time that a question takes for reading a point for the first time; ``refresh`` then reads
-    on. ``kind`` is the experiment, for code that is not part of Railyard. Raises ``ConfigError`` for a folder that is
-    not one of ours.
+    on. ``kind`` is the experiment, for code that is not part of Railyard. ``ConfigError`` for a folder that this
+    version does not write: manifest and rows are checked when they are read, and trusted from then on.
     """
 
     def __init__(
@@ -52,17 +50,23 @@ class RunView:
 
     def _open(self) -> None:
         """Open the folder that has the path now, in place of one that had it before; raises an error before it does."""
-        results, overview = Results.open(self.folder), Overview(self.folder, self._kind)
+        results = Results.open(self.folder)
+        manifest, about = self._read_manifest(results)
         root = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         if self._root >= 0:
             self.close()
-        self._results, self._overview, self._root = results, overview, root
-        self._stamps = [Stamp(self.folder / name) for name in (MANIFEST, SUMMARY, FIGURES)]
-        self._manifest: Mapping[str, Any] = {}
-        self._about = About({}, {}, Scale(1.0))
+        self._results, self._manifest, self._about, self._root = results, manifest, about, root
+        self._stamps: list[tuple[int, ...] | None] = []
+        self._overview: Overview | None = None
+        """What is made of the files beside the events, until one of them changes."""
         self._locked, self._looked = False, float("-inf")
         self._points = Points(root, lambda: self._about)
         self._scanning = True
+
+    def _read_manifest(self, results: Results) -> tuple[Mapping[str, Any], About]:
+        manifest = results.manifest()
+        with in_file(str(self.folder / MANIFEST)), reading(self.folder):
+            return manifest, About(plans_of(manifest), groups_of(manifest), scale_of(manifest))
 
     # ---- reading on --------------------------------------------------------------------------------------------
 
@@ -76,11 +80,6 @@ class RunView:
         """The number of the point under way, or else of the last one; None without points."""
         return max(self._points.numbers, default=None)
 
-    @property
-    def unreadable(self) -> int:
-        """Lines of events that could not be read so far."""
-        return self._points.unreadable
-
     def refresh(self) -> bool:
         """Read what is new, of a large file some MB at a time; whether anything changed.
 
@@ -92,16 +91,21 @@ class RunView:
             self.parts, self._scanning = parts, False
             self.revision += bool(parts)
             return bool(parts)
-        if sum(stamp.changed() for stamp in self._stamps):  # each is asked
-            self._read_manifest()
+        stamps = [_stamp(self.folder / name) for name in (MANIFEST, SUMMARY, FIGURES)]
+        if stamps != self._stamps:
+            self._manifest, self._about = self._read_manifest(self._results)
+            self._stamps = stamps
             parts.add("overview")
         self._look_whether_locked()
         if before != self.live:
             parts.update(BOTH)
+        if "overview" in parts:
+            self._overview = None
         before_that = self._points.numbers, set(self._points.blocks.found)
-        self._scanning = self._points.scan(last=not self._locked)
-        if self._points.follow() or self._points.read_on(self._patience_s):
-            parts.add("timeline")
+        with reading(self.folder):
+            self._scanning = self._points.scan(last=not self._locked)
+            if self._points.follow() or self._points.read_on(self._patience_s):
+                parts.add("timeline")
         if self._points.decisions not in (self._decisions, None):
             parts.add("circuits")
         self._decisions = self._points.decisions
@@ -124,13 +128,6 @@ class RunView:
             self._gone = f"{reason}; this page shows what was read before."
         return set(BOTH) if self._gone != before else set()
 
-    def _read_manifest(self) -> None:
-        self._manifest = self._results.manifest()
-        try:
-            self._about = About(plans_of(self._manifest), groups_of(self._manifest), scale_of(self._manifest))
-        except (ConfigError, *BAD_LINE):
-            self._about = About({}, {}, Scale(1.0))
-
     def _look_whether_locked(self) -> None:
         now = time.monotonic()
         if now - self._looked >= _LOCK_EVERY_S and ("ended" not in self._manifest or self._locked):
@@ -150,8 +147,10 @@ class RunView:
         if self._gone and self._shown is not None:
             state = "killed" if self._shown["state"] == "live" else self._shown["state"]
             return {**self._shown, "state": state, "notes": [*self._shown["notes"], self._gone]}
-        further = self._points.blocks.left_out
-        self._shown = self._overview.payload(self.points(), unreadable=self._points.unreadable, further=further)
+        if self._overview is None:
+            with reading(self.folder):
+                self._overview = Overview(self._results, self._kind, live=self.live)
+        self._shown = self._overview.payload(self.points(), self._points.unreadable)
         return self._shown
 
     def points(self) -> list[dict[str, Any]]:
@@ -160,19 +159,18 @@ class RunView:
 
     def _point(self, number: int) -> dict[str, Any]:
         head = self._points.head(number)
-        end, running = head.get("end"), number not in self._points.blocks.found
+        running = number not in self._points.blocks.found
         state = "running" if running and self.live else "stopped" if running or head.get("stopped") else "measured"
         expected = head.get("expected_s")
-        mode = head.get("mode") if isinstance(head.get("mode"), str) else ""
         return {
             "number": number,
-            "title": head.get("title") if isinstance(head.get("title"), str) else mode or f"point {number}",
-            "mode": mode,
+            "title": head.get("title") or head["mode"] or f"point {number}",
+            "mode": head["mode"],
             "plan": self._points.plan_name(number),
-            "duration": None if end is None or running else self._real(float(end) - float(head["t"])),
+            "duration": None if running else self._real(head["end"] - head["t"]),
             "state": state,
-            "steps": head.get("steps") if isinstance(head.get("steps"), int) else None,
-            "expected_s": self._real(expected) if expected is not None and _sane(expected) else None,
+            "steps": head.get("steps"),
+            "expected_s": None if expected is None else self._real(expected),
             "counts": True,
         }
 
@@ -181,47 +179,52 @@ class RunView:
 
     def now(self, point: int) -> float:
         """The present of a point under way, the end of another one; ``LookupError`` without the point."""
-        return min(max(0.0, self._now(point)), _MOST_S)
-
-    def _now(self, point: int) -> float:
         head = self._points.head(point)
         if point in self._points.blocks.found:
-            end = head.get("end")
-            return self._real(float(end) - float(head["t"])) if isinstance(end, (int, float)) else 0.0
-        index = self._points.index(point, 0.0)[0]
-        clock = self._real(time.monotonic() - float(head["t"]))
+            return self._real(head["end"] - head["t"])
+        index, _ = self._index(point, 0.0)
+        clock = self._real(time.monotonic() - head["t"])
         known = round(index.latest, 6)
-        return clock if self.live and known <= clock else known
+        return max(0.0, clock if self.live and known <= clock else known)
+
+    def _index(self, point: int, patience_s: float) -> tuple[PointIndex, float]:
+        self._points.head(point)  # LookupError without the point
+        with reading(self.folder):
+            return self._points.index(point, patience_s)
 
     def timeline(
         self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
     ) -> dict[str, Any]:
         """The time line of a point between ``start`` and ``end`` (None: all of it) for ``px`` pixels."""
-        index, share = self._points.index(point, self._patience_s)
+        index, share = self._index(point, self._patience_s)
         now = self.now(point)
         start, end = self._window(start, end, now)
         running = point not in self._points.blocks.found
-        found = payloads.timeline(index, start, end, px, now, live=self.live and running)
-        return {**found, "loaded": round(share, 4)}
+        shown = payloads.timeline(index, start, end, px, now, live=self.live and running)
+        return {**shown, "loaded": round(share, 4)}
 
     def state(self, point: int, t: float) -> dict[str, Any]:
         """What holds at the moment ``t`` of a point."""
-        return payloads.state(self._points.index(point, self._patience_s)[0], t)
+        return payloads.state(self._index(point, self._patience_s)[0], t)
 
     def strips(
         self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
     ) -> dict[str, Any]:
         """Rates of rails and times of steps of a point between ``start`` and ``end`` (None: all of it)."""
-        index, _ = self._points.index(point, self._patience_s)
+        index, _ = self._index(point, self._patience_s)
         return payloads.strips(index, *self._window(start, end, self.now(point)), px)
 
     def _window(self, start: float | None, end: float | None, now: float) -> tuple[float, float]:
         """The window that is shown, at least a microsecond long."""
-        first = 0.0 if start is None else max(start, -_MOST_S)
-        last = now if end is None else min(end, _MOST_S)
+        first = 0.0 if start is None else start
+        last = now if end is None else end
         return first, max(last, first + 1e-6)
 
 
-def _sane(seconds: Any) -> bool:
-    """Whether a field of a file, which anybody may have changed, is a time."""
-    return type(seconds) in (int, float) and 0 <= seconds < 1e12
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes with a file: its inode, size and time of change; None without it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -4,12 +4,11 @@
 verb   path after the token                         answer
 ====== ============================================ ==================================================
 GET    (nothing), FILE                              the page and its files
-GET    overview.json?run=N                          the run as a whole
-GET    timeline.json?run=N&point=N&from=&to=&px=    bars and marks of a window of a point
-GET    strips.json?run=N&point=N&from=&to=&px=      rates of links, times of steps
-GET    state.json?run=N&point=N&t=                  what stood at a moment
-GET    comparison.json                              two runs beside each other
-GET    figures/NAME.png?run=N                       a figure of the results folder
+GET    overview.json                                the run as a whole
+GET    timeline.json?point=N&from=&to=&px=          bars and marks of a window of a point
+GET    strips.json?point=N&from=&to=&px=            rates of links, times of steps
+GET    state.json?point=N&t=                        what stood at a moment
+GET    figures/NAME.png                             a figure of the results folder
 GET    stream                                       Server-Sent Events ``tick`` and ``over``
 POST   control                                      an act on the live run (``commands.page.control``)
 ====== ============================================ ==================================================
@@ -24,7 +23,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -61,7 +60,7 @@ LAST_S = 0.7
 """How long open pages have, at the end of a server, to fetch what is new, and then to take their last message."""
 
 
-class Gate:
+class AccessCheck:
     """The WSGI application ``app`` behind the checks of every call; it gets paths without the token."""
 
     def __init__(self, app: Application, token: str) -> None:
@@ -93,33 +92,20 @@ class Gate:
 
 
 class Site:
-    """What the server of ``runs`` answers.
+    """What the server of ``run`` answers. ``control`` acts on it while it is live; None: nothing does."""
 
-    ``compare`` gives two runs beside each other, and ``control`` acts on a live run; without them (None) there is
-    neither.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[Watched],
-        audience: Audience,
-        compare: Callable[[], dict[str, Any]] | None = None,
-        control: Control | None = None,
-    ) -> None:
-        self._runs, self._audience = runs, audience
-        self._compare, self._control = compare, control
-        self._comparing = threading.Lock()
+    def __init__(self, run: Watched, audience: Audience, control: Control | None = None) -> None:
+        self._run, self._audience, self._control = run, audience, control
         self._free = threading.BoundedSemaphore(MOST_CALLS)
 
     def app(self) -> bottle.Bottle:
-        """The application, without the checks of ``Gate``."""
+        """The application, without ``AccessCheck``."""
         app = bottle.Bottle()
         for path, payload in {
             "overview": self._overview,
             "timeline": self._timeline,
             "strips": self._strips,
             "state": self._state,
-            "comparison": self._comparison,
         }.items():
             app.route(f"/{path}.json", "GET", self._limited(partial(self._json, payload)))
         app.route("/figures/<name>", "GET", self._limited(self._figure))
@@ -151,13 +137,9 @@ class Site:
     def _json(self, payload: Callable[[Mapping[str, str]], dict[str, Any]]) -> bytes:
         return _body(answers.as_json(payload(bottle.request.query)), "application/json")
 
-    def _run(self, query: Mapping[str, str]) -> Watched:
-        return self._runs[answers.whole(query, "run", 0, 0, len(self._runs) - 1)]
-
     def _overview(self, query: Mapping[str, str]) -> dict[str, Any]:
-        run = self._run(query)
-        more = {"control": self._control is not None and run.live, "runs": len(self._runs)}
-        return run.ask(lambda view: view.overview()) | more
+        overview = self._run.ask(lambda view: view.overview())
+        return overview | {"control": self._control is not None and self._run.live}
 
     def _timeline(self, query: Mapping[str, str]) -> dict[str, Any]:
         return self._of_window(query, lambda view, *window: view.timeline(*window))
@@ -177,15 +159,9 @@ class Site:
     def _of_point(self, query: Mapping[str, str], find: Callable[[View, int], dict[str, Any]]) -> dict[str, Any]:
         point = answers.whole(query, "point", 0, 0, answers.MOST_POINT)
         try:
-            return self._run(query).ask(lambda view: find(view, point))
+            return self._run.ask(lambda view: find(view, point))
         except LookupError:
             raise _error(404, f"the run has no point {point}") from None
-
-    def _comparison(self, query: Mapping[str, str]) -> dict[str, Any]:
-        if self._compare is None:
-            raise _error(404, "one run is shown; railyard watch A B puts two beside each other")
-        with self._comparing:
-            return self._compare()
 
     # ---- files, stream and acts ----------------------------------------------------------------------------------
 
@@ -196,7 +172,7 @@ class Site:
         return _body(content, answers.TYPES[f".{name.rpartition('.')[2]}"])
 
     def _figure(self, name: str) -> bytes:
-        content = answers.figure(self._run(bottle.request.query).folder, name)
+        content = answers.figure(self._run.folder, name)
         if content is None:
             raise _error(404, "the results folder has no such figure")
         return _body(content, answers.TYPES[".png"], pack=False)
@@ -207,8 +183,7 @@ class Site:
         except MachineError as error:
             raise _error(503, str(error)) from None
         try:
-            for run in self._runs:
-                page.give(run.tick())
+            page.give(self._run.tick())
             bottle.response.content_type = "text/event-stream"
             yield from page.messages()
         finally:
@@ -258,21 +233,21 @@ def _error_as_json(error: bottle.HTTPError) -> bytes:
 class WatchServer:
     """The server on a socket that listens already, in threads of its own from ``start`` to ``close``."""
 
-    def __init__(self, listening: socket.socket, token: str, runs: Sequence[Watched], **more: Any) -> None:
-        self._runs = runs
+    def __init__(self, listening: socket.socket, token: str, run: Watched, control: Control | None = None) -> None:
+        self._run = run
         self.audience = Audience()
-        self._follower = Follower(runs, self.audience)
+        self._follower = Follower(run, self.audience)
         self._http = HttpServer(listening, "railyard watch")
-        self._http.set_app(Gate(Site(runs, self.audience, **more).app(), token))
+        self._http.set_app(AccessCheck(Site(run, self.audience, control).app(), token))
         self._thread = threading.Thread(target=self._http.serve, name="http", daemon=True)
 
     def start(self) -> None:
-        """Serve, and follow the folders."""
+        """Serve, and follow the folder."""
         self._thread.start()
         self._follower.start()
 
     def close(self, sentence: str) -> None:
-        """Read the folders once more, tell the pages all that is new and then the ``sentence``, and end."""
+        """Read the folder once more, tell the pages all that is new and then the ``sentence``, and end."""
         self._follower.stop()
         if len(self.audience):
             self._follower.look()
@@ -282,5 +257,4 @@ class WatchServer:
             self._http.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._http.server_close()
-        for run in self._runs:
-            run.close()
+        self._run.close()

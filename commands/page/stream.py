@@ -1,7 +1,7 @@
-"""Ticks for open pages: each page has a queue of its own that holds one tick of each run, so that none delays another.
+"""Ticks for open pages: each page has a place of its own for one tick, so that none delays another.
 
-A tick says that a run has new data, and of which kind. A page that reads slowly gets fewer ticks, with the kinds of all
-that it missed, and a page that is gone is forgotten when it does not take a heartbeat.
+A tick says that the run has new data, and of which kind. A page that reads slowly gets fewer ticks, with the kinds of
+all that it missed, and a page that is gone is forgotten when it does not take a heartbeat.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ _HEARTBEAT = b":\n\n"
 
 @dataclass(frozen=True)
 class Tick:
-    """Run number ``run`` has new data of the kinds ``parts`` (``commands.page.watched.PARTS``).
+    """The run has new data of the kinds ``parts`` (``commands.page.watched.PARTS``).
 
     ``point`` is the point under way, or the last one (None: no point has begun), and ``now`` its moment, in seconds of
     the real system since the point began. ``live``: the run goes on.
     """
 
-    run: int
     revision: int
     point: int | None
     now: float
@@ -47,13 +46,13 @@ class Page:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._ticks: dict[int, Tick] = {}
+        self._tick: Tick | None = None
         self._over: str | None = None
 
     def give(self, tick: Tick) -> None:
-        """Keep a tick until the page takes it, in place of an earlier one of the same run."""
+        """Keep a tick until the page takes it, in place of an earlier one."""
         with self._changed:
-            self._ticks[tick.run] = tick.after(self._ticks.get(tick.run))
+            self._tick = tick.after(self._tick)
             self._changed.notify()
 
     def end(self, sentence: str) -> None:
@@ -67,15 +66,15 @@ class Page:
         yield _RETRY
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ticks or self._over is not None, HEARTBEAT_S)
-                ticks, self._ticks = list(self._ticks.values()), {}
+                self._changed.wait_for(lambda: self._tick or self._over is not None, HEARTBEAT_S)
+                tick, self._tick = self._tick, None
                 over = self._over
-            for tick in ticks:
+            if tick is not None:
                 yield _message("tick", asdict(tick))
             if over is not None:
                 yield _message("over", {"says": over})
                 return
-            if not ticks:
+            if tick is None:
                 yield _HEARTBEAT
 
 

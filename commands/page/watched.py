@@ -1,11 +1,11 @@
-"""The runs that a server shows: one reader of each folder for all pages, and the thread that follows the folders."""
+"""The run that a server shows: one reader of its folder for all pages, and the thread that follows the folder."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -75,10 +75,9 @@ class View(Protocol):
 
 
 class Watched:
-    """One run of a server, by its ``number`` there. Its methods may be called from any thread."""
+    """The run of a server. Its methods may be called from any thread."""
 
-    def __init__(self, number: int, view: View) -> None:
-        self.number = number
+    def __init__(self, view: View) -> None:
         self._view = view
         self._lock = threading.Lock()
         self._read = float("-inf")
@@ -131,17 +130,17 @@ class Watched:
     def _tick(self, parts: Collection[str]) -> Tick:
         view, point = self._view, self._view.latest
         now = 0.0 if point is None else view.now(point)
-        return Tick(self.number, view.revision, point, now, view.live, tuple(sorted(parts)))
+        return Tick(view.revision, point, now, view.live, tuple(sorted(parts)))
 
 
 class Follower:
-    """Follows the folders of ``runs`` and tells ``audience`` what is new, in a thread from ``start`` to ``stop``.
+    """Follows the folder of ``run`` and tells ``audience`` what is new, in a thread from ``start`` to ``stop``.
 
-    The folders are read once at the start, so that the first page does not wait, and then only while a page is open.
+    The folder is read once at the start, so that the first page does not wait, and then only while a page is open.
     """
 
-    def __init__(self, runs: Sequence[Watched], audience: Audience) -> None:
-        self._runs, self._audience = runs, audience
+    def __init__(self, run: Watched, audience: Audience) -> None:
+        self._run, self._audience = run, audience
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._said = ""
@@ -157,21 +156,20 @@ class Follower:
         self._thread.join()
 
     def look(self) -> None:
-        """Read all folders and tell what is new."""
-        for run in self._runs:
-            try:
-                tick = run.refresh()
-            except Exception as error:  # such as a folder that was removed: pages keep what they have
-                run.behind = False
-                self._say(f"{run.folder} cannot be read now: {error or type(error).__name__}")
-                continue
-            if tick is not None:
-                self._audience.tell(tick)
+        """Read the folder and tell what is new."""
+        try:
+            tick = self._run.refresh()
+        except Exception as error:  # such as a folder that was removed: pages keep what they have
+            self._run.behind = False
+            self._say(f"{self._run.folder} cannot be read now: {error or type(error).__name__}")
+            return
+        if tick is not None:
+            self._audience.tell(tick)
 
     def _follow(self) -> None:
         end = time.monotonic() + _CATCH_UP_S
         self.look()
-        while any(run.behind for run in self._runs) and not self._stop.is_set() and time.monotonic() < end:
+        while self._run.behind and not self._stop.is_set() and time.monotonic() < end:
             self._stop.wait(_GAP_S)
             self.look()
         while not self._stop.is_set():
@@ -182,9 +180,9 @@ class Follower:
 
     def pause_s(self, cost_s: float) -> float:
         """How long to wait after a look that took ``cost_s`` of a processor."""
-        if any(run.live for run in self._runs):
+        if self._run.live:
             return max(TICK_S, SHARE * cost_s)
-        return _GAP_S if any(run.behind for run in self._runs) else max(STILL_S, SHARE * cost_s)
+        return _GAP_S if self._run.behind else max(STILL_S, SHARE * cost_s)
 
     def _say(self, sentence: str) -> None:
         if sentence != self._said:

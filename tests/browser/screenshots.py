@@ -1,9 +1,9 @@
 """Takes the pictures of the page for docs/watch.md, each of a view as a reader sees it.
 
-    scripts/_venv.py tests/browser/screenshots.py RUN SECOND FAILOVER [--out docs/figures]
+    scripts/_venv.py tests/browser/screenshots.py RUN FAILOVER [--out docs/figures]
 
-Not a test. RUN and SECOND are results folders of one experiment, which are compared, and FAILOVER is one of a run with
-a failure. Each may have the moment that is shown after it, as in a link of the page: results/rails#point=2&t=3.1
+Not a test. RUN is a results folder, and FAILOVER one of a run with a failure. Each may have the moment that is shown
+after it, as in a link of the page: results/rails#point=2&t=3.1
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SETTLE_S = 1.0
 def main() -> None:
     """Take the pictures and print their names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("run", "second", "failover"):
+    for name in ("run", "failover"):
         parser.add_argument(name, help=f"results folder {name.upper()}, with #MOMENT if that is to be another one")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/figures", help="folder of the pictures")
     options = parser.parse_args()
     if sentence := missing():
         parser.error(sentence)
-    (run, moment), (second, _), (failover, failed) = map(split, (options.run, options.second, options.failover))
+    (run, moment), (failover, failed) = map(split, (options.run, options.failover))
     with tempfile.TemporaryDirectory() as place, Browser(Path(place, "profile")) as browser:
         camera = Camera(browser, options.out)
         with watching(run) as served:
@@ -45,8 +45,6 @@ def main() -> None:
             camera.take("watch-phone", served.url + moment, size=PHONE)
         with watching(failover) as served:
             camera.take("watch-failover", served.url + failed)
-        with watching(run, second) as served:
-            camera.take("watch-comparison", f"{served.url}#view=comparison")
         report = Path(place, "report.html")
         subprocess.run([*RAILYARD, "report", str(run), "--out", str(report)], check=True, cwd=ROOT)
         camera.take("watch-report", report.as_uri() + moment, whole=True)

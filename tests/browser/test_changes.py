@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from watch.browser import Browser
@@ -96,9 +95,7 @@ def test_a_point_that_is_read_over_several_calls_is_asked_for_until_it_is_whole(
     browser.until("document.querySelector('#happened').innerText.includes('37 %')")
     assert "37 %" in browser.text("#tl-empty") and "Nothing failed" not in browser.text("#happened")
     browser.js("(window.share = 1, 1)")
-    browser.js(
-        TICK, json.dumps({"run": 0, "revision": 9, "point": 4, "now": 1.0, "live": False, "parts": ["timeline"]})
-    )
+    browser.js(TICK, json.dumps({"revision": 9, "point": 4, "now": 1.0, "live": False, "parts": ["timeline"]}))
     browser.until("document.querySelector('#happened').innerText.includes('Nothing failed')")
     assert browser.js("document.querySelector('#tl-empty').hidden")
 
@@ -111,33 +108,6 @@ def test_a_run_without_points_is_asked_for_none(browser: Browser, finished: Path
         browser.until("Railyard.debug.tick.updates > 0")
         assert browser.js("[Railyard.debug.window.point, Railyard.debug.failures]") == [None, []]
         assert browser.text("#banner") == "" and not browser.js("document.querySelector('#verdict').checkVisibility()")
-
-
-def test_a_comparison_is_made_again_when_a_run_changes(browser: Browser, finished: Path, tmp_path: Path) -> None:
-    second = shutil.copytree(finished, tmp_path / "second")
-    with watching(finished, second) as served:
-        browser.open(f"{served.url}#view=comparison")
-        browser.until("document.querySelectorAll('#comparison td').length > 10")
-        assert browser.js("[...document.querySelectorAll('#stamps strong')].map(e => e.innerText)") == [
-            "A: NOT FAITHFUL", "B: NOT FAITHFUL",
-        ]  # fmt: skip
-        browser.asked()
-        browser.js(TICK, json.dumps({"run": 1, "revision": 9, "point": 4, "now": 1.0, "parts": ["overview"]}))
-        browser.until("Railyard.app.comparison !== null")
-        assert [url for url in browser.asked() if "comparison.json" in url] != []
-        browser.click("#tabs button:nth-child(2)")
-        browser.until(
-            "performance.getEntriesByType('resource').filter(e => e.name.includes('overview.json?run=1')).length > 1"
-        )
-        row: dict[str, Any] = {"title": "t", "cells": [], "points": [], "interval": [0.1, 0.2], "percent": 0.02}
-        rows = [{**row, "percent_interval": [-0.1, 0.14]}, {**row, "percent_interval": [0.01, 0.03]}]
-        table = {"title": "T", "main": True, "columns": [], "rows": rows}
-        browser.click("#tabs button:last-child")
-        browser.js("(Railyard.app.comparison = {tables: [given[0]]}, Railyard.emit('comparison'), 1)", table)
-        drawn = browser.js("[...document.querySelectorAll('.forest g')].map(e => e.getAttribute('class'))")
-        bold = browser.js("[...document.querySelectorAll('#comparison tbody tr')].map(e => e.getAttribute('class'))")
-        assert drawn == bold == ["clear", "clear"]
-        assert "+1.0 %" in browser.js("document.querySelector('.forest').textContent")
 
 
 PUT = """((change, app) => {
@@ -195,7 +165,7 @@ def test_a_lost_point_shows_what_is_kept_of_it_and_nothing_of_another(browser: B
     browser.keys("n")
     browser.until("document.querySelector('#tl-empty').innerText.startsWith('The run ended without this point')")
     assert "kill" not in browser.text("#happened") and "Nothing failed" not in browser.text("#happened")
-    ended = {"run": 0, "revision": 9, "point": 4, "now": 1.0, "live": False, "parts": ["overview"]}
+    ended = {"revision": 9, "point": 4, "now": 1.0, "live": False, "parts": ["overview"]}
     browser.js("(Railyard.app.source.overview = async () => given[0], 1)", browser.js("{...Railyard.app.overview}"))
     gone = "(app => app.source.overview().then(o => o.points = o.points.filter(p => !p.lost)))(Railyard.app)"
     browser.js(f"({gone}, 1)")

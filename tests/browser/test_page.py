@@ -66,7 +66,7 @@ def test_the_page_asks_for_nothing_outside_of_its_origin(browser: Browser, page:
     browser.open(page.url)
     browser.until("document.querySelectorAll('#tl-bars path').length > 10")
     asked = browser.asked()
-    assert {f"{page.url}{name}" for name in ("", "main.js", "page.css", "overview.json?run=0")} <= set(asked)
+    assert {f"{page.url}{name}" for name in ("", "main.js", "page.css", "overview.json?")} <= set(asked)
     assert [url for url in asked if not url.startswith(page.url)] == []
     assert browser.js("Railyard.debug.failures") == []
     assert (
@@ -289,22 +289,6 @@ def test_marks_stand_out_and_none_hides_another(browser: Browser, page: Served, 
         assert (light + 0.05) / (deep + 0.05) >= 3, f"{mark}: {colour}"
     for i, (x, y) in enumerate(places):
         assert all(abs(x - a) + abs(y - b) >= 8 for a, b in places[:i]), "no two marks are at one place"
-
-
-def test_two_runs_stand_beside_each_other(browser: Browser, finished: Path, tmp_path: Path) -> None:
-    slower = rail_results(tmp_path / "slower", longer=1.25)
-    with watching(finished, slower) as served:
-        browser.open(served.url)
-        browser.until("document.querySelectorAll('#tabs button').length === 3")
-        browser.until("document.querySelectorAll('#comparison td').length > 10")
-        assert browser.js("document.title") == "finished and slower · Railyard", "it opens on the comparison"
-        said = browser.text("#comparison")
-        assert "finished" in said and "slower" in said and "25" in said
-        rows = browser.js(
-            "[...document.querySelectorAll('#comparison tr')].map(r => [...r.cells].map(c => c.innerText))"
-        )
-        row = next(row for row in rows if row and row[0].startswith("on-demand") and "200" in row[0])
-        assert f"{STEP:.3g}" in " ".join(row) and f"{1.25 * STEP:.3g}"[:4] in " ".join(row)
 
 
 def test_the_report_of_a_file_shows_the_same_boxes(

@@ -11,7 +11,7 @@ from watch.folders import DOT
 from watch.rail_results import rail_results
 from watch.watching import Served
 
-from commands.page.comparison import Side, comparison
+from commands.page.report.comparison import Side, comparison
 from commands.page.report.file import write_report
 from measure.results.results import FIGURES
 
@@ -108,6 +108,9 @@ def test_two_runs_are_compared(browser: Browser, folder: Path, tmp_path: Path) -
     browser.js(f"{tabs}.pop().click()")
     cells = browser.js("[...document.querySelectorAll('#comparison td')].map(cell => cell.innerText)")
     assert cells[0] == "electrical 0 ms" and cells.count("+10.00") == 5
+    drawn = browser.js("[...document.querySelectorAll('.forest g')].map(e => e.getAttribute('class'))")
+    bold = browser.js("[...document.querySelectorAll('.compared tbody tr')].map(e => e.className.split(' ')[0])")
+    assert [name.replace("around", "") for name in drawn] == bold
     browser.js(f"{tabs}[1].click()")
     browser.until("Railyard.debug.window.run === 1 && document.querySelectorAll('#tl-bars path').length > 10")
     assert browser.js("Railyard.debug.failures") == []

@@ -138,7 +138,7 @@ class Job:
         if on_ocs:
             self.add(asked, "controller", "reconfigure", lit, rail=switch.name, ports=ports,
                      circuits=[ports[1:3]], asked=asked, group=group)  # fmt: skip
-        self.add(lit, "controller", "ack", group=group, index=step, ranks=list(members), asked=asked)
+        self.add(lit, "controller", "ack", group=group, index=step, ranks=list(members), asked=asked, ready=asked)
         phase = 0 if group.startswith("dp") else 1
         if lit > need:
             for rank in members:

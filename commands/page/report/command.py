@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.page.comparison import COLUMNS, LETTERS, Side, check_comparable, comparison
+from commands.page.report.comparison import COLUMNS, LETTERS, Side, check_comparable, comparison
 from commands.page.report.file import write_report
 from experiments.parser import Parser, folder
 from experiments.progress import wrapped

@@ -1,24 +1,255 @@
-"""``report.html``: all of one run, or of two and their comparison, in one file that needs no network and no server."""
+"""``report.html``: all of one run, or of two and their comparison, in one file that needs no network and no server.
+
+The page is in it with its scripts, styles and data, and with a policy that lets nothing else run and nothing load
+(Content Security Policy Level 3, https://www.w3.org/TR/CSP3/, "hash-source"): it names the hash of every script and
+style, so that a script that a text of the data brought in would not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commands.page.comparison import Side
-from commands.page.facts import facts, occasion
-from commands.page.report.concerning import concerning
-from commands.page.report.embedded import View, embedded
-from commands.page.report.inlined import inlined
-from commands.page.report.record import Recounted, record
+from commands.page.report.comparison import Side
+from commands.page.report.record import Recounted, concerning, facts, occasion, record, text
+from commands.page.watched import View
 from experiments.experiment import Experiment
 from measure.results.foreign import reading
+from measure.results.plain import plain
 from measure.results.results import FIGURES, REPORT, Results
 from railyard.errors import ConfigError
 from railyard.reading import files_below
+
+# ---- data, compressed ------------------------------------------------------------------------------------------------
+
+
+_GZIP = 16 + zlib.MAX_WBITS
+_LEVEL = 6
+_TRIPLES = 3
+
+
+class Packing:
+    """A stream of JSON text that is compressed as it comes; a piece that is too large can be taken back."""
+
+    def __init__(self) -> None:
+        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        self._pieces: list[bytes] = []
+
+    def add(self, content: str) -> None:
+        """Append text."""
+        self._pieces.append(self._packer.compress(content.encode()))
+
+    def add_within(self, content: str, most: int) -> bool:
+        """Append text if it takes at most ``most`` bytes, compressed; returns whether it was appended."""
+        packer = self._packer.copy()
+        packed = packer.compress(content.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
+        if len(packed) > most:
+            return False
+        self._packer = packer
+        self._pieces.append(packed)
+        return True
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, compressed; text that is still in the compressor is not counted."""
+        return sum(map(len, self._pieces))
+
+    def base64(self) -> Iterator[bytes]:
+        """The whole stream, ended, in base64."""
+        self._pieces.append(self._packer.flush())
+        left = b""
+        for piece in self._pieces:
+            left += piece
+            whole = len(left) - len(left) % _TRIPLES
+            yield base64.b64encode(left[:whole])
+            left = left[whole:]
+        yield base64.b64encode(left)
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON in ASCII; None in place of infinity and NaN, which JSON has not."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(plain(value), separators=(",", ":"))
+
+
+# ---- data of the runs ------------------------------------------------------------------------------------------------
+
+
+LEAST_POINT = 4_000
+"""Bytes, compressed, that a point may always take if the room for all is not used up."""
+MOST_PX, LEAST_PX, STRIPS_PX = 8192, 128, 600
+"""Pixels of a time line, in which bars shorter than one are merged, and of strip charts."""
+_FEWER = 4
+"""By what the pixels of a time line that is too long are divided."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The data of a report, the overviews in it, and for each run the numbers of the points without time lines."""
+
+    packing: Packing
+    overviews: Sequence[Mapping[str, Any]]
+    left_out: Sequence[Sequence[int]]
+
+
+def embedded(
+    views: Sequence[View],
+    overviews: Sequence[Mapping[str, Any]],
+    compared: Mapping[str, Any] | None,
+    room: int,
+    says: Sequence[Sequence[str]] = (),
+) -> Embedded:
+    """The data of runs, whose time lines may take ``room`` bytes together.
+
+    ``says`` are, for each run, sentences about what else is not in the file. They and one about time lines are notes of
+    the overview, which is made again after all points were read: by then it counts all unreadable lines.
+
+    Each point may take an equal part of what the points before it have left; those that a row counts come first. A time
+    line that takes more is made of fewer pixels.
+    """
+    packing, left_out, noted = Packing(), list[list[int]](), list[Mapping[str, Any]]()
+    packing.add(f'{{"format":1,"comparison":{as_json(compared)},"runs":[')
+    for number, (view, overview) in enumerate(zip(views, overviews, strict=True)):
+        packing.add(f'{"," if number else ""}{{"timelines":{{')
+        points = sorted(overview.get("points", ()), key=lambda point: not point.get("counts"))
+        budget = _Budget(packing, room // len(views), len(points))
+        strips = dict[int, str]()
+        for point in points:  # both of a point together, whose events are then read once
+            if _timeline(view, point, budget, "," if strips else ""):
+                strips[point["number"]] = as_json(view.strips(point["number"], 0.0, _end(point), STRIPS_PX))
+        left_out.append([point["number"] for point in points if point["number"] not in strips])
+        charts = ",".join(f'"{number}":{chart}' for number, chart in strips.items())
+        noted.append(_noted(view.overview(), left_out[-1], says[number] if says else ()))
+        packing.add(f'}},"strips":{{{charts}}},"overview":{as_json(noted[-1])}}}')
+    packing.add("]}")
+    return Embedded(packing, noted, left_out)
+
+
+def _noted(overview: Mapping[str, Any], left_out: Sequence[int], says: Sequence[str]) -> dict[str, Any]:
+    """The overview with notes about what the file has not."""
+    said = list(says)
+    if left_out:
+        lines = f"The time lines of {len(left_out)} of {len(overview.get('points', ()))} points are not in this file"
+        said.append(f"{lines}; railyard watch shows them.")
+    return {**overview, "notes": [*overview.get("notes", ()), *said]}
+
+
+class _Budget:
+    """The room of the time lines of a run: what is left of it, and for how many points."""
+
+    def __init__(self, packing: Packing, room: int, points: int) -> None:
+        self.packing, self._end, self._points = packing, packing.size + room, points
+
+    def share(self) -> int:
+        """The most bytes that the next point may take; 0 if the room is used up."""
+        left = self._end - self.packing.size
+        share = max(left // max(1, self._points), LEAST_POINT)
+        self._points -= 1
+        return share if left >= LEAST_POINT else 0
+
+
+def _timeline(view: View, point: Mapping[str, Any], budget: _Budget, comma: str) -> bool:
+    """Add the time line of a point after a ``comma`` in as many pixels as there is room for; whether it was added."""
+    share, px = budget.share(), MOST_PX
+    while share and px >= LEAST_PX:
+        shown = view.timeline(point["number"], 0.0, _end(point), px)
+        if budget.packing.add_within(f'{comma}"{point["number"]}":{as_json(shown)}', share):
+            return True
+        px //= _FEWER
+    return False
+
+
+def _end(point: Mapping[str, Any]) -> float | None:
+    """The end of a point; None of one that was under way, of which all is shown."""
+    duration = point.get("duration")
+    return None if duration is None else float(duration)
+
+
+# ---- the page with all that it loads ---------------------------------------------------------------------------------
+
+
+PAGE = Path(__file__).parents[1] / "static"
+DATA = "railyard-data"
+"""Id of the element that holds the data: gzip-compressed JSON in base64."""
+_PIECES = re.compile(
+    r'<link rel="stylesheet" href="(?P<style>[\w./-]+)">\n?|<script src="(?P<script>[\w./-]+)"></script>\n?'
+)
+_HEAD = '<meta charset="utf-8">\n'
+_WITHOUT_SCRIPTS = "main, #banner, #skip, #experiment, #state, header .tools { display: none }"
+"""Style of a browser that runs no scripts: what they would fill is not shown."""
+_ENDS = re.compile("</(script|style)|<!--", re.IGNORECASE)
+"""Text that would end a script or style early, or change how it is read."""
+
+
+def inlined(
+    title: str, record: Iterable[str], data: Iterable[bytes], folder: Path = PAGE, own: tuple[str, ...] = ("report",)
+) -> Iterator[bytes]:
+    """The page of ``folder`` in pieces, with ``record`` (HTML) and ``data`` (base64) in it.
+
+    ``own`` are names of a style and a script that only a report has.
+    """
+    index = (folder / "index.html").read_text(encoding="utf-8")
+    extra = "".join(f'<link rel="stylesheet" href="{name}.css">\n' for name in own)
+    index = index.replace("</head>", f"{extra}<noscript><style>{_WITHOUT_SCRIPTS}</style></noscript>\n</head>", 1)
+    extra = "".join(f'<script src="{name}.js"></script>\n' for name in own)
+    index = index.replace("</body>", f"{extra}</body>", 1)
+    index = re.sub("<title>.*?</title>", lambda _: f"<title>{text(title)}</title>", index, count=1)
+    hashes: dict[str, list[str]] = {"style": [_hash(_WITHOUT_SCRIPTS)], "script": []}
+
+    def piece(found: re.Match[str]) -> str:
+        kind = str(found.lastgroup)
+        content = _harmless(folder / found[kind])
+        hashes[kind].append(_hash(content))
+        return f"<{kind}>{content}</{kind}>\n"
+
+    whole = _PIECES.sub(piece, index)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(hashes["script"], hashes["style"])}">\n'
+    whole = whole.replace(_HEAD, _HEAD + policy, 1)
+    before, first, after = whole.partition("<script>")
+    yield before.encode()
+    yield from (each.encode("utf-8", "replace") for each in record)
+    yield f'<script type="application/json" id="{DATA}">'.encode()
+    yield from data
+    yield b"</script>\n"
+    yield (first + after).encode()
+
+
+def _harmless(path: Path) -> str:
+    content = path.read_text(encoding="utf-8")
+    found = _ENDS.search(content)
+    if found:
+        raise ValueError(f"{path} holds {found[0]!r}, which would end it early inside a page")
+    return content
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}'"
+
+
+def _policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
+    parts = {
+        "default-src": "'none'",
+        "script-src": " ".join(dict.fromkeys(scripts)),
+        "style-src": " ".join(dict.fromkeys(styles)),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())
+
+
+# ---- the report ------------------------------------------------------------------------------------------------------
+
 
 COMPARISON = "comparison.html"
 USUAL_BYTES = 4_500_000

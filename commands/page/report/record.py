@@ -1,6 +1,9 @@
 """The record of runs as plain HTML: all that a report says, readable without JavaScript, since files outlive browsers.
 
-Every text of a run is escaped, and no element of the record loads anything.
+Beside tables and verdicts it has the facts of the manifest, and the claims of this project about the experiment. A run
+is that of a claim if its settings are those of the claim's command: its claims are then judged by its own rows, all
+others are shown with the numbers that were measured last for the documents. Every text of a run is escaped, and no
+element of the record loads anything.
 """
 
 from __future__ import annotations
@@ -9,10 +12,154 @@ import base64
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from commands.page.facts import Fact
+from commands.claims.claim import DOCS, Claim, Judged, MeasuredRun, judge, read_catalog
+from commands.claims.kept import Kept, read_kept
+from commands.claims.pages import cells, day, version
+from experiments.experiment import Experiment
+from experiments.options import in_words
+from experiments.report import Recorded
+from experiments.settings import validated
+from railyard.errors import ConfigError
+
+# ---- facts -----------------------------------------------------------------------------------------------------------
+
+
+_SECRET = ("rest_token_file",)
+"""Settings that say nothing about what was measured."""
+_ENDURING = ("cpu", "clock_source")
+"""Facts about a machine that do not change from one run to the next."""
+
+
+class Fact(NamedTuple):
+    """A fact about a run; ``group`` is setting, scale, run, machine or version."""
+
+    group: str
+    key: str
+    value: str
+
+
+def facts(manifest: Mapping[str, Any]) -> Iterator[Fact]:
+    """What decides what a run measures, settings first; a key without a value has an empty text."""
+    for key, value in _flat(manifest.get("experiment") or {}):
+        if key not in _SECRET:
+            yield Fact("setting", key, in_words(value))
+    for key, value in _flat(manifest.get("scale") or {}):
+        yield Fact("scale", key, in_words(value))
+    for key in ("datapath", "link_delay", "predicted"):
+        yield Fact("run", key, in_words(manifest.get(key)))
+    git = manifest.get("git") or {}
+    yield Fact("run", "commit", f"{git.get('commit') or ''}{' (changed)' if git.get('changed') else ''}")
+    for key in _ENDURING:
+        yield Fact("machine", key, in_words((manifest.get("machine") or {}).get(key)))
+    yield Fact("machine", "calibrated", in_words((manifest.get("calibration") or {}).get("measured_at")))
+    for key, value in (manifest.get("versions") or {}).items():
+        yield Fact("version", key, value)
+
+
+def occasion(manifest: Mapping[str, Any]) -> Iterator[Fact]:
+    """The facts of this one run: its command and its files, when it was, and what else the machine did."""
+    for key in ("command", "written", "ended_at", "ended"):
+        yield Fact("run", key, in_words(manifest.get(key)))
+    for file in manifest.get("inputs", ()):
+        yield Fact("run", f"input {file['file']}", f"{file['bytes']} bytes, SHA-256 {file['sha256']}")
+    machine = manifest.get("machine") or {}
+    yield Fact("machine", "load_before", in_words(machine.get("load_before")))
+    yield Fact("machine", "steal", in_words(machine.get("steal")))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+
+_NOT_MEASURED = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "attempts", "give_up")
+"""Settings that do not change what is measured."""
+_COLUMNS = ("claim", "number", "compared with", "tolerance", "verdict", "evidence")
+
+
+def concerning(kind: type[Experiment[Any]], recorded: Recorded, docs: Path = DOCS) -> dict[str, Any] | None:
+    """The claims about an experiment as a table of the report, with ``title`` and ``notes``.
+
+    None if there are none, or no catalog that can be read: Railyard is installed without the documents, or is another
+    user's.
+    """
+    try:
+        catalog = read_catalog(docs)
+    except ConfigError:
+        return None
+    runs = [run for run in catalog.runs.values() if run.words[1] == kind.name]
+    kept, _ = read_kept(docs / "measured", [run.name for run in runs])
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        mine = run.name in kept and is_of(kind, recorded, run, kept[run.name])
+        claims = [claim for claim in catalog.claims.values() if claim.run == run.name]
+        shown = _judged(claims, run, recorded, kept.get(run.name), mine=mine)
+        rows += [_claim_row(judged, evidence) for judged, evidence in shown]
+    if not rows:
+        return None
+    here = sum(row["here"] for row in rows)
+    said = (
+        "Those with the evidence 'this run' are judged by the rows above."
+        if here
+        else "This run is not the run of any of them: its settings are others. It neither supports nor refutes them."
+    )
+    return {
+        "title": "Claims of the project about this experiment",
+        "columns": [{"name": name, "left": True} for name in _COLUMNS],
+        "rows": rows,
+        "notes": [said, "Evidence 'documents': the number that was measured last for the documents, not by this run."],
+    }
+
+
+def is_of(kind: type[Experiment[Any]], recorded: Recorded, run: MeasuredRun, kept: Kept) -> bool:
+    """Whether a run has all the settings of the claim's ``run``, as those of ``kept`` say."""
+    if recorded.predicted != (run.verb == "predict"):
+        return False
+    return _settings(kind, recorded.manifest["experiment"]) == _settings(kind, kept.settings) is not None
+
+
+def _settings(kind: type[Experiment[Any]], given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The settings that decide what is measured; None for those of another version."""
+    try:
+        found = validated(kind.Settings, {key: value for key, value in given.items() if key != "experiment"})
+    except ConfigError:
+        return None
+    return {key: value for key, value in found.model_dump(mode="json").items() if key not in _NOT_MEASURED}
+
+
+def _judged(
+    claims: Sequence[Claim], run: MeasuredRun, recorded: Recorded, kept: Kept | None, *, mine: bool
+) -> Iterator[tuple[Judged, str]]:
+    """The ``claims`` of ``run``, each with where its number comes from."""
+    rows: Sequence[Mapping[str, Any]] | None = recorded.rows if mine else None if kept is None else kept.rows
+    evidence = "this run" if mine else "-" if kept is None else f"documents: {day(kept)}, {version(kept)}"
+    for claim in claims:
+        yield replace(judge(claim, rows), predicted=run.verb == "predict"), evidence
+
+
+def _claim_row(judged: Judged, evidence: str) -> dict[str, Any]:
+    claim = judged.claim
+    said = [each.replace("**", "") for each in cells(judged)]
+    return {
+        "cells": [f"{claim.name}: {claim.says}", *said, evidence],
+        "here": evidence == "this run",
+        "faithful": False if judged.verdict == "not faithful" else None,
+        "points": [],
+    }
+
+
+# ---- HTML ------------------------------------------------------------------------------------------------------------
+
 
 _NOT_TEXT = re.compile("[\ud800-\udfff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Code points that HTML does not have: halves of surrogate pairs, and control characters."""

@@ -3,7 +3,6 @@
 (function () {
   const { h, put, byId, list, record, words, app, on, model } = Railyard;
   const LEAST_PERCENT = 1;
-  let drawings = 0;
 
   /** Show a point of one of the two runs. */
   function open(run, numbers) {
@@ -209,40 +208,25 @@
     );
   }
 
-  /** The comparison of two runs; what it lacks is left out. */
-  async function draw() {
+  /** The comparison of the two runs of a report. */
+  function draw() {
     if (app.view !== "comparison") return;
-    const mine = ++drawings;
-    let said = "";
-    const read =
-      app.comparison ||
-      (await app.source.comparison().catch((error) => {
-        said = String(error.message || error);
-        return null;
-      }));
-    if (mine !== drawings) return; // it was asked for again meanwhile
-    app.comparison = read;
-    const given = record(app.comparison);
-    if (given.error || !app.comparison) said = words(given.error) || said || "These runs cannot be compared.";
+    const given = app.source.comparison;
     put(
       byId("comparison"),
       h("h2", { text: "Comparison" }),
-      list(given.names).length
-        ? h(
-            "p",
-            { class: "names" },
-            list(given.names).map((name, i) => h("span", {}, h("b", { text: "AB"[i] }), ` ${words(name)} `)),
-          )
-        : null,
-      said ? h("p", { class: "quiet", text: said }) : null,
+      h(
+        "p",
+        { class: "names" },
+        list(given.names).map((name, i) => h("span", {}, h("b", { text: "AB"[i] }), ` ${words(name)} `)),
+      ),
       list(given.notes).map((note) => h("div", { class: "stamp", text: words(note) })),
       list(given.tables).map(table),
       unmatched(given),
-      app.comparison && !said ? differs(given) : null,
+      differs(given),
       list(given.remarks).map((remark) => h("p", { class: "quiet", text: words(remark) })),
     );
   }
 
   on("view", draw);
-  on("comparison", draw);
 })();

@@ -173,9 +173,7 @@
 
   /** The sentence about a server that is gone: what is shown, and how to see the run again. */
   function gone() {
-    const names = app.overviews.map((each) => words(each.name)),
-      [folders, runs] = names.length > 1 ? ["folders", "runs"] : ["folder", "run"];
-    const again = `railyard watch with the ${folders} ${names.join(" and ")} shows the ${runs} again`;
+    const again = `railyard watch with the folder ${words(app.overview.name)} shows the run again`;
     return `The server of this page is gone; this is what it showed last. ${again}.`;
   }
 

@@ -23,18 +23,11 @@
     news: -Infinity,
     overview: -Infinity,
     all: false,
-    stale: new Set(),
   };
   const times = { heard: 0, painted: 0, ms: 0, cost: 0, updates: 0 };
 
   /** A tick of the server: note what changed, and update as soon as thrift allows. */
   function heard(tick) {
-    const news = list(tick.parts).includes("overview");
-    if (news && app.comparison) {
-      app.comparison = null;
-      Railyard.emit("comparison");
-    }
-    if ((tick.run || 0) !== app.run) return void (news && seen.stale.add(tick.run || 0));
     list(tick.parts).forEach((part) => seen.parts.add(part));
     if (tick.point === app.point && typeof tick.now === "number") app.now = Math.max(app.now, tick.now);
     if (tick.point !== undefined && tick.point !== null && tick.point !== seen.point) seen.all = true;
@@ -110,14 +103,13 @@
   async function readParts(parts) {
     const now = performance.now(),
       all = seen.all,
-      { run, point, live } = app,
+      { point, live } = app,
       went = isRunning();
     seen.all = false;
     if (all || (parts.has("overview") && now - seen.overview > OVERVIEW_MS)) {
       seen.overview = now;
       await readOverview();
     } else if (parts.has("overview")) seen.parts.add("overview");
-    if (run !== app.run) return;
     if (live && !app.live) pointing.setFollow(false);
     if (point === app.point && ((live && !app.live) || (went && !isRunning()))) return model.reread();
     if (!(all || parts.has("timeline") || parts.has("circuits"))) return;
@@ -157,13 +149,11 @@
 
   /** Read the overview; a point that began is shown where the present is followed. */
   async function readOverview() {
-    const run = app.run,
-      found = await app.source.overview(run);
-    if (run !== app.run) return;
+    const found = await app.source.overview();
     cost(() => {
-      const before = app.overviews[run];
+      const before = app.overview;
       keepPoint(before, found);
-      app.overviews[run] = found;
+      app.overviews = [found];
       app.overview = found;
       app.live = found.state === "live";
       if (JSON.stringify(before) !== JSON.stringify(found)) Railyard.emit("overview");
@@ -203,13 +193,13 @@
       (held.thinned && held.end - held.start > 4 * (app.to - app.from));
     const from = whole ? app.from : Math.max(held.start, Math.min(held.end, app.now) - late);
     const px = Math.min(4000, Math.max(50, Math.round((app.width * (app.to - from)) / (app.to - app.from))));
-    const read = await app.source.timeline(run, point, from, app.to, px, null);
-    if (!read || run !== app.run || point !== app.point) return;
+    const read = await app.source.timeline(run, point, from, app.to, px);
+    if (!read || point !== app.point) return;
     cost(() => {
       const same = !whole && list(held.kinds).join() === list(read.kinds).join();
       app.marks = derive.marks(app.marks, read);
       const joined = same ? derive.append(held, read) : read;
-      app.timeline = Object.assign(joined, { run, forPoint: point, px: read.px || px, groups: null });
+      app.timeline = Object.assign(joined, { run, forPoint: point, px });
       app.now = Math.max(app.now, read.duration || 0);
       Railyard.emit("duration");
       Railyard.emit("timeline");
@@ -228,7 +218,7 @@
     const { run, point } = app,
       now = app.now,
       read = await app.source.state(run, point, now);
-    if (!read || run !== app.run || point !== app.point || !app.follow) return;
+    if (!read || point !== app.point || !app.follow) return;
     cost(() => {
       app.t = now;
       app.state = Object.assign(read, { run, forPoint: point });
@@ -280,12 +270,6 @@
   }
 
   document.addEventListener("visibilitychange", () => seen.parts.size && plan());
-  on("run", () => {
-    if (!seen.stale.delete(app.run)) return;
-    seen.all = true;
-    seen.parts.add("overview").add("timeline");
-    plan();
-  });
   on("follow", () => {
     if (!app.follow) return;
     seen.all = true;

@@ -49,7 +49,7 @@
     header.setTheme(header.theme(), false);
     header.banner("Reading the run ...");
     app.source = await Railyard.source.open();
-    app.overviews = await Railyard.source.overviews(app.source);
+    app.overviews = await app.source.overviews();
     on("run", Railyard.looks.refresh);
     const asked = moment.read(location.hash);
     moment.restore();

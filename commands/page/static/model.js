@@ -5,7 +5,6 @@
   const LEAST_SPAN_S = 1e-7,
     SIDES = 1,
     LAST_SIDES = 2,
-    GROUPS_FROM_LANES = 300,
     COARSE_PX = 20;
 
   /** What the page shows: runs, the point, the window of time [from, to], the moment t, and data read for them. */
@@ -28,9 +27,7 @@
     strips: null,
     state: null,
     marks: [],
-    comparison: null,
     width: 1000,
-    groups: () => null,
   };
 
   /** One request at a time: those made meanwhile become one, with the last arguments. */
@@ -98,8 +95,7 @@
 
   /** Whether bars of the time line that was read are at most a pixel and a half of this window too coarse. */
   function fine(read, from, to) {
-    if (app.source.embedded) return app.source.pick(app.run, app.point, from, to) === read;
-    if (!read.thinned) return true;
+    if (app.source.embedded || !read.thinned) return true;
     return read.px / Math.max(1e-12, read.end - read.start) >= (0.66 * app.width) / (to - from);
   }
 
@@ -108,18 +104,6 @@
     if (app.source.embedded) return false;
     const side = (to - from) / 2;
     return read.start > Math.max(0, from - side) || read.end < Math.min(read.duration, to + side);
-  }
-
-  /** Names of the groups to ask for, where there are too many lanes to ask for all. */
-  function wanted() {
-    const held = mine(app.timeline) && app.timeline;
-    return held && list(held.lanes).length > GROUPS_FROM_LANES ? app.groups() : null;
-  }
-
-  /** Whether the bars that were read include those of all groups wanted now. */
-  function grouped(read) {
-    const names = wanted();
-    return !names || !read.groups || names.every((name) => read.groups.includes(name));
   }
 
   /** Whether only the page still has the selected point. */
@@ -131,13 +115,12 @@
     if (lost()) return;
     const { from, to, run, point } = app,
       span = to - from,
-      whole = duration(),
-      names = wanted();
+      whole = duration();
     const start = Math.max(0, from - sides * span),
       end = Math.min(whole, to + sides * span);
     const px = Math.round(Math.min(6000, (app.width * Math.max(end - start, span * 0.1)) / span));
-    const read = await app.source.timeline(run, point, start, Math.max(end, to), px, names && names.join(","));
-    take("timeline", read, { run, forPoint: point, px: read && read.px ? read.px : px, groups: names });
+    const read = await app.source.timeline(run, point, start, Math.max(end, to), px);
+    take("timeline", read, { run, forPoint: point, px });
   });
 
   const stripsRequest = new OneInFlight(async () => {
@@ -192,7 +175,7 @@
   function readTimeline() {
     const read = app.timeline,
       { from, to } = app;
-    const missing = !mine(read) || !covers(read, from, to) || !fine(read, from, to) || !grouped(read);
+    const missing = !mine(read) || !covers(read, from, to) || !fine(read, from, to);
     if (app.point !== null && (missing || near(read, from, to))) timelineRequest.ask();
   }
 

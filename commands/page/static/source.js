@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { record, list } = Railyard;
+  const { record } = Railyard;
   const FIRST_PAUSE_MS = 500,
     LONGEST_PAUSE_MS = 15000;
 
@@ -27,28 +27,29 @@
       throw new Error(said || `The server answered ${answer.status} for ${name}.`);
     }
 
-    overview(run) {
-      return this.read("overview", { run });
+    overview() {
+      return this.read("overview", {});
     }
 
-    timeline(run, point, from, to, px, groups) {
-      return this.read("timeline", { run, point, from, to, px, groups });
+    /** The overviews of all runs: a server has one. */
+    async overviews() {
+      return [await this.overview()];
+    }
+
+    timeline(run, point, from, to, px) {
+      return this.read("timeline", { point, from, to, px });
     }
 
     state(run, point, t) {
-      return this.read("state", { run, point, t });
+      return this.read("state", { point, t });
     }
 
     strips(run, point, from, to, px) {
-      return this.read("strips", { run, point, from, to, px });
-    }
-
-    comparison() {
-      return this.read("comparison", {});
+      return this.read("strips", { point, from, to, px });
     }
 
     figure(run, figure) {
-      return `figures/${encodeURIComponent(figure.file)}?run=${run}`;
+      return `figures/${encodeURIComponent(figure.file)}`;
     }
 
     /** Ask for an act on the fabric; the answer is the server's sentence, or null if it was done. */
@@ -93,48 +94,33 @@
     }
   }
 
-  /** Data that stands in the page itself: a report, opened from a file. */
+  /** Data that stands in the page itself: a report of one run or of two, opened from a file. */
   class EmbeddedSource {
     constructor(data) {
       this.embedded = true;
-      this.runs = list(record(data).runs);
-      this.compared = record(data).comparison || null;
+      this.runs = data.runs;
+      this.comparison = data.comparison;
     }
 
-    async overview(run) {
-      if (!this.runs[run]) throw new Error("no such run");
-      return record(this.runs[run].overview);
-    }
-
-    /** The finest of a point's time lines that reaches over a window; they are listed from coarse to fine. */
-    pick(run, point, from, to) {
-      const given = record(record(this.runs[run]).timelines)[point];
-      const all = Array.isArray(given) ? given : given ? [given] : [];
-      const slack = (to - from) * 1e-6;
-      const over = (each) =>
-        each.start <= Math.max(0, from) + slack && each.end >= Math.min(to, each.duration || to) - slack;
-      return all.filter(over).pop() || all[0] || null;
+    async overviews() {
+      return this.runs.map((run) => run.overview);
     }
 
     /** Whether there is a time line of a point: there may have been no room for it. */
     holds(run, point) {
-      return Boolean(record(record(this.runs[run]).timelines)[point]);
+      return point in this.runs[run].timelines;
     }
 
     async timeline(run, point) {
-      return this.pick(run, point, Railyard.app.from, Railyard.app.to);
+      return this.runs[run].timelines[point] || null;
     }
 
     async state(run, point, t) {
-      return Railyard.derive.state(this.pick(run, point, t, t), t);
+      return Railyard.derive.state(this.runs[run].timelines[point] || null, t);
     }
 
     async strips(run, point) {
-      return record(record(this.runs[run]).strips)[point] || null;
-    }
-
-    async comparison() {
-      return this.compared;
+      return this.runs[run].strips[point] || null;
     }
 
     /** The image of a figure: it stands once in the file, in the record of its run. */
@@ -158,22 +144,8 @@
   async function open() {
     const held = document.getElementById("railyard-data");
     if (!held) return new ServerSource();
-    const text = held.textContent.trim();
-    return new EmbeddedSource(JSON.parse(text.startsWith("{") ? text : await inflate(text)));
+    return new EmbeddedSource(JSON.parse(await inflate(held.textContent)));
   }
 
-  /** The numbers of the runs that there are: those whose overview can be read. */
-  async function overviews(source) {
-    const found = [await source.overview(0)];
-    const given = found[0].runs,
-      more = typeof given === "number" ? given : list(given).length || 2;
-    for (let run = 1; run < more; run += 1) {
-      const next = await source.overview(run).catch(() => null);
-      if (!next || !next.points) break;
-      found.push(next);
-    }
-    return found;
-  }
-
-  Railyard.source = { open, overviews };
+  Railyard.source = { open };
 })();

@@ -1,7 +1,6 @@
 """What the events of one point say, kept so that a page can ask for any window of it: an index that grows with them.
 
-Lines are taken as they are in the files, which anybody may have changed: a line that is no event of ours is counted and
-left out. All times that go out are seconds of the real system since the start of the point.
+Times that go out are seconds of the real system since the start of the point.
 """
 
 from __future__ import annotations
@@ -13,15 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from commands.page.view.bars import KIND, Bars
-from commands.page.view.circuits import Circuits
-from commands.page.view.counters import Counters
-from commands.page.view.edge import EdgeLanes
-from commands.page.view.fields import number_of, text_of, whole_of
-from commands.page.view.labels import LONGEST, MOST, OTHERS, Labels
-from commands.page.view.lanes import Lane, lanes_of
-from commands.page.view.ranks import Ranks
-from commands.page.view.steps import StepTable
+from commands.page.view.bars import KIND, Bars, Labels
+from commands.page.view.lanes import EdgeLanes, Lane, lanes_of
+from commands.page.view.ports import PortCounters, PortStates
+from commands.page.view.ranks import Ranks, StepTable
 from measure.metrics.stall import CircuitWait, Dark
 from measure.sentences import mark_kind, ranks_of, says
 from railyard.scale import Scale
@@ -32,7 +26,6 @@ from workloads.program import Group
 SAMPLE_WALL_S = 0.1
 """How often the counters of links are sampled, in wall-clock seconds."""
 _MOST_BARS, _MOST_MARKS = 3_000_000, 20_000
-_MOST_WALL_S = 1e12
 _SLACK_S = 2.0
 """Wall-clock time before and after a point in which its counters are read."""
 _SHORTEST_WAIT_S = 1e-4
@@ -46,18 +39,6 @@ _BYTES = re.compile(
     rb'"tx_bytes":(\d{1,18}),"rx_bytes":(\d{1,18}),"dropped":\d{1,18}\}\n?'
 )
 """The counters of an interface as the sampler writes them: another third of all lines."""
-_scan = json.JSONDecoder().raw_decode
-BAD_LINE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    OverflowError,
-    IndexError,
-    MemoryError,
-)
-"""What a line may raise that is no event of ours."""
 _Fields = Mapping[str, Any]
 
 
@@ -109,6 +90,8 @@ class PointIndex:
         """Bars that were not kept, because there are too many."""
         self.decisions = 0
         """Events so far of the run, the controller and switches: what circuits, failures and acts follow from."""
+        self.settled = 0.0
+        """Up to where ``settle`` was asked."""
         plan = facts.plan
         self.lanes: list[Lane] = lanes_of(plan)
         self.kinds: dict[int, int] = {}
@@ -117,8 +100,8 @@ class PointIndex:
             self._learn(group.name, group.dimension)
             self._learn(group.dimension, group.dimension)
         self.ranks = Ranks(plan.ranks if plan else 0, self.labels, facts.scale.real_s(_SHORTEST_WAIT_S))
-        self.circuits = Circuits(plan, self.labels, self.kinds, facts.groups) if plan else None
-        self.counters = Counters(
+        self.circuits = PortStates(plan, self.labels, self.kinds, facts.groups) if plan else None
+        self.counters = PortCounters(
             _line_rates(plan, facts.scale), 8 / (facts.scale.rate * facts.scale.time), facts.scale.real_s(SAMPLE_WALL_S)
         )
         self.steps = StepTable()
@@ -127,51 +110,43 @@ class PointIndex:
         self.members: set[int] = set()
         """Ranks that jobs were started on."""
         self._bars = 0
-        self._groups: set[str] = set()
         self._slack = facts.scale.real_s(_SLACK_S)
         self._end = math.inf if facts.end is None else facts.scale.real_s(facts.end - facts.t0)
-        self._settled = 0.0
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def add_line(self, line: bytes) -> bool:
-        """Take one line of a file; False if it is no event of ours."""
+        """Take one line of a file; False if it is cut short."""
         start = line.find(_KIND, 0, _HEAD) + len(_KIND)
         kind = line[start : line.find(b'"', start, start + 32)]
-        if kind in _UNUSED and line.startswith(b'{"t":'):
-            return line.rstrip().endswith(b"}")
-        if kind == b"bytes" and (found := _BYTES.fullmatch(line)) is not None:
-            t, interface, tx, rx = found.groups()
-            return self._counted(self._time(float(t)), interface.decode(), float(tx), float(rx))
+        if kind in _UNUSED:
+            return True
+        if kind == b"bytes" and (counters := _BYTES.fullmatch(line)) is not None:
+            t, interface, tx, rx = counters.groups()
+            self._counted(self._time(float(t)), interface.decode(), float(tx), float(rx))
+            return True
         try:
-            text = line.decode()
-            data, end = _scan(text)
-            return not text[end:].strip() and self.add(data)
-        except BAD_LINE:
+            event = json.loads(line.decode())
+        except ValueError:
             return False
+        self.add(event)
+        return True
 
-    def _counted(self, t: float, interface: str, tx: float, rx: float) -> bool:
+    def _counted(self, t: float, interface: str, tx: float, rx: float) -> None:
         """Take a reading of counters, the most frequent event."""
         if self._inside("link", t, t):
             self.counters.add(t, interface, tx, rx)
             self.latest, self.horizon = max(self.latest, t), max(self.horizon, t)
-        return True
 
-    def add(self, data: dict[str, Any]) -> bool:
-        """Take one event as parsed; raises one of ``BAD_LINE`` for fields of another type, False if it is no event."""
-        wall = data["t"]
+    def add(self, data: dict[str, Any]) -> None:
+        """Take one event as parsed."""
         source, kind = data["source"], data["kind"]
-        if type(source) is not str or type(kind) is not str:
-            return False
-        t = self._time(wall)
-        end = data.get("end")
+        t, end = self._time(data["t"]), data.get("end")
         until = t if end is None else self._time(end)
-        if until < t:
-            return False
-        if (source, kind) == _ACT and wall >= self.facts.since:
+        if (source, kind) == _ACT and data["t"] >= self.facts.since:
             t, until = max(t, 0.0), max(until, 0.0)
         if not self._inside(source, t, until) and kind != "circuits":
-            return True
+            return
         self.decisions += source in ("run", "controller", "switch")
         take = _TAKERS.get((source, kind))
         if take is not None:
@@ -181,94 +156,65 @@ class PointIndex:
         if not (source == "run" and kind == "point"):
             self.horizon = max(self.horizon, t)
             self.latest = max(self.latest, until if source == "agent" else t)
-        return True
 
     def settle(self, until: float = math.inf) -> None:
         """Divide waits and find gaps up to ``until`` (seconds of the point), before which all events were read."""
         if self.circuits is not None:
             self.ranks.settle(until, self.circuits.split)
-        self._settled = until
+        self.settled = until
 
-    @property
-    def settled(self) -> float:
-        """Up to where ``settle`` was asked."""
-        return self._settled
-
-    def _time(self, wall: Any) -> float:
-        """Seconds of the point for a time of an event; ``ValueError`` for what is no time."""
-        if type(wall) not in (float, int) or not abs(wall) <= _MOST_WALL_S:
-            raise ValueError("no time")
-        return (float(wall) - self.facts.t0) / self.facts.scale.time
+    def _time(self, wall: float) -> float:
+        """Seconds of the point for a time of an event."""
+        return (wall - self.facts.t0) / self.facts.scale.time
 
     def _inside(self, source: str, t: float, until: float) -> bool:
         """Whether an event belongs to the point: others of the run may stand between two points.
 
-        Counters are read a little before the point and after it.
+        PortCounters are read a little before the point and after it.
         """
         slack = self._slack if source == "link" else 0.0
         return until >= -slack and t <= self._end + slack
 
-    def _learn(self, group: str, dimension: Any) -> int:
+    def _learn(self, group: str, dimension: str) -> int:
         """The kind of the bars of a group of ``dimension``."""
-        kind = (
-            KIND.get(dimension, KIND["other"]) if isinstance(dimension, str) and len(dimension) < 6 else KIND["other"]
-        )
-        self.kinds[self.labels(group)] = kind
+        kind = self.kinds[self.labels(group)] = KIND.get(dimension, KIND["other"])
         return kind
 
-    def _lane(self, rank: Any) -> Bars | None:
-        """The lane of a rank for a further bar; None if there are too many bars, and nothing of the line is kept."""
-        if type(rank) is not int or not 0 <= rank < len(self.ranks.lanes):
-            raise ValueError("no rank of the fabric")
+    def _lane(self, rank: int) -> Bars | None:
+        """The lane of a rank for a further bar; None if there are too many bars, or the plan is not known yet."""
+        if not self.ranks.lanes:
+            return None
         if self._bars >= _MOST_BARS:
             self.left_out += 1
             return None
         self._bars += 1
         return self.ranks.lanes[rank]
 
-    def _group(self, given: Any) -> str:
-        """The name of a group as it is kept: of limited length, and one for all that are too many."""
-        name = text_of(given)
-        if name in self.facts.groups:
-            return name
-        name = name[:LONGEST]
-        if name not in self._groups and len(self._groups) >= MOST:
-            return OTHERS
-        self._groups.add(name)
-        return name
-
-    def _known_ranks(self, numbers: Any) -> list[int]:
-        """Those of ``numbers`` that are ranks of the fabric."""
-        return [rank for rank in map(whole_of, numbers) if 0 <= rank < len(self.ranks.lanes)]
-
     # ---- one method for each kind of event ---------------------------------------------------------------------
 
     def _compute(self, t: float, end: float, data: _Fields) -> None:
-        name, step = text_of(data["name"]), whole_of(data["step"])
         if (lane := self._lane(data["rank"])) is not None:
-            lane.add(t, end, KIND["compute"], self.labels(name), 0, step)
+            lane.add(t, end, KIND["compute"], self.labels(data["name"]), 0, data["step"])
 
     def _communicate(self, t: float, end: float, data: _Fields) -> None:
-        rank, step, name, posted = data["rank"], whole_of(data["step"]), text_of(data["name"]), data.get("posted")
-        sent = self.facts.scale.real_bytes(number_of(data.get("sent_bytes") or data.get("bytes") or 0))
-        posted_t = t if posted is None else self._time(posted)
+        rank, step, group = data["rank"], data["step"], data["group"]
         if (lane := self._lane(rank)) is None:
             return
-        group = self._group(data["group"])
+        sent = self.facts.scale.real_bytes(data.get("sent_bytes") or data.get("bytes") or 0)
+        posted = self._time(data["posted"]) if "posted" in data else t
         kind = self._learn(group, data["dimension"])
-        lane.add(t, end, kind, self.labels(f"{name} ({group})"), sent, step)
-        self.ranks.posted(rank, group, posted_t, t, step)
+        lane.add(t, end, kind, self.labels(f"{data['name']} ({group})"), sent, step)
+        self.ranks.posted(rank, group, posted, t, step)
         known = self.facts.groups.get(group)
         if group in self.steps.rotating:
-            self.steps.wait(CircuitWait(posted_t, end, rank, step, group, self._members(group)))
+            self.steps.wait(CircuitWait(posted, end, rank, step, group, self._members(group)))
         if known is None or known.domain == "scale-out":
             self.steps.sent(rank, step, end)
 
     def _wait(self, t: float, end: float, data: _Fields) -> None:
-        rank, step = data["rank"], whole_of(data["step"])
+        rank, step, group = data["rank"], data["step"], data["group"]
         if self._lane(rank) is None:
             return
-        group = self._group(data["group"])
         self.ranks.waited(rank, t, end, group, step)
         self.steps.wait(CircuitWait(t, end, rank, step, group, self._members(group)))
 
@@ -277,41 +223,35 @@ class PointIndex:
         return frozenset(known.members if known else self.ranks.members[group])
 
     def _step(self, t: float, end: float, data: _Fields) -> None:
-        step = whole_of(data["step"])
         if self._lane(data["rank"]) is not None:
             self.ranks.stepped(data["rank"], t, end)
-            self.steps.step(data["rank"], step, t, end)
+            self.steps.step(data["rank"], data["step"], t, end)
 
     def _checkpoint(self, t: float, end: float, data: _Fields) -> None:
-        size = self.facts.scale.real_bytes(number_of(data.get("bytes") or 0))
-        step = whole_of(data["step"])
         if (lane := self._lane(data["rank"])) is not None:
-            lane.add(t, end, KIND["checkpoint"], self.labels("checkpoint"), size, step)
+            size = self.facts.scale.real_bytes(data["bytes"])
+            lane.add(t, end, KIND["checkpoint"], self.labels("checkpoint"), size, data["step"])
 
     def _stage(self, t: float, end: float, data: _Fields) -> None:
-        name = text_of(data["name"])
         if (lane := self._lane(data["rank"])) is not None:
-            lane.add(t, end, KIND["stage"], self.labels(f"start-up: {name}"))
+            lane.add(t, end, KIND["stage"], self.labels(f"start-up: {data['name']}"))
 
     def _bytes(self, t: float, end: float, data: _Fields) -> None:
-        self._counted(t, text_of(data["interface"]), number_of(data["tx_bytes"]), number_of(data["rx_bytes"]))
+        self._counted(t, data["interface"], data["tx_bytes"], data["rx_bytes"])
 
     def _cpu(self, t: float, end: float, data: _Fields) -> None:
         self.counters.sampled(end)
 
     def _launch(self, t: float, end: float, data: _Fields) -> None:
-        members = self._known_ranks(data["members"])
-        self.members.update(members)
-        self.steps.launch(text_of(data["job"]), whole_of(data["incarnation"]), members)
+        self.members.update(data["members"])
+        self.steps.launch(data["job"], data["incarnation"], data["members"])
 
     def _dies(self, t: float, end: float, data: _Fields) -> None:
-        for rank in self._known_ranks([data["rank"]]):
-            self.ranks.failed(rank, t)
+        self.ranks.failed(data["rank"], t)
 
     def _ack(self, t: float, end: float, data: _Fields) -> None:
-        group, ready = self._group(data["group"]), self._time(data["ready"]) if "ready" in data else math.nan
-        self.ranks.members[group].update(self._known_ranks(data["ranks"]))
-        self.ranks.acknowledged(t, ready, group)
+        self.ranks.members[data["group"]].update(data["ranks"])
+        self.ranks.acknowledged(t, self._time(data["ready"]), data["group"])
 
     def _reconfigure(self, t: float, end: float, data: _Fields) -> None:
         if self.circuits is None:
@@ -319,14 +259,15 @@ class PointIndex:
         self.circuits.reconfigured(t, end, data)
         name = self.circuits.name(data["rail"])
         rank_of = self.circuits.rank_of.get(name, {})
-        ranks = frozenset(rank_of[p] for p in data["ports"] if p in rank_of)
-        joined = frozenset((rank_of[a], rank_of[b]) for a, b in data["circuits"] if a in rank_of and b in rank_of)
-        group, asked = self._group(data.get("group") or ""), data.get("asked")
         ports = frozenset(p for p in data["ports"] if p in rank_of)
-        self.steps.dark(Dark(t, end, name, ports, ranks, joined, group, None if asked is None else self._time(asked)))
+        ranks = frozenset(rank_of[p] for p in ports)
+        joined = frozenset((rank_of[a], rank_of[b]) for a, b in data["circuits"] if a in rank_of and b in rank_of)
+        asked = data.get("asked")
+        asked_t = None if asked is None else self._time(asked)
+        self.steps.dark(Dark(t, end, name, ports, ranks, joined, data.get("group") or "", asked_t))
 
     def _slot(self, t: float, end: float, data: _Fields) -> None:
-        self.steps.rotating.add(self._group(data["group"]))
+        self.steps.rotating.add(data["group"])
 
     def _standing(self, t: float, end: float, data: _Fields) -> None:
         if self.circuits is not None:
@@ -345,7 +286,7 @@ class PointIndex:
         shown = mark_kind(named)
         if shown is None or len(self.marks) >= _MOST_MARKS:
             return
-        rail, ports = data.get("rail"), data.get("ports", [data["port"]] if "port" in data else [])
+        rail, ports = data.get("rail"), data.get("ports") or ([data["port"]] if "port" in data else [])
         self.marks.append(
             ShownMark(
                 t,
@@ -354,7 +295,7 @@ class PointIndex:
                 says(named),
                 tuple(ranks_of(named)),
                 rail if isinstance(rail, str) else None,
-                tuple(p for p in ports if type(p) is int)[:64] if isinstance(ports, list) else (),
+                tuple(ports),
             )
         )
 

@@ -45,7 +45,7 @@ def page_of(process: Any) -> str:
 
 def servers_of(pid: int) -> list[int]:
     """Processes of a run that serve its page."""
-    return [child for child in descendants(pid) if "commands.page.companion" in words_of(child)]
+    return [child for child in descendants(pid) if "commands.page.serving" in words_of(child)]
 
 
 @pytest.mark.timed  # the server of the page runs when nothing else has work

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from synthetic_job import Job, build_groups, build_point
 
@@ -30,11 +29,14 @@ DOT = base64.b64decode(
 def synthetic(
     number: int = 0, mode: str = "on-demand", steps: int = 3, samples: bool = True
 ) -> tuple[Point, list[Event]]:
-    """A point of the synthetic job and its events, with the line that begins its block."""
+    """A point of the synthetic job and its events: first the line that begins its block, then ``run begun``."""
     point = build_point(mode, number=number, scale=SCALE, delay_s=0.04)
     job = Job(point, steps, start=1000.0 + 100 * number)
     events = (job.with_samples() if samples else job).timeline()
-    return point, [point.event(job.start - 0.2, job.end), *events]
+    start = job.start - 0.2
+    told = {"point": number, "mode": mode, "plan": point.plan.fabric, "title": "live", "delay_s": 0.04}
+    begun = Event(start - 1.5, "run", "begun", None, {**told, "steps": steps, "expected_s": 4.0})
+    return point, [point.event(start, job.end), begun, *events]
 
 
 def write_manifest(folder: Path, points: Sequence[Point], *, ended: bool = True) -> None:
@@ -71,11 +73,9 @@ def running_files(folder: Path, number: int, events: Sequence[Event]) -> dict[Pa
     """The files in ``running/`` that the processes of a point write, with their events in the order of writing."""
     point = folder / "running" / f"point{number}"
     point.mkdir(parents=True, exist_ok=True)
-    head, *rest = events
-    begun: dict[str, Any] = {"point": number, "mode": head["mode"], "plan": head["fabric"], "title": "live", "steps": 3}
-    told = {**begun, "delay_s": 0.04, "expected_s": 4.0}
+    head, begun, *rest = events
     started = Event(head.t, "run", "started", None, {"point": number})
-    files = {point / "point.jsonl": [Event(head.t - 1.5, "run", "begun", None, told), started]}
+    files = {point / "point.jsonl": [begun, started]}
     for event in sorted(rest, key=lambda e: e.t if e.end is None else e.end):
         name = f"point{number}/g{event['rank']}" if event.source == "agent" else "controller"
         name = f"point{number}/sampler" if event.source == "link" else name

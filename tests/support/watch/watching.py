@@ -34,9 +34,9 @@ class Served:
 
 
 @contextmanager
-def watching(*folders: Path, control: bool = False) -> Iterator[Served]:
-    """Serve the page of the folders; it ends as with Ctrl-C, unless the test kills it."""
-    command = [*RAILYARD, "watch", *map(str, folders), *(["--control"] if control else [])]
+def watching(folder: Path, control: bool = False) -> Iterator[Served]:
+    """Serve the page of a folder; it ends as with Ctrl-C, unless the test kills it."""
+    command = [*RAILYARD, "watch", str(folder), *(["--control"] if control else [])]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, **pipes, cwd=ROOT, env=environment, preexec_fn=hear_signals)

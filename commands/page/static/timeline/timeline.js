@@ -316,14 +316,6 @@
     byId("time-title").textContent = `Time line${title}`;
   }
 
-  /** Names of the groups whose lanes can be seen, or nearly. */
-  app.groups = () => {
-    const top = view.top - view.body,
-      bottom = view.top + 2 * view.body;
-    const seen = lanes.visible(view.rows, top, bottom).filter((row) => row.kind === "lane");
-    return [...new Set(seen.map((row) => words(row.lane.group)))];
-  };
-
   /** Draw all again, in the colours of the theme. */
   function repaint() {
     parts.bars.clear();
@@ -364,7 +356,6 @@
   on("overview", drawEmpty);
   on("time", drawCursor);
   on("theme", repaint);
-  parts.scroll.addEventListener("scrollend", () => model.readTimeline());
 
   Railyard.timeline = { view, parts, xOf, timeOf, current, reading, drawBody };
 })();

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from commands.main import main
-from commands.page.comparison import COLUMNS, Side, check_comparable, comparison, unit_of
+from commands.page.report.comparison import COLUMNS, Side, check_comparable, comparison, unit_of
 from experiments.collectives.row import TrialRow
 from experiments.rails.experiment import Rails
 from experiments.rails.row import RailRow

@@ -12,13 +12,13 @@ import pytest
 from fabric_plans import rail_plan
 from reports import printed
 
-from commands.page import overview
-from commands.page.overview import Overview
-from commands.page.rows import joined
+from commands.page.overview import Overview, joined
+from commands.page.run_view import RunView
 from experiments.rails.experiment import Rails
 from experiments.rails.row import RailRow
 from measure.metrics.checks import Check, Verdict
 from measure.results.combine import combined
+from measure.results.folder import is_locked
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE
 from measure.results.plain import plain
@@ -32,7 +32,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 KEYS = {
     *("format", "name", "experiment", "command", "written", "ended", "state", "seed", "machine", "versions", "scale"),
     *("calibrated", "stamps", "notes", "unreadable", "tables", "verdicts", "findings", "figures", "points", "plans"),
-    *("looks", "control", "progress"),
+    *("looks", "progress"),
 }
 
 
@@ -91,17 +91,18 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
 def shown(folder: Path, points: Sequence[Mapping[str, Any]] = (), **more: Any) -> dict[str, Any]:
     """The overview, which must be JSON that a browser reads."""
-    found = Overview(folder).payload(points, **more)
+    live = is_locked(folder) and "ended" not in json.loads((folder / "manifest.json").read_text())
+    found = Overview(Results.open(folder), live=live).payload(points, **more)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found.keys() == KEYS
     return found
 
 
 def test_it_says_what_the_run_is(made: Made) -> None:
-    found = shown(made([row()]), unreadable=3, control=True)
+    found = shown(made([row()]), unreadable=3)
     assert (found["name"], found["experiment"], found["command"]) == ("out", "rails", "railyard run rails")
     assert (found["state"], found["ended"], found["seed"], found["format"]) == ("complete", "complete", 7, 1)
-    assert (found["unreadable"], found["control"], found["machine"]) == (3, True, {"cpu": "EPYC"})
+    assert (found["unreadable"], found["machine"]) == (3, {"cpu": "EPYC"})
     scale = "Scaled by: link rate 1/100, time x2; all numbers are those of the real system."
     assert found["scale"] == {"rate": 0.01, "time": 2.0, "says": scale}
     assert found["plans"]["ocs"]["kind"] == "rails" and len(found["plans"]["ocs"]["ports"]) == 8
@@ -152,26 +153,21 @@ def test_a_row_knows_its_points_and_verdict(made: Made) -> None:
     assert left_out["title"] == "piece 0, attempt 1, which does not count"
 
 
-def repeated(numbered: bool) -> RailRow:
-    """The row of three repeats, of which the second and third are not faithful, as this version and others write it."""
+def repeated() -> RailRow:
+    """The row of three repeats, of which the second and third are not faithful."""
     found = [row(step_s=10.0 + number, ok=number == 0, point=number) for number in range(3)]
     model = Check("model", 0.2, 0.1, "", False, "the step is +20% off the model")
     differ = Check("step spread", 0.3, 0.05, "", False, "the steps differ by 30%")
     found[1].judge(Verdict(False, (differ, found[1].checks[1])))
     found[2].judge(Verdict(False, (model, replace(differ, value=0.4, says="the steps differ by 40%"))))
-    whole = combined(found)
-    if not numbered:
-        whole.checks = list(found[1].checks)
-        whole.verdict = "NOT FAITHFUL in 2 of 3 repeats: the steps differ by 30%"
-    return whole
+    return combined(found)
 
 
-@pytest.mark.parametrize("numbered", [True, False])
-def test_each_repeat_has_a_verdict_of_its_own(made: Made, numbered: bool) -> None:
+def test_each_repeat_has_a_verdict_of_its_own(made: Made) -> None:
     attempts = [attempt(0, number, 1, [number]) for number in range(3)]
     attempts[1] |= {"faithful": False, "verdict": "NOT FAITHFUL: the steps differ by 30%"}
     attempts[2] |= {"faithful": False, "verdict": "NOT FAITHFUL: the step is +20% off the model"}
-    whole = repeated(numbered)
+    whole = repeated()
     found = shown(made([whole], attempts=attempts, repeats=3), [point(number) for number in range(3)])
     first, second, third = found["verdicts"]
     seen = [(each["repeat"], each["repeats"], each["points"], each["faithful"]) for each in found["verdicts"]]
@@ -183,7 +179,7 @@ def test_each_repeat_has_a_verdict_of_its_own(made: Made, numbered: bool) -> Non
     assert second["verdict"] == "NOT FAITHFUL: the steps differ by 30%"
     assert ([check["name"] for check in second["checks"]], second["checks_of"]) == (["step spread", "drops"], None)
     assert "off the model" in third["verdict"] and third["checks_of"].startswith(first["checks_of"].rstrip("."))
-    assert [check["name"] for check in third["checks"]] == (["step spread", "model"] if numbered else [])
+    assert [check["name"] for check in third["checks"]] == ["step spread", "model"]
 
 
 def test_a_repeat_that_does_not_count_has_its_failed_checks_and_the_others_have_one_in_full(made: Made) -> None:
@@ -201,16 +197,6 @@ def test_a_repeat_that_does_not_count_has_its_failed_checks_and_the_others_have_
     assert last["checks_of"] == "Only the checks that failed are kept of a measurement that does not count."
 
 
-def test_checks_in_full_of_a_repeat_that_does_not_count_are_shown_with_it(made: Made) -> None:
-    """As a version that kept the checks of the first repeat that is not faithful wrote them."""
-    whole = combined([row(point=0, ok=False), row(step_s=11.0, point=1)])
-    whole.checks = [replace(check, repeat=1) for check in row(ok=False).checks]
-    attempts = [attempt(0, 0, 1, [0], disturbed=True), attempt(0, 1, 1, [1])]
-    counts, other = shown(made([whole], attempts=attempts, repeats=2))["verdicts"]
-    assert (counts["checks"], counts["checks_of"]) == ([], "The checks in full are kept for repeat 1 only.")
-    assert ([check["ok"] for check in other["checks"]], other["checks_of"]) == ([False, True], None)
-
-
 def test_one_measurement_has_no_repeat(made: Made) -> None:
     (only,) = shown(made([row(point=0)], attempts=[attempt(0, 0, 1, [0])]))["verdicts"]
     assert (only["repeat"], only["repeats"], only["checks_of"], len(only["checks"])) == (None, None, None, 2)
@@ -224,31 +210,8 @@ def test_the_first_of_several_repeats_under_way_has_all_checks(made: Made) -> No
     assert only["measured_s"] == 10.0
 
 
-def test_each_of_several_rows_of_a_piece_has_its_own_verdict(made: Made) -> None:
-    """Of the first of several repeats under way, and of all as a version without numbers in checks wrote them."""
-    bad = {"faithful": False, "verdict": "NOT FAITHFUL: timers were 3 ms late (limit 2 ms)"}
-    points = [(0, 1, False), (2, 3, True), (4, 5, False)]
-    pairs = [(row(point=a), row(delay_ms=200.0, point=b, ok=ok)) for a, b, ok in points]
-    attempts = [attempt(0, 0, 1, [0, 1]) | bad, attempt(0, 1, 1, [2, 3]), attempt(0, 2, 1, [4, 5]) | bad]
-    attempts[2]["verdict"] = "NOT FAITHFUL: timers were 4 ms late (limit 2 ms)"
-    first = made([combined([each]) for each in pairs[0]], "first", attempts=attempts[:1], repeats=3, live=True)
-    one, other = shown(first)["verdicts"]
-    assert (one["faithful"], one["verdict"], len(one["checks"])) == (True, "faithful", 2)
-    assert (other["faithful"], other["verdict"], len(other["checks"])) == (False, bad["verdict"], 2)
-
-    rows = [combined(each) for each in zip(*pairs, strict=True)]
-    for whole, measured in zip(rows, (pairs[1][0], pairs[0][1]), strict=True):
-        whole.point, whole.checks = measured.point, list(measured.checks)
-    rows[1].verdict = "NOT FAITHFUL in 2 of 3 repeats: timers were 3 ms late (limit 2 ms)"
-    found = shown(made(rows, "all", attempts=attempts, repeats=3))["verdicts"]
-    assert [each["faithful"] for each in found] == [True, True, True, False, True, None]
-    assert [each["repeat"] for each in found] == [1, 2, 3] * 2
-    assert [len(each["checks"]) for each in found] == [0, 2, 0, 2, 0, 0]
-    assert found[5]["verdict"] == "Of several rows of this measurement it was not recorded which is not faithful."
-
-
 def test_the_stamp_says_of_which_repeat_a_reason_is(made: Made) -> None:
-    (stamp,) = shown(made([repeated(True)], repeats=3, planned=3))["stamps"]
+    (stamp,) = shown(made([repeated()], repeats=3, planned=3))["stamps"]
     assert stamp["says"] == (
         "1 of 1 points; do not trust their numbers. on-demand 0 ms, repeat 3: the steps differ by 40%. "
         "on-demand 0 ms, repeat 3: the step is +20% off the model."
@@ -309,37 +272,11 @@ def test_a_run_under_way_says_how_far_it_is(made: Made) -> None:
     assert found["stamps"][0]["says"] == "1 of 3 points: the run is still under way"
 
 
-def test_a_run_that_ends_is_complete_although_it_still_has_its_lock(made: Made) -> None:
-    folder = made([row()], live=True)
-    change(folder, ended=COMPLETE)
-    found = shown(folder)
-    assert (found["state"], found["stamps"]) == ("complete", [])
-
-
 def test_a_killed_run_is_partial(made: Made) -> None:
     folder = made([row()], planned=3, ended=None)
     found = shown(folder, [point(0), point(1, state="stopped")])
     assert (found["state"], found["progress"]["running"]) == ("killed", None)
     assert "was killed" in found["stamps"][0]["says"]
-
-
-def test_new_rows_are_seen_and_nothing_is_made_twice(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = made([row()])
-    made_often: list[bool] = []
-
-    class Counted(overview._Made):
-        def __init__(self, results: Results, kind: Any, *, live: bool) -> None:
-            made_often.append(live)
-            super().__init__(results, kind, live=live)
-
-    monkeypatch.setattr(overview, "_Made", Counted)
-    view = Overview(folder)
-    assert len(view.payload([])["tables"][0]["rows"]) == 1
-    view.payload([point(0)])
-    assert len(made_often) == 1
-    Results(folder).write_rows(Summary(plain(row(delay_ms=ms).to_json()) for ms in (0.0, 9.0)), columns(RailRow))
-    assert len(view.payload([])["tables"][0]["rows"]) == 2
-    assert len(made_often) == 2
 
 
 @pytest.mark.parametrize(
@@ -371,28 +308,23 @@ def test_rows_of_another_version_are_completed_with_a_note(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("rows", "sentence"),
     [
-        ("summary.json", "[{}]"),
-        ("summary.json", '[{"faithful": true, "checks": 5, "step_time_s": "x", "mode": [], "point": {}}]'),
-        ("summary.json", "{"),
-        ("summary.json", '[{"experiment": "rails", "samples": 5}]'),
-        ("manifest.json", '{"railyard_results": 1}'),
-        ("manifest.json", '{"railyard_results": 1, "experiment": "x", "plans": [1], "scale": 5, "attempts": 7}'),
+        ("{", "cannot be read; run the experiment again"),
+        ("[3]", "is no list of rows"),
+        ('[{"mode": 5, "step_time_s": 1.0}]', "row 0: mode: must be text, not 5"),
+        ('[{"mode": "a", "step_time_s": "x"}]', "row 0: step_time_s: must be a number"),
         (
-            "manifest.json",
-            '{"railyard_results": 1, "experiment": {"experiment": "rails"}, "plans": {"a": {"fabric": 1}},'
-            ' "scale": {"rate": 0, "time": NaN}, "attempts": [{}], "machine": {"cpu": [NaN]}, "seed": Infinity,'
-            ' "planned": "n", "ended": 5}',
+            '[{"mode": "a", "faithful": true, "verdict": "NOT FAITHFUL: x"}]',
+            "row 0: faithful: is true, but its verdict",
         ),
     ],
 )
-def test_a_folder_that_was_changed_is_shown_as_far_as_possible(made: Made, name: str, text: str) -> None:
-    folder = made([row(ok=False, point=0)])
-    (folder / name).write_text(text)
-    found = shown(folder, [point(0)])
-    assert found["notes"] or name == "summary.json"
-    assert len(found["points"]) == 1
+def test_rows_that_no_run_writes_are_refused_in_one_sentence(made: Made, rows: str, sentence: str) -> None:
+    folder = made([row(point=0)])
+    (folder / "summary.json").write_text(rows)
+    with pytest.raises(ConfigError, match=sentence):
+        shown(folder)
 
 
 def test_an_error_of_the_code_of_an_experiment_is_a_note(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,22 +359,10 @@ def test_figures_are_files_of_the_folder(made: Made, tmp_path: Path) -> None:
     assert shown(folder)["figures"] == [{"name": "a", "file": "a.png"}, {"name": "b", "file": "b.png"}]
 
 
-def test_very_many_rows_and_points_are_cut_with_a_note(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.page.rows.MOST_ROWS", 2)
-    monkeypatch.setattr(overview, "MOST_ROWS", 2)
-    monkeypatch.setattr(overview, "MOST_POINTS", 3)
-    found = shown(made([row(delay_ms=ms) for ms in range(4)]), [point(number) for number in range(5)])
-    assert (len(found["tables"][0]["rows"]), len(found["points"])) == (2, 3)
-    assert found["notes"] == [
-        "Tables have their first 2 rows; summary.csv has all.",
-        "The list has the first 3 of 5 points.",
-    ]
-
-
 def test_another_folder_is_refused(tmp_path: Path, made: Made) -> None:
     with pytest.raises(ConfigError, match="is not a Railyard results folder"):
-        Overview(tmp_path)
+        RunView(tmp_path)
     folder = made([row()])
     change(folder, railyard_results=99)
     with pytest.raises(ConfigError, match="use the version that wrote it"):
-        Overview(folder)
+        RunView(folder)

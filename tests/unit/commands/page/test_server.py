@@ -25,7 +25,6 @@ from commands.page.serving import listen, page_address, url
 from commands.page.stream import MOST_PAGES
 from commands.page.watched import Watched
 from controllers.northbound import http_server
-from railyard.errors import ConfigError
 
 TOKEN = "s3cret-token"
 PATIENCE_S = 10.0
@@ -47,16 +46,14 @@ class FakeControl(Control):
 
 
 class Site:
-    """A server of fake views, and calls of it."""
+    """A server of a fake view, and calls of it."""
 
-    def __init__(self, views: list[FakeView], **more: Any) -> None:
-        self.views = views
+    def __init__(self, view: FakeView, control: Control | None = None) -> None:
+        self.view = view
         self.port_socket = listen(page_address("0"), "--port")
         self.url = url(self.port_socket, TOKEN)
         self.port = self.port_socket.getsockname()[1]
-        self.server = WatchServer(
-            self.port_socket, TOKEN, [Watched(number, view) for number, view in enumerate(views)], **more
-        )
+        self.server = WatchServer(self.port_socket, TOKEN, Watched(view), control)
         self.server.start()
 
     def get(self, path: str, verb: str = "GET", body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
@@ -119,13 +116,13 @@ class Stream:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
-    """A function that starts a server of fake views."""
+    """A function that starts a server of a fake view."""
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(server_module, "LAST_S", 0.1)
     with ExitStack() as stack:
 
-        def made(*views: FakeView, **more: Any) -> Site:
-            site = Site(list(views) or [FakeView()], **more)
+        def made(view: FakeView | None = None, control: Control | None = None) -> Site:
+            site = Site(view or FakeView(), control)
             stack.callback(site.server.close, "the test has ended")
             return site
 
@@ -156,7 +153,7 @@ def test_without_the_token_there_is_nothing(site: Site, path: str) -> None:
     status, _, said = site.raw(path)
     assert status == 404
     assert said == {"error": "there is nothing here; take the whole address that railyard watch printed"}
-    assert site.views[0].refreshed <= 1
+    assert site.view.refreshed <= 1
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "", "localhost:x", "\xff"])
@@ -187,7 +184,7 @@ def test_data_is_what_the_view_says(site: Site) -> None:
     assert site.get("overview.json")[2]["name"] == "<b>fake</b>"
     window = {"start": 0.25, "end": 1.5, "px": 300}
     for what in ("timeline", "strips"):
-        found = site.get(f"{what}.json?run=0&point=1&from=0.25&to=1.5&px=300")[2]
+        found = site.get(f"{what}.json?point=1&from=0.25&to=1.5&px=300")[2]
         assert found == {"what": what, "point": 1, **window}
         assert site.get(f"{what}.json?point=1")[2] == {"what": what, "point": 1, "start": None, "end": None, "px": 1200}
     assert site.get("state.json?point=0&t=-1e3")[2] == {"what": "state", "point": 0, "t": -1000.0}
@@ -212,7 +209,6 @@ def test_data_is_what_the_view_says(site: Site) -> None:
         ("strips.json?from=3&to=%00", "to: must be"),
         ("state.json?t=%3Cscript%3E", "t: must be a number of seconds such as 1.25, not '<script>'"),
         ("state.json?t=\xff", "t: must be"),
-        ("overview.json?run=1", "run: must be a whole number from 0 to 0, not '1'"),
     ],
 )
 def test_numbers_of_a_query_are_checked(site: Site, query: str, sentence: str) -> None:
@@ -224,32 +220,18 @@ def test_a_point_that_is_not_there(site: Site) -> None:
     assert site.get("timeline.json?point=7")[::2] == (404, {"error": "the run has no point 7"})
 
 
-def test_two_runs_and_their_comparison(make: Callable[..., Site]) -> None:
-    other = FakeView()
-    other.moment = 9.0
-    site = make(FakeView(), other, compare=lambda: {"names": ["a", "b"]})
-    assert site.get("state.json?run=1&point=0")[2]["t"] == 9.0
-    assert site.get("comparison.json")[2] == {"names": ["a", "b"]}
-
-
-def test_errors_are_sentences(make: Callable[..., Site], capfd: pytest.CaptureFixture[str]) -> None:
-    def compare() -> dict[str, Any]:
-        raise ConfigError("both must be runs of one experiment", key="folders")
-
-    site = make(compare=compare)
-    assert site.get("comparison.json")[::2] == (400, {"error": "folders: both must be runs of one experiment"})
-    site.views[0].overview = lambda: {"rate": float("nan")}  # type: ignore[method-assign]
+def test_errors_are_sentences(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    site.view.overview = lambda: {"rate": float("nan")}  # type: ignore[method-assign]
     status, _, said = site.get("overview.json")
     assert (status, said["rate"]) == (200, None)
-    site.views[0].overview = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    site.view.overview = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     assert site.get("overview.json")[::2] == (500, {"error": "the server failed; see its terminal"})
     assert "Traceback" in capfd.readouterr().err
-    assert make().get("comparison.json")[0] == 404
 
 
 def test_large_answers_are_packed_for_those_who_take_it(site: Site) -> None:
     assert site.get("overview.json", Accept_Encoding="gzip, deflate, br")[1]["Content-Encoding"] is None
-    site.views[0].big = 100_000
+    site.view.big = 100_000
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=PATIENCE_S)
     connection.request("GET", f"/{TOKEN}/overview.json", headers={"Accept-Encoding": "br;q=1.0, gzip;q=0.8"})
     answer = connection.getresponse()
@@ -261,7 +243,7 @@ def test_large_answers_are_packed_for_those_who_take_it(site: Site) -> None:
 
 
 def test_a_folder_that_cannot_be_read_is_a_sentence(site: Site) -> None:
-    site.views[0].overview = Path("/nonexistent/events.jsonl").read_text  # type: ignore[method-assign,assignment]
+    site.view.overview = Path("/nonexistent/events.jsonl").read_text  # type: ignore[method-assign,assignment]
     status, _, said = site.get("overview.json")
     assert (status, said["error"]) == (503, "/nonexistent/events.jsonl cannot be used: No such file or directory")
 
@@ -313,9 +295,9 @@ def test_a_page_is_told_what_is_new(site: Site) -> None:
     page = site.stream()
     assert (page.status, page.headers["Content-Type"]) == (200, "text/event-stream")
     parts = ["circuits", "overview", "timeline"]
-    first = {"run": 0, "revision": 0, "point": 1, "now": 2.5, "live": True, "parts": parts}
+    first = {"revision": 0, "point": 1, "now": 2.5, "live": True, "parts": parts}
     assert page.next() == ("tick", first)
-    view = site.views[0]
+    view = site.view
     view.moment, view.new = 2.75, ["timeline"]
     assert page.next() == ("tick", first | {"revision": 1, "now": 2.75, "parts": ["timeline"]})
     view.live, view.new = False, ["overview"]
@@ -327,12 +309,12 @@ def test_files_are_not_read_without_a_page(site: Site) -> None:
     page = site.stream()
     page.next()
     page.close()
-    site.views[0].new = ["timeline"]  # the next message finds that the page is gone
+    site.view.new = ["timeline"]  # the next message finds that the page is gone
     site.wait_for_pages(0)
     time.sleep(0.3)
-    before = site.views[0].refreshed
+    before = site.view.refreshed
     time.sleep(0.7)
-    assert site.views[0].refreshed == before
+    assert site.view.refreshed == before
 
 
 def test_twenty_pages_at_once_and_at_most_thirty_two(site: Site) -> None:
@@ -344,7 +326,7 @@ def test_twenty_pages_at_once_and_at_most_thirty_two(site: Site) -> None:
     ]
     for thread in threads:
         thread.start()
-    site.views[0].new = ["timeline"]
+    site.view.new = ["timeline"]
     assert [page.next()[1]["parts"] for page in pages] == [["timeline"]] * 20
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -368,7 +350,7 @@ def test_a_page_that_goes_away_harms_nobody(site: Site, capfd: pytest.CaptureFix
     pages[1].close()  # with a reset
     pages[2].close()
     for revision in range(1, 4):
-        site.views[0].new = ["timeline"]
+        site.view.new = ["timeline"]
         assert pages[0].next()[1]["revision"] == revision
     site.wait_for_pages(1)
     pages[0].close()
@@ -384,7 +366,7 @@ def test_a_page_that_never_reads_is_cut_and_delays_nobody(
     parts = [f"{number:0>4000}" for number in range(500)]  # 2 MB a tick, so that no buffer holds many
     slowest, end = 0.0, time.monotonic() + PATIENCE_S
     while len(site.server.audience) == 2 and time.monotonic() < end:
-        site.views[0].new, began = list(parts), time.monotonic()
+        site.view.new, began = list(parts), time.monotonic()
         assert reader.next()[0] == "tick"
         slowest = max(slowest, time.monotonic() - began)
     assert len(site.server.audience) == 1 and slowest < 2.0
@@ -396,7 +378,7 @@ def test_a_page_that_never_reads_is_cut_and_delays_nobody(
 def test_a_folder_that_vanishes_is_said_once_and_pages_stay(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
     page = site.stream()
     page.next()
-    view = site.views[0]
+    view = site.view
     view.error = FileNotFoundError(2, "No such file or directory", "events.jsonl")
     count = view.refreshed
     end = time.monotonic() + PATIENCE_S
@@ -411,10 +393,10 @@ def test_a_folder_that_vanishes_is_said_once_and_pages_stay(site: Site, capfd: p
 
 
 def test_the_end_of_the_server_is_told_with_the_last_news() -> None:
-    site = Site([FakeView()])
+    site = Site(FakeView())
     page = site.stream()
     page.next()
-    site.views[0].live, site.views[0].new = False, ["overview"]
+    site.view.live, site.view.new = False, ["overview"]
     closing = threading.Thread(target=site.server.close, args=("the run has ended",))
     closing.start()
     kind, tick = page.next()
@@ -424,13 +406,13 @@ def test_the_end_of_the_server_is_told_with_the_last_news() -> None:
     assert page.next() == ("", None)
     page.close()
     closing.join(PATIENCE_S)
-    assert not closing.is_alive() and site.views[0].closed
+    assert not closing.is_alive() and site.view.closed
     with pytest.raises(ConnectionRefusedError):
         site.bytes(b"")
 
 
 def test_the_end_of_a_server_without_pages_is_at_once() -> None:
-    site = Site([FakeView()])
+    site = Site(FakeView())
     began = time.monotonic()
     site.server.close("")
     assert time.monotonic() - began < server_module.LAST_S
@@ -471,7 +453,7 @@ def test_acts_of_the_page_are_done_and_those_of_others_are_not(make: Callable[..
     assert len(control.acts) == 2
     control.refusal = Refused(409, "rail9 is no switch")
     assert site.get("control", "POST", b"{}", **JSON)[::2] == (409, {"error": "rail9 is no switch"})
-    site.views[0].live, site.views[0].new = False, ["overview"]
+    site.view.live, site.view.new = False, ["overview"]
     time.sleep(0.6)  # the next call reads again
     assert site.get("overview.json")[2]["control"] is False
 

@@ -14,8 +14,8 @@ from commands.page.stream import MOST_PAGES, Audience, Page, Tick
 from railyard.errors import MachineError
 
 
-def tick(revision: int, *parts: str, run: int = 0) -> Tick:
-    return Tick(run, revision, 3, 0.5 * revision, True, parts)
+def tick(revision: int, *parts: str) -> Tick:
+    return Tick(revision, 3, 0.5 * revision, True, parts)
 
 
 def told(message: bytes) -> tuple[str, Any]:
@@ -23,19 +23,17 @@ def told(message: bytes) -> tuple[str, Any]:
     return kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
-def test_a_slow_page_gets_one_tick_of_each_run_with_all_parts() -> None:
+def test_a_slow_page_gets_one_tick_with_all_parts() -> None:
     page = Page()
     for revision in range(1, 1001):
         page.give(tick(revision, "timeline"))
-    page.give(tick(1, "timeline", run=1))
     page.give(tick(1001, "overview"))
     page.end("over")
     messages = list(page.messages())
     assert messages[0] == b"retry: 2000\n\n"
-    expected = {"run": 0, "revision": 1001, "point": 3, "now": 500.5, "live": True, "parts": ["overview", "timeline"]}
+    expected = {"revision": 1001, "point": 3, "now": 500.5, "live": True, "parts": ["overview", "timeline"]}
     assert [told(message) for message in messages[1:]] == [
         ("tick", expected),
-        ("tick", expected | {"run": 1, "revision": 1, "now": 0.5, "parts": ["timeline"]}),
         ("over", {"says": "over"}),
     ]
 
@@ -96,7 +94,7 @@ def test_waiting_ends_with_a_page_and_with_a_stop() -> None:
 
 def test_a_number_that_json_has_not_is_null() -> None:
     page = Page()
-    page.give(Tick(0, 1, 3, float("inf"), True, ("overview",)))
+    page.give(Tick(1, 3, float("inf"), True, ("overview",)))
     page.end("over")
     assert told(list(page.messages())[1])[1]["now"] is None
     assert as_json({"a": [float("nan"), 1.5]}) == b'{"a":[null,1.5]}'

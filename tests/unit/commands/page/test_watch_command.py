@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -24,10 +23,8 @@ from watch.folders import finished_folder, locked
 from watch.rail_results import rail_results
 
 from commands.page.command import how_to_reach
-from commands.page.companion import Companion
-from commands.page.serving import listen, page_address, started, url
+from commands.page.serving import Companion, listen, page_address, started, url
 from controllers.northbound.token import new_token
-from measure.results.folder import MANIFEST
 from railyard import child
 from railyard.child import child_environment, python_command
 
@@ -49,11 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("watch", "the following arguments are required: FOLDER"),
         ("watch /nonexistent", "results: /nonexistent is not a Railyard results folder; it does not exist"),
         ("watch /", "results: / is not a Railyard results folder; it has no manifest.json by Railyard"),
-        ("watch a b c", "folders: name one results folder, or two that are to be compared"),
+        ("watch a b", "watch: is of one run; railyard report A B compares two"),
         ("watch . --port 65536", "--port: must be a port from 0 (any free one) to 65535, not '65536'"),
         ("watch . --port=-1", "--port: must be a port from 0"),
         ("watch . --port ٣", "--port: must be a port from 0"),
-        ("watch a b --control", "--control: acts on one run; name one folder"),
         ("watch a --rest-token-file x", "--rest-token-file: is used with --control only; leave it out"),
         ("watch a --control --rest-token-file /nonexistent", "rest_token_file: /nonexistent cannot be read"),
         ("run rails --watch x.yaml", "--watch: must be a port from 0 (any free one) to 65535, not 'x.yaml'"),
@@ -69,23 +65,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_cannot_be_done_is_one_sentence(line: str, sentence: str) -> None:
     found = called(*line.split())
     assert found.returncode == 2 and found.stderr.startswith(f"railyard: {sentence}") and found.stderr.count("\n") == 1
-
-
-def test_folders_that_cannot_be_compared_are_refused_before_a_page_is_served(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    finished_folder(other)
-    manifest = json.loads((other / MANIFEST).read_text())
-    manifest["experiment"]["experiment"] = "mesh"
-    (other / MANIFEST).write_text(json.dumps(manifest))
-    link = tmp_path / "link"
-    link.symlink_to(folder)
-    for second, sentence in (
-        (other, f"results: {folder.name} is of rails and other of mesh; only runs of one experiment are compared"),
-        (link, f"results: {folder} is compared with itself; name two different folders"),
-    ):
-        found = called("watch", folder, second)
-        assert (found.returncode, found.stdout, found.stderr) == (2, "", f"railyard: {sentence}\n")
 
 
 def test_control_of_a_run_that_has_ended_is_refused(folder: Path) -> None:
@@ -200,10 +179,10 @@ def test_the_folder_is_only_read(folder: Path, tmp_path: Path) -> None:
         listening, token = listen(page_address("0"), "--port"), new_token()
         files, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, 512), most_files))
-        server = started([folder, folder], listening, token, None)
+        server = started(folder, listening, token, None)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most_files, most_files)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most_files))
-        for path in ("", "overview.json", "timeline.json?point=1", "state.json?point=0", "strips.json?point=0&run=1",
+        for path in ("", "overview.json", "timeline.json?point=1", "state.json?point=0", "strips.json?point=0",
                      "figures/a.png"):  # fmt: skip
             with urlopen(f"{url(listening, token)}{path}", timeout=PATIENCE_S) as answer:
                 assert answer.status == 200 and answer.read()
@@ -230,7 +209,7 @@ def test_the_page_beside_a_run_ends_with_it(folder: Path, monkeypatch: pytest.Mo
             assert b'"control":false' in answer.read()
         stream = urlopen(f"{address}stream", timeout=PATIENCE_S)
         assert b"retry" in stream.readline()
-        monkeypatch.setattr("commands.page.companion._PATIENCE_S", PATIENCE_S)  # a busy machine may need that
+        monkeypatch.setattr("commands.page.serving._PATIENCE_S", PATIENCE_S)  # a busy machine may need that
     sentence = f'data: {{"says":"the run has ended; railyard watch {folder} shows it again"}}'
     assert stream.read().decode().strip().endswith(f"event: over\n{sentence}")
     stream.close()
@@ -253,7 +232,7 @@ def test_a_page_that_dies_is_said_once_and_the_run_goes_on(folder: Path) -> None
 
 
 def test_a_page_that_hangs_does_not_hold_the_end_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.page.companion._PATIENCE_S", 0.2)
+    monkeypatch.setattr("commands.page.serving._PATIENCE_S", 0.2)
     with Companion("127.0.0.1:0", False) as page:
         page.begin(folder, NoToken(), lambda text: None)
         assert page._child is not None
@@ -292,7 +271,7 @@ def test_a_user_who_may_not_read_the_checkout_gets_the_same_page(
         os.chmod(above, 0o755)
         folder = rail_results(Path(above, "results"))
         os.chown(folder, 12345, -1)
-        by_root = started([folder], listening := listen("127.0.0.1:0", ""), token := new_token(), None)
+        by_root = started(folder, listening := listen("127.0.0.1:0", ""), token := new_token(), None)
         wanted = answers_of(url(listening, token))
         by_root.close("")
         closed = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", CLOSE, "sh", str(ROOT), str(was)]

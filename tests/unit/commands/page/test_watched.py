@@ -11,7 +11,7 @@ from commands.page.watched import SHARE, STILL_S, TICK_S, Follower, Watched
 
 def test_news_that_a_question_reads_is_told_later() -> None:
     view = FakeView()
-    run = Watched(0, view)
+    run = Watched(view)
     assert run.refresh() is None
     run._read = float("-inf")  # long ago
     view.new = ["overview"]
@@ -24,7 +24,7 @@ def test_news_that_a_question_reads_is_told_later() -> None:
 
 def test_a_question_reads_only_what_is_old() -> None:
     view = FakeView()
-    run = Watched(0, view)
+    run = Watched(view)
     for _ in range(5):
         run.ask(lambda seen: seen.overview())
     assert view.refreshed == 1
@@ -33,7 +33,7 @@ def test_a_question_reads_only_what_is_old() -> None:
 def test_a_run_without_points_has_no_moment() -> None:
     view = FakeView()
     view.latest = None
-    found = Watched(0, view).tick()
+    found = Watched(view).tick()
     assert (found.point, found.now) == (None, 0.0)
 
 
@@ -49,18 +49,18 @@ def test_a_run_without_points_has_no_moment() -> None:
 def test_looks_take_a_tenth_of_a_processor_at_most(live: bool, behind: bool, cost_s: float, pause_s: float) -> None:
     view = FakeView()
     view.live = live
-    run = Watched(0, view)
+    run = Watched(view)
     run.behind = behind
-    assert Follower([run], Audience()).pause_s(cost_s) == pytest.approx(pause_s)
+    assert Follower(run, Audience()).pause_s(cost_s) == pytest.approx(pause_s)
 
 
 def test_a_large_folder_that_has_ended_is_read_on_at_once() -> None:
     view = FakeView()
     view.live = False
-    run = Watched(0, view)
+    run = Watched(view)
     run.behind = True
-    assert Follower([run], Audience()).pause_s(1.0) < TICK_S
+    assert Follower(run, Audience()).pause_s(1.0) < TICK_S
     view.error = PermissionError(13, "Permission denied")
-    follower = Follower([run], Audience())
+    follower = Follower(run, Audience())
     follower.look()
     assert follower.pause_s(0.0) == STILL_S

@@ -11,8 +11,8 @@ import pytest
 
 from commands.claims.claim import DOCS, FILE
 from commands.main import main
-from commands.page.comparison import Side
-from commands.page.report.concerning import concerning
+from commands.page.report.comparison import Side
+from commands.page.report.record import concerning
 from measure.results.folder import MANIFEST
 
 

@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch.fake_view import FakeView
 
-from commands.page.comparison import Side
-from commands.page.report.embedded import LEAST_POINT, MOST_PX, embedded
-from commands.page.report.file import MOST_FIGURES, Told, figures_in, report_html, write_report
-from commands.page.report.inlined import inlined
-from commands.page.report.packing import Packing, as_json
+from commands.page.report.comparison import Side
+from commands.page.report.file import (
+    LEAST_POINT,
+    MOST_FIGURES,
+    MOST_PX,
+    Packing,
+    Told,
+    as_json,
+    embedded,
+    figures_in,
+    inlined,
+    report_html,
+    write_report,
+)
 from commands.page.report.record import Recounted, record, text
 from measure.results.manifest import build_manifest
 from measure.results.partial import COMPLETE
@@ -30,10 +40,11 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2
 COLUMNS = [{"name": "mode", "left": True}, {"name": "step\ns", "left": False}]
 
 
-class View:
+class View(FakeView):
     """A run with time lines that take about ``bars`` random bytes at full width, and fewer in fewer pixels."""
 
     def __init__(self, points: int = 2, bars: int = 100, name: str = "run", says: str = "") -> None:
+        super().__init__()
         self.points, self.bars, self.name, self.says = points, bars, name, says
         self.asked: list[tuple[int, int]] = []
 
@@ -58,14 +69,14 @@ class View:
             "points": points,
         }
 
-    def timeline(self, point: int, start: float, end: float | None, px: int) -> dict[str, Any]:
+    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
         self.asked.append((point, px))
         assert (start, end) == (0.0, 2.0)
         count = self.bars * px // MOST_PX
         noise = [hashlib.sha256(f"{point} {n}".encode()).hexdigest()[:16] for n in range(count)]
         return {"point": point, "labels": [self.says], "bars": noise}
 
-    def strips(self, point: int, start: float, end: float | None, px: int) -> dict[str, Any]:
+    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
         return {"t": [1.0], "rates": [], "steps": [], "of": point}
 
 

@@ -4,15 +4,14 @@ from typing import Any
 
 from synthetic_job import build_plan
 
-from commands.page.view.bars import KIND
-from commands.page.view.circuits import Circuits
-from commands.page.view.labels import Labels
+from commands.page.view.bars import KIND, Labels
+from commands.page.view.ports import PortStates
 from workloads.program import Group
 
 
-def circuits() -> tuple[Circuits, Labels]:
+def circuits() -> tuple[PortStates, Labels]:
     labels = Labels()
-    return Circuits(build_plan(), labels, {labels("dp0"): KIND["dp"]}), labels
+    return PortStates(build_plan(), labels, {labels("dp0"): KIND["dp"]}), labels
 
 
 def change(ports: list[int], pairs: list[list[int]], group: str | None = "dp0") -> dict[str, Any]:
@@ -56,7 +55,7 @@ def test_a_failed_port_takes_its_circuit_with_it() -> None:
 
 def test_a_group_whose_dimension_is_known_later() -> None:
     labels, kinds = Labels(), dict[int, int]()
-    found = Circuits(build_plan(), labels, kinds)
+    found = PortStates(build_plan(), labels, kinds)
     found.reconfigured(1.0, 2.0, change([1, 2], [[1, 2]], "ring"))
     assert found.state(3.0, labels.texts)["circuits"]["rail0"][0]["kind"] == "other"
     kinds[labels("ring")] = KIND["pp"]
@@ -106,7 +105,7 @@ def test_a_circuit_is_of_the_group_whose_ranks_it_joins_and_not_of_the_one_that_
     members = {"dp0": (a, b), "dp1": (c, d), "pp": (a, c), "ep0": (a, c), "ep1": (b, d), "ep2": (b, d)}
     groups = {name: Group(name, "pp" if name == "pp" else name[:2], ranks) for name, ranks in members.items()}  # type: ignore[arg-type]
     kinds = {labels(name): KIND[name[:2]] for name in ("dp", "ep", *groups)}
-    found = Circuits(plan, labels, kinds, groups)
+    found = PortStates(plan, labels, kinds, groups)
 
     def joined(group: str, *pairs: tuple[int, int]) -> list[tuple[str, str]]:
         joining = [[ports[one], ports[other]] for one, other in pairs]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.page.view.counters import Counter, Counters
+from commands.page.view.ports import Counter, PortCounters
 
 RECORDS = st.lists(st.tuples(st.floats(0.001, 5), st.integers(0, 10_000)), min_size=2, max_size=30)
 
@@ -85,7 +85,7 @@ def test_late_records_lose_no_byte(records: list[tuple[float, int]], most: float
 
 def test_late_records_lose_no_byte_of_a_rail() -> None:
     """The last record holds 0.294 s of line rate and its time is 0.1 s."""
-    counters = Counters({"g0-r0": 8.0, "g1-r0": 8.0}, to_bits=8.0, sample_s=0.1)
+    counters = PortCounters({"g0-r0": 8.0, "g1-r0": 8.0}, to_bits=8.0, sample_s=0.1)
     for name, sent in (("g0-r0", 0.3e9), ("g1-r0", 0.05e9)):
         counters.add(0.0, name, 0, 0)
         counters.add(0.1, name, sent, 0)
@@ -105,7 +105,7 @@ def test_after_the_last_record_a_rate_holds_for_a_short_time() -> None:
 
 
 def test_real_rates_and_the_share_of_the_line() -> None:
-    counters = Counters({"g0-r0": 400.0, "g1-r0": 400.0}, to_bits=8 * 4000 / 2.0, sample_s=0.05)
+    counters = PortCounters({"g0-r0": 400.0, "g1-r0": 400.0}, to_bits=8 * 4000 / 2.0, sample_s=0.05)
     for name in ("g0-r0", "unknown"):
         counters.add(0.0, name, 0, 0)
         counters.add(1.0, name, 12.5e6, 6.25e6)

@@ -14,7 +14,7 @@ from fabric_plans import pip_plan, rail_plan
 from rack_plans import electrical_plan, photonic_plan
 
 from commands.page.view.drawing import drawing
-from commands.page.view.layout.rails import MOST_PORTS_IN_A_ROW
+from commands.page.view.rails import MOST_PORTS_IN_A_ROW
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.describe import plan

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from matplotlib.colors import to_rgb
 
-from commands.page.view.kinds import BARS, LEAST_CONTRAST, contrast, looks, on_dark, standing_out
+from commands.page.view.bars import BARS, LEAST_CONTRAST, contrast, looks, on_dark, standing_out
 from measure.figures.looks import ACTIVITIES, DARK, DIMENSIONS, WHITE
 from measure.sentences import MARK_KINDS
 

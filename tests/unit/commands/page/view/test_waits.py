@@ -43,8 +43,8 @@ def test_a_rank_waits_for_members_until_the_last_has_asked_and_for_the_controlle
     dark = {"t": 101.0, "end": 103.0, "source": "controller", "kind": "reconfigure", "rail": "rail0", "ports": ports,
             "circuits": [], "group": "dp0.0", "asked": 102.0}  # fmt: skip
     ack = {"t": 103.8, "source": "controller", "kind": "ack", "group": "dp0.0", "ranks": [0, 2], "ready": 102.0}
-    old = {"t": 103.9, "source": "controller", "kind": "ack", "group": "dp0.1", "ranks": [1]}
-    for line in (*waits, dark, ack, old):
+    alone = {"t": 103.9, "source": "controller", "kind": "ack", "group": "dp0.1", "ranks": [1], "ready": 100.0}
+    for line in (*waits, dark, ack, alone):
         assert found.add_line(json.dumps(line).encode())
     found.settle()
     shown = timeline(found, 0.0, 3.0, 1000, 3.0, live=False)
@@ -56,7 +56,7 @@ def test_a_rank_waits_for_members_until_the_last_has_asked_and_for_the_controlle
 
     assert bars(0) == [("wait", 0.0, 1.0), ("dark", 1.0, 1.5), ("ask", 1.5, 2.0)]
     assert bars(2) == [("dark", 1.0, 1.5), ("ask", 1.5, 2.0)]
-    assert bars(1) == [("ask", 0.0, 2.0)], "events of other versions do not tell when all had asked"
+    assert bars(1) == [("ask", 0.0, 2.0)], "all had asked when it began to wait"
 
 
 def test_a_rank_without_an_operation_waits_for_nobody_that_is_known() -> None:

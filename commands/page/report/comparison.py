@@ -1,4 +1,4 @@
-"""Two runs of one experiment beside each other, as plain data for the page, the report and the terminal."""
+"""Two runs of one experiment beside each other, as plain data for the report and the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commands.page.facts import facts
+from commands.page.report.record import facts
 from experiments.experiment import Experiment
 from experiments.options import in_words as setting_in_words
 from experiments.redraw import kind_of, read_folder
