@@ -10,10 +10,9 @@ from experiments.experiment import Experiment
 from experiments.registry import find
 from experiments.report import MODEL_ONLY, Recorded, why_not_faithful
 from measure.results.folder import is_locked
-from measure.results.foreign import check_rows, check_verdicts
+from measure.results.foreign import check_rows
 from measure.results.partial import partial
 from measure.results.results import FIGURES, SUMMARY, TRACE, Results
-from measure.results.row import completed
 from measure.results.trace import trace_json
 from railyard.errors import ConfigError, in_file
 from railyard.timeline import Event
@@ -39,17 +38,15 @@ def read_folder(
 ) -> Recorded:
     """All that a results folder holds; ``events`` are taken in place of its own, which take time to read.
 
-    ``kind`` is its experiment, if it is known, whose fields its rows get. ``ConfigError`` names the field of a row that
-    no run writes so, or that contradicts its own checks.
+    ``kind`` is its experiment, if it is known, whose fields its rows have. ``ConfigError`` names the field of a
+    row that no run writes so, or that contradicts its own checks.
     """
     manifest = results.manifest()
-    kinds = () if kind is None else kind.rows
     with in_file(str(results.folder / SUMMARY)):
-        rows, lacking = completed(results.rows(), kinds)
-        check_rows(rows, kinds)
-        check_verdicts(rows)
+        rows = results.rows()
+        check_rows(rows, () if kind is None else kind.rows)
     said = partial(manifest, rows, under_way=is_locked(results.folder))
-    return Recorded(manifest, rows, results.events() if events is None else events, said, lacking)
+    return Recorded(manifest, rows, results.events() if events is None else events, said)
 
 
 def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Recorded | None = None) -> list[Path]:

@@ -153,14 +153,11 @@ class Recorded:
     partial: str | None = None
     """The sentence about a run that did not end (``measure.results.partial``)."""
 
-    lacking: Sequence[str] = ()
-    """Fields that the rows of another version do not have; they are empty here."""
-
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
         omitted = self.manifest.get("omitted")
-        notes = *(map(str, omitted) if isinstance(omitted, list) else ()), self._version, cut_lines(self.events)
+        notes = *(map(str, omitted) if isinstance(omitted, list) else ()), cut_lines(self.events)
         notes += self._gave_up, self.acted_on, self.partial
         return [note if note.isprintable() else ascii(note) for note in notes if note is not None]
 
@@ -168,13 +165,6 @@ class Recorded:
     def acted_on(self) -> str | None:
         """The sentence about a run that somebody acted on over REST."""
         return acted_on(self.manifest)
-
-    @property
-    def _version(self) -> str | None:
-        if not self.lacking:
-            return None
-        wrote = self.manifest.get("versions", {}).get("railyard", "of another version")
-        return f"Written by Railyard {wrote}, without these fields, which are empty here: {', '.join(self.lacking)}."
 
     @property
     def _gave_up(self) -> str | None:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from experiments.racks.incarnations import NEVER, JobIncarnation, faults_of, read_incarnations
-from experiments.racks.row import FailoverRow, Stage
+from experiments.racks.row import FailoverRow, StartupStage
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.transfers import bandwidths, read_transfers
@@ -134,7 +134,7 @@ def _after(row: FailoverRow, incarnation: JobIncarnation, up: float, end: float,
     row.busbw_after_gb_s = all_reduce_busbw(incarnation, scale, end=end)
 
 
-def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
+def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[StartupStage, ...]:
     """The start-up stages of an incarnation, in the order of their ends on all ranks; times count from ``zero``.
 
     Starts have another order: ranks that have the checkpoint begin the next stage while a spare still copies it.
@@ -144,7 +144,7 @@ def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, 
         if e.source == "agent" and e.kind == "stage" and e.end is not None:
             by_name[e["name"]].append(e)
     stages = (
-        Stage(
+        StartupStage(
             name,
             scale.real_s(max(e.seconds for e in found)),
             any(e.get("given") for e in found),

@@ -187,18 +187,20 @@ class Results:
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
 
-        An event ``run cut`` tells of lines that are not readable (``railyard.timeline.events_in``).
+        An event ``run cut`` tells of lines that a crash cut short; ``ConfigError`` for any other one that is no event.
         """
-        files = [self.folder / EVENTS, *sorted(files_below(self.folder / RUNNING, ".jsonl"))]
-        return sorted(events_in(_once(files)), key=lambda event: event.t)
+        path = self.folder / EVENTS
+        events = events_in(_lines(path), path)
+        running = sorted(files_below(self.folder / RUNNING, ".jsonl"))
+        if running:
+            added = set(_lines(path))
+            events += events_in(line for file in running for line in _lines(file) if line not in added)
+        return sorted(events, key=lambda event: event.t)
 
     def predicted(self) -> list[Event]:
         """Read the predicted timelines, one after another; each begins with an event ``run predicted``."""
-        try:
-            with (self.folder / PREDICTED).open(encoding="utf-8", errors="replace") as lines:
-                return events_in(lines)
-        except FileNotFoundError:
-            return []
+        path = self.folder / PREDICTED
+        return events_in(_lines(path), path)
 
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
@@ -213,16 +215,9 @@ class Results:
         return rows
 
 
-def _once(files: Sequence[Path]) -> Iterator[str]:
-    """The lines of the files; those of the first one are left out in the others, which may still have them."""
-    seen: set[str] = set()
-    for number, file in enumerate(files):
-        with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if number == 0 and len(files) > 1:
-                    seen.add(line)
-                if number == 0 or line not in seen:
-                    yield line
+def _lines(path: Path) -> Iterator[str]:
+    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
+        yield from lines
 
 
 def _experiment_in(manifest: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,8 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
+from pydantic import ConfigDict
+
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.load import OTHERS, STEAL
@@ -23,6 +25,9 @@ class ResultRow:
     A field's description is the text after its type: ``steps: Annotated[int, "measured steps"]``. Text, numbers and
     truth values are columns of ``summary.csv``; lists, tables and further records are in ``summary.json`` only.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
+    """How rows are checked that were written before (``measure.results.foreign``)."""
 
     experiment: Annotated[str, "name of the experiment"] = ""
 
@@ -142,22 +147,6 @@ def _type_name(hint: Any) -> str:
 def kind_of(row: Row, kinds: Sequence[type[ResultRow]]) -> type[ResultRow] | None:
     """The type of a row as read from ``summary.json``: the one whose fields are most like its own; None of none."""
     return min(kinds, key=lambda kind: len({each.name for each in fields(kind)} ^ row.keys()), default=None)
-
-
-def completed(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> tuple[list[Row], list[str]]:
-    """Rows of another version with the fields that they lack, and the names of those: each has its default or is empty.
-
-    The type of a row is one of ``kinds`` (``kind_of``).
-    """
-    found, lacking = list[Row](), dict[str, None]()
-    for row in rows:
-        kind = kind_of(row, kinds)
-        known = () if kind is None else fields(kind)
-        alike = any(each.name in row for each in known)
-        absent = {} if kind is None or not alike else {n: v for n, v in defaults_of(kind).items() if n not in row}
-        lacking |= dict.fromkeys(absent)
-        found.append({**row, **absent})
-    return found, list(lacking)
 
 
 def defaults_of(kind: type[ResultRow]) -> dict[str, Any]:

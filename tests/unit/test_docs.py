@@ -18,6 +18,43 @@ FOLDERS = (
     *("scripts", "commands", "experiments", "measure", "controllers"),
     *("workloads", "topos", "railyard", "tests", "docs"),
 )
+LONGEST_LINE = 120
+SUFFIXES = (".py", ".md", ".sh", ".yaml", ".yml", ".json", ".png", ".svg", ".txt", ".toml", ".cfg")
+WRITTEN_BY_A_RUN = {"figures/", "captures/"}
+"""Folders in a results folder, which no checkout has."""
+
+BACKTICKS = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?<![\w./-])((?:" + "|".join(FOLDERS) + r")/[\w./-]*)")
+MODULE = re.compile(r"(?<![\w./-])((?:" + "|".join(FOLDERS[1:-2]) + r")(?:\.\w+)+)(?!\w*/)")
+ENTRY_POINT_GROUPS = {"railyard.experiments", "railyard.policies"}
+"""They look like modules: installed packages offer policies by them."""
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def name(file: Path) -> str:
+    """How a test is labelled."""
+    return str(file.relative_to(ROOT))
+
+
+def exists(path: str, page: Path) -> bool:
+    return (ROOT / path).exists() or (page.parent / path).exists()
+
+
+def defines(file: Path, attribute: str) -> bool:
+    """Whether the module in ``file`` has ``attribute`` at its top level."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if getattr(node, "name", None) == attribute or attribute in {getattr(t, "id", None) for t in targets}:
+            return True
+    return False
+
+
+def is_module(dotted: str) -> bool:
+    """Whether ``dotted`` is a module, or a module and one or two names in it."""
+    parts = dotted.split(".")
+    for end in range(len(parts), 0, -1):
+        base = ROOT.joinpath(*parts[:end])
         if base.is_dir():
             return end == len(parts)
         file = base.with_suffix(".py")

@@ -213,12 +213,6 @@ def test_every_table_fits_in_80_columns(state: str) -> None:
     check_fits(server_fabric.REPORT, [{**row, "value": None, "faithful": None} for row in shape_rows()], wide=True)
 
 
-def test_rows_of_an_earlier_version_are_shown_too() -> None:
-    fault, neighbour = ({k: v for k, v in row.items() if v is not None} for row in rows_of("photonic", STEP))
-    old: list[Row] = [fault, neighbour]
-    assert "circuits up" in printed(REPORT, old)
-
-
 def shape_rows(faithful: Verdict = GOOD) -> list[Row]:
     values = {"iperf3": (9.8, 19.6), "all-reduce": (9.0, 16.2), "epoch": (144.0, 90.0)}
     made: list[Row] = []
