@@ -27,7 +27,7 @@ from experiments.experiment import Experiment
 from experiments.propius.data import wire
 from experiments.propius.data.data_requests import GetRequest, PushRequest, SumRequest
 from experiments.propius.data.journal import Journal
-from experiments.redraw import read_folder
+from experiments.redraw import read_folder, trace_json
 from experiments.registry import find
 from experiments.report import show as show_report
 from experiments.settings import validated
@@ -36,7 +36,6 @@ from measure.live.calibration import load_calibration
 from measure.live.counters import link_counters
 from measure.results.folder import MANIFEST
 from measure.results.results import EVENTS, SUMMARY, Results
-from measure.results.trace import trace_json
 from railyard.errors import ConfigError
 from railyard.protocol import Decoder
 from railyard.validation import from_plain

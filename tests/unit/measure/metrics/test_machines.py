@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from synthetic_job import Job, build_point
 
+from experiments.redraw import build_trace
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.machines import machine_names, with_machine
 from measure.metrics.metrics import measure_point
-from measure.results.trace import build_trace
 from railyard.timeline import Event
 
 POINT = build_point("on-demand", 0.04)
