@@ -119,7 +119,6 @@ def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:
 
 
 def trace_json(events: Sequence[Event], scale: Scale) -> str:
-    """The trace as the text of ``trace.json``."""
     return json.dumps(build_trace(events, scale), separators=(",", ":"), allow_nan=False)
 
 
@@ -153,7 +152,6 @@ def _side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _place(e: Event) -> tuple[int, int]:
-    """(process id, thread id) of an event."""
     if e.source == "agent":
         return _RANK + e["rank"], _THREADS.get(e.kind, 6)
     rail = e.get("rail")

@@ -32,7 +32,6 @@ def fault_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def point_name(row: Row) -> str:
-    """The name of a row's point in the verdict."""
     return f"{row['fabric']}, tenant {row['tenant']}, {row['event']}"
 
 

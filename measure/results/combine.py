@@ -105,7 +105,7 @@ def _judge(whole: MeasuredRow, repeats: Mapping[int, MeasuredRow], full: int) ->
 
 
 def _worst(failed: Sequence[Check]) -> str:
-    """What the first of some failed checks of one name says, and of which repeat it is."""
+    """The sentence of the first of some failed checks of one name, and the repeat it is of."""
     first, count = failed[0], len({check.repeat for check in failed})
     of_several = f", the worst of {count}" if first.value is not None else f", also in {count - 1} more"
     return f"{first.says} (repeat {first.repeat}{of_several if count > 1 else ''})"

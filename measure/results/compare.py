@@ -104,7 +104,7 @@ def given_fields(kind: type[ResultRow]) -> list[str]:
 
 
 def telling(names: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[str]:
-    """Those of the fields ``names`` that are needed to tell apart, within each run, all rows that they tell apart.
+    """The fields of ``names`` that are needed to tell apart, within each run, all rows that they tell apart.
 
     Of fields that say the same, the first one is kept.
     """
@@ -117,7 +117,6 @@ def telling(names: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[st
 
 
 def _groups(rows: Sequence[Row], names: Sequence[str]) -> int:
-    """How many rows these fields tell apart."""
     return len({_key(row, names) for row in rows})
 
 

@@ -89,14 +89,12 @@ class Results:
         return Results(folder)
 
     def free(self) -> None:
-        """Give up the lock: the run has ended."""
         if self._lock is not None:
             self._lock.free()
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest, or replace it, since it may grow during the run."""
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
     def add_events(self, events: Iterable[Event], name: str = EVENTS) -> None:
@@ -144,7 +142,6 @@ class Results:
         return self.folder / name
 
     def has_only(self, *names: str) -> bool:
-        """Whether the folder holds nothing but files of these names."""
         return set(self._locked.names()) <= set(names)
 
     def remove(self, *names: str) -> None:
@@ -154,7 +151,6 @@ class Results:
         self._locked.abandon()
 
     def remove_running(self, name: str) -> None:
-        """Remove a folder in ``running/``."""
         self._locked.remove_folder(Path(RUNNING, name))
 
     def end_running(self, *, log: bool) -> None:
@@ -173,7 +169,6 @@ class Results:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """Read the manifest of the folder."""
         return manifest_of(self.folder) or {}
 
     @property

@@ -32,7 +32,6 @@ class ResultRow:
     experiment: Annotated[str, "name of the experiment"] = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The row as plain data, in the order of its fields."""
         return asdict(self)
 
 
@@ -90,12 +89,10 @@ class MeasuredRow(ResultRow):
             self.sent_bytes, self.received_bytes = delivered.sent_bytes, delivered.received_bytes
 
     def judge(self, verdict: Verdict) -> None:
-        """Set the fields of the verdict."""
         self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
         self.steal_share, self.other_cores = verdict.worst(STEAL), verdict.worst(OTHERS)
 
     def at(self, scale: Scale, seed: int) -> None:
-        """Set the fields of scale and seed."""
         self.rate_scale, self.time_scale, self.seed = scale.rate, scale.time, seed
 
 
