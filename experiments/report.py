@@ -154,21 +154,15 @@ class Recorded:
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
-        omitted = self.manifest.get("omitted")
-        notes = *(map(str, omitted) if isinstance(omitted, list) else ()), cut_lines(self.events)
-        notes += self._gave_up, self.acted_on, self.partial
-        return [note if note.isprintable() else ascii(note) for note in notes if note is not None]
+        load = self.manifest.get("gave_up")
+        gave_up = "No point was measured again when disturbed, as one load disturbed every attempt at the first"
+        notes = [*self.manifest.get("omitted", ()), cut_lines(self.events), load and f"{gave_up}: {load}."]
+        notes += self.acted_on, self.partial
+        return [note if note.isprintable() else ascii(note) for note in notes if note]
 
     @property
     def acted_on(self) -> str | None:
         return acted_on(self.manifest)
-
-    @property
-    def _gave_up(self) -> str | None:
-        load = self.manifest.get("gave_up")
-        if not isinstance(load, str):
-            return None
-        return f"No point was measured again when disturbed, as one load disturbed every attempt at the first: {load}."
 
     @property
     def predicted(self) -> bool:

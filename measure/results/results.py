@@ -174,10 +174,11 @@ class Results:
     @property
     def experiment(self) -> str:
         """Name of the experiment in the manifest; ``ConfigError`` for a manifest without it."""
-        name = _experiment_in(self.manifest())
-        if name is None:
-            raise ConfigError("names no experiment; run it again", key="experiment", source=str(self.folder / MANIFEST))
-        return name
+        try:
+            return str(self.manifest()["experiment"]["experiment"])
+        except (LookupError, TypeError):
+            path = str(self.folder / MANIFEST)
+            raise ConfigError("names no experiment; run it again", key="experiment", source=path) from None
 
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
@@ -213,9 +214,3 @@ class Results:
 def _lines(path: Path) -> Iterator[str]:
     with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
         yield from lines
-
-
-def _experiment_in(manifest: Mapping[str, Any]) -> str | None:
-    settings = manifest.get("experiment")
-    name = settings.get("experiment") if isinstance(settings, Mapping) else None
-    return name if isinstance(name, str) else None

@@ -97,16 +97,6 @@ def test_the_verdict_names_the_worst_repeat_of_each_check_and_checks_have_their_
     assert lines[1:] == ["  a, repeat 1: timers were late", "  a, repeat 3: the step is +14% off the model"]
 
 
-def test_the_checks_of_faithful_repeats_are_those_of_the_one_that_is_shown() -> None:
-    kept = Check("timer lag", 0.001, 0.002, "s", True, "timers were in time")
-    found = [timed(3.0, number=0), timed(1.0, number=1), timed(2.0, number=2)]
-    for each in found:
-        each.judge(Verdict(True, (kept,)))
-    row = combined(found)
-    assert (row.point, row.verdict, row.checks) == (2, "faithful", [replace(kept, repeat=3)])
-    assert combined(found[:1]).checks == [kept]
-
-
 def test_the_worst_of_different_limits_is_the_one_farthest_off_its_own() -> None:
     def off(value: float | None, limit: float, says: str = "") -> Check:
         return Check("model", value, limit, "", False, says or f"{value} off, limit {limit}")
