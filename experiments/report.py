@@ -154,9 +154,13 @@ class Recorded:
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
-        load = self.manifest.get("gave_up")
+        omitted, load = self.manifest.get("omitted"), self.manifest.get("gave_up")
         gave_up = "No point was measured again when disturbed, as one load disturbed every attempt at the first"
-        notes = [*self.manifest.get("omitted", ()), cut_lines(self.events), load and f"{gave_up}: {load}."]
+        notes = [
+            *map(str, omitted if isinstance(omitted, list) else ()),
+            cut_lines(self.events),
+            load and f"{gave_up}: {load}.",
+        ]
         notes += self.acted_on, self.partial
         return [note if note.isprintable() else ascii(note) for note in notes if note]
 
