@@ -33,7 +33,7 @@ _PAUSE_S, _PAUSE = 10.0, 20.0
 
 @dataclass(frozen=True)
 class Piece:
-    """What is measured as one unit and gives some rows; ``of`` says what it is to the experiment."""
+    """A part of an experiment that is measured as one unit and gives some rows; ``of`` is the experiment's own."""
 
     name: str
     of: Any
@@ -54,14 +54,13 @@ class RepeatedExperiment(Experiment[R]):
         """Set the fields of rows that depend on other rows of the same repeat; called again when there are more."""
 
     def same(self, row: MeasuredRow) -> Hashable:
-        """What rows of one piece in different repeats are told apart by, where their number may differ."""
+        """The value by which rows of one piece are told apart in different repeats, where their number may differ."""
         return None
 
     def begin(self, runner: Runner) -> None:
         """Do what comes before the first piece."""
 
     def planned(self) -> int | None:
-        """Every row is measured in each repeat."""
         rows = self.points()
         return None if rows is None else rows * self.settings.repeats
 
@@ -168,7 +167,6 @@ class _Kept:
             self.write()
 
     def write(self) -> None:
-        """Write the summary, unless it has all rows."""
         if not self._unrelated:
             return
         began = time.monotonic()

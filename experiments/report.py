@@ -60,11 +60,9 @@ class Column:
     wide: bool = False
 
     def of(self, row: Row) -> Any:
-        """The value of the column for ``row``."""
         return row.get(self.value) if isinstance(self.value, str) else self.value(row)
 
     def cell(self, row: Row) -> Cell:
-        """The text of the column for ``row``."""
         value = self.of(row)
         if isinstance(value, Text):
             return value
@@ -76,7 +74,7 @@ class Column:
 
 
 def _quantity(column: Column) -> Any:
-    """What a column shows, measured or predicted."""
+    """The field that a column shows, whether measured or predicted; a column with a function is its own."""
     if not isinstance(column.value, str):
         return column
     return column.value.removeprefix("predicted_").removeprefix("measured_")
@@ -153,35 +151,22 @@ class Recorded:
     partial: str | None = None
     """The sentence about a run that did not end (``measure.results.partial``)."""
 
-    lacking: Sequence[str] = ()
-    """Fields that the rows of another version do not have; they are empty here."""
-
     @property
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
-        omitted = self.manifest.get("omitted")
-        notes = *(map(str, omitted) if isinstance(omitted, list) else ()), self._version, cut_lines(self.events)
-        notes += self._gave_up, self.acted_on, self.partial
-        return [note if note.isprintable() else ascii(note) for note in notes if note is not None]
+        omitted, load = self.manifest.get("omitted"), self.manifest.get("gave_up")
+        gave_up = "No point was measured again when disturbed, as one load disturbed every attempt at the first"
+        notes = [
+            *map(str, omitted if isinstance(omitted, list) else ()),
+            cut_lines(self.events),
+            load and f"{gave_up}: {load}.",
+        ]
+        notes += self.acted_on, self.partial
+        return [note if note.isprintable() else ascii(note) for note in notes if note]
 
     @property
     def acted_on(self) -> str | None:
-        """The sentence about a run that somebody acted on over REST."""
         return acted_on(self.manifest)
-
-    @property
-    def _version(self) -> str | None:
-        if not self.lacking:
-            return None
-        wrote = self.manifest.get("versions", {}).get("railyard", "of another version")
-        return f"Written by Railyard {wrote}, without these fields, which are empty here: {', '.join(self.lacking)}."
-
-    @property
-    def _gave_up(self) -> str | None:
-        load = self.manifest.get("gave_up")
-        if not isinstance(load, str):
-            return None
-        return f"No point was measured again when disturbed, as one load disturbed every attempt at the first: {load}."
 
     @property
     def predicted(self) -> bool:
@@ -190,7 +175,6 @@ class Recorded:
 
     @cached_property
     def scale(self) -> Any:
-        """Scale between the real system and the emulated one, from the manifest."""
         return scale_of(self.manifest)
 
 
@@ -272,7 +256,7 @@ def show(
 
 
 def calibration_lines(report: Report, rows: Sequence[Row], settings: Mapping[str, Any]) -> list[str]:
-    """What was calibrated to numbers from elsewhere, a line for each parameter."""
+    """A line for each parameter that was calibrated to numbers from elsewhere."""
     if report.calibrated is None:
         return ["Calibrated to: not said by this experiment."]
     found = calibrations(*report.calibrated(rows, settings))
@@ -337,7 +321,7 @@ def in_words(found: Estimate, form: str = ".3g") -> str:
 
 
 def repeat_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """What the numbers are the medians of, and how many measurements were made again; nothing for single ones."""
+    """Sentences on the repeats of which numbers are medians, and on those that were measured again; none for one."""
     repeats = sorted({row.get("repeats", 1) for row in rows})
     if repeats and repeats[-1] > 1:
         count = " to ".join(str(n) for n in dict.fromkeys((repeats[0], repeats[-1])))

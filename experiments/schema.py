@@ -31,7 +31,6 @@ tables and records are in `summary.json` alone."""
 
 
 def markdown() -> str:
-    """Text of ``docs/results.md``, as Markdown."""
     lines = [_HEAD, "", "## Fields of every experiment with packets", *_table(MeasuredRow, frozenset())]
     shared = {each.name for each in described(MeasuredRow)}
     for entry in ENTRIES:

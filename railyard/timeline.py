@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from railyard.errors import ConfigError
 from railyard.ownership import naming, open_text
 
 Source = Literal["run", "agent", "controller", "switch", "link", "edge"]
@@ -158,19 +159,22 @@ class Event:
         return Event(t, cast(Source, source), kind, None if end is None else float(end), data)
 
 
-def events_in(lines: Iterable[str]) -> list[Event]:
+def events_in(lines: Iterable[str], file: Path | None = None) -> list[Event]:
     """The events of lines of a log.
 
     A line that is not readable (cut short by a crash or a full disk, or changed) is left out; an event ``run cut`` says
-    how many are.
+    how many are. With ``file``, which has only whole lines but for the last, any other one is a ``ConfigError``.
     """
     events, cut = [], 0
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         try:
             if not line.endswith("\n"):
                 raise ValueError("cut short")
             events.append(Event.from_line(line))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+            if file is not None and line.endswith("\n"):
+                source = f"{file}:{number}"
+                raise ConfigError("is no event; restore the file, or run the experiment again", source=source) from None
             cut += 1
     if cut:
         events.append(Event(events[-1].t if events else 0.0, "run", "cut", None, {"lines": cut}))

@@ -88,16 +88,17 @@ def _takes_truth(annotation: Any) -> bool:
     return any(part is True or part is False or _takes_truth(part) for part in get_args(annotation))
 
 
-def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None) -> _T:
+def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None, *, strict: bool | None = None) -> _T:
     """The dataclass ``kind`` from plain data, such as ``asdict`` returns, or from ``bytes`` of JSON.
 
+    ``strict``: nothing is converted, such as text to a number.
     Raises ``ConfigError`` (``config_error``) for data that is not of this kind, also for unknown keys.
     """
     adapter: TypeAdapter[_T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
     try:
         if isinstance(data, bytes):
-            return adapter.validate_json(data, extra="forbid")
-        return adapter.validate_python(data, extra="forbid")
+            return adapter.validate_json(data, extra="forbid", strict=strict)
+        return adapter.validate_python(data, extra="forbid", strict=strict)
     except ValidationError as error:
         raise config_error(error, kind, what, source=source) from None
 

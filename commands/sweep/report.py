@@ -47,7 +47,7 @@ from experiments.settings import validated
 from measure.results.foreign import reading
 from measure.results.partial import PARTIAL
 from measure.results.results import FIGURES, SUMMARY, Results
-from measure.results.row import Row, completed
+from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.digits import significant
 from railyard.errors import ConfigError
@@ -75,7 +75,7 @@ class Merged:
         for point, ended in self.folder.done():
             at = attempt_folder(self.folder.place(point), ended.attempt)
             rows = _rows(at / ROWS if point.predict else at / RESULTS / SUMMARY, at.parent)
-            yield Collected(point, completed(rows, self.kind.rows)[0], ended.host, ended.attempts)
+            yield Collected(point, rows, ended.host, ended.attempts)
 
     def _same(self) -> Callable[[Any], Hashable]:
         if not issubclass(self.kind, RepeatedExperiment) or not self.folder.points:

@@ -13,13 +13,11 @@ from railyard.size import in_words
 
 
 def trial_point(row: Row) -> str:
-    """The name of a row's trial in the lines of the verdict."""
     late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
     return f"{row['algorithm']}, {row['n']} ranks, {in_words(row['bytes'])}, {row['fabric']}{late}"
 
 
 def trial_tables(rows: Sequence[Row]) -> Iterator[Table]:
-    """One table of trials for each study in ``rows``."""
     for study in dict.fromkeys(row["study"] for row in rows):
         mine = [row for row in rows if row["study"] == study]
         yield Table(f"study: {study}" if study else "collectives", _columns(mine), mine)

@@ -57,13 +57,11 @@ class TrialRow(JobRow):
     reconfigurations: Annotated[int | None, "reconfigurations of all switches in the point"] = None
 
     def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
-        """Set the fields of the model and of the bound."""
         times = collective_times(prediction.events, trial.schedule, WORLD, 1)
         self.predicted_time_s, self.predicted_after_arrival_s = _typical(trial, scale, times)
         self.bound_s = wire_bound_s(trial)
 
     def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
-        """Set the measured fields, and those of the verdict."""
         self.take(found)
         metrics = found.metrics
         self.time_s, self.after_arrival_s = _typical(trial, scale, times)

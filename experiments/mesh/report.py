@@ -35,13 +35,7 @@ _COLUMNS = (
 )
 
 
-def today(found: Row) -> Row:
-    """A row or the settings with today's names of keys; versions before 0.5 called a gate a cell."""
-    return {key.replace("cell", "gate"): value for key, value in found.items()}
-
-
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
-    rows = [today(row) for row in rows]
     first = rows[0]
     title = f"{first['width']} x {first['height']} mesh: {first['mesh_gates']} gates, {first['mesh_ports']} ports; "
     title += (
@@ -51,7 +45,6 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text]:
-    rows, settings = [today(row) for row in rows], today(settings)
     yield Text(
         f"Loss and latency of the longest path, at {settings['gate_loss_db']:g} dB and "
         f"{settings['gate_latency_ps']:g} ps a gate. Flips: gates that change their state from the matching before.",
@@ -70,7 +63,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.mesh.figure import figure_of_rows
 
     if recorded.rows:
-        yield Drawn("mesh", figure_of_rows([today(row) for row in recorded.rows]), recorded.rows)
+        yield Drawn("mesh", figure_of_rows(recorded.rows), recorded.rows)
 
 
 REPORT = Report(tables=_tables, findings=_findings, figures=_figures, calibrated=to_nothing)

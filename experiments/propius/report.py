@@ -142,7 +142,6 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 
 def _point(row: Row) -> str:
-    """The name of a row's point in the verdict."""
     what = (row["case"], row["policy"], row["mode"], row["topology"])
     words = [row["study"], *(word for word in what if word), f"{row['clients']} clients"]
     return ", ".join(words)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from experiments.racks.row import NEIGHBOUR, FailoverRow, Stage
+from experiments.racks.row import NEIGHBOUR, FailoverRow
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.steps import Steps
@@ -244,7 +244,7 @@ def _after(row: FailoverRow, incarnation: JobIncarnation, up: float, end: float,
     row.busbw_after_gb_s = all_reduce_busbw(incarnation, scale, end=end)
 
 
-def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, ...]:
+def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[StartupStage, ...]:
     """The start-up stages of an incarnation, in the order of their ends on all ranks; times count from ``zero``.
 
     Starts have another order: ranks that have the checkpoint begin the next stage while a spare still copies it.
@@ -254,7 +254,7 @@ def _stages(events: Iterable[Event], zero: float, scale: Scale) -> tuple[Stage, 
         if e.source == "agent" and e.kind == "stage" and e.end is not None:
             by_name[e["name"]].append(e)
     stages = (
-        Stage(
+        StartupStage(
             name,
             scale.real_s(max(e.seconds for e in found)),
             any(e.get("given") for e in found),

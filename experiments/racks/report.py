@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from experiments.racks.row import CIRCUIT_FABRICS, CIRCUITS, MIGRATE, NEIGHBOUR, SLOWDOWN, FailoverRow
+from experiments.racks.row import CIRCUIT_FABRICS, CIRCUITS, MIGRATE, NEIGHBOUR, SLOWDOWN
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Table, yes_or_no
 from measure.published import published
 from measure.results.row import Row
@@ -26,16 +26,12 @@ _RESTART_TITLE = (
 _BETWEEN_BEATS = "; least and most depend on when the chip dies between two heartbeats"
 
 
-_EMPTY = FailoverRow().to_json()
-
-
 def fault_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows of faults, neighbours and predicted recoveries, with every field, also those of earlier versions."""
-    return [{**_EMPTY, **row} for row in rows if "tenant" in row]
+    """The rows of faults, neighbours and predicted recoveries."""
+    return [row for row in rows if "tenant" in row]
 
 
 def point_name(row: Row) -> str:
-    """The name of a row's point in the verdict."""
     return f"{row['fabric']}, tenant {row['tenant']}, {row['event']}"
 
 

@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class StartupStage:
     """A start-up stage before the first step of an incarnation; ``seconds`` is the time of the slowest rank.
 
     The first rank begins the stage ``from_s`` after the fault, and all ranks have finished it ``until_s`` after the
@@ -128,7 +128,7 @@ class FailoverRow(MeasuredRow):
     incarnation: Annotated[int | None, "number of the incarnation that did it"] = None
     breakdown: Annotated[Parts, "parts of the recovery by name, which add up to the outage"] = ()
     predicted_breakdown: Annotated[Parts, "the same of the model"] = ()
-    stages: Annotated[Sequence[Stage], "start-up stages before the first step"] = ()
+    stages: Annotated[Sequence[StartupStage], "start-up stages before the first step"] = ()
     steps_done: Annotated[Mapping[int, int], "steps that each rank did for the job in the whole run"] = field(
         default_factory=dict
     )

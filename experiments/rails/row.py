@@ -59,14 +59,12 @@ class RailRow(JobRow):
     critical_windows_s: Annotated[Sequence[float], "windows of the last rank, which the stall law uses"] = ()
 
     def predict(self, prediction: Prediction) -> None:
-        """Set the fields of the model."""
         self.predicted_step_time_s = prediction.step_time_s
         self.predicted_reconfigurations_per_step = prediction.reconfigurations_per_step
         self.predicted_exposed_stall_s = prediction.exposed_stall_s
         self.predicted_hidden_stall_s = prediction.hidden_stall_s
 
     def take(self, found: Measured) -> None:
-        """Set the measured fields, and those of the verdict."""
         super().take(found)
         metrics = found.metrics
         self.timer_lag_p99_wall_s = _p99(metrics.timer_lag_s)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import median, median_low
 from typing import Any, TypeVar
 
 from measure.metrics.checks import NOT_FAITHFUL, Check
-from measure.results.row import MeasuredRow, types_of
+from measure.results.row import MeasuredRow, described
 
 M = TypeVar("M", bound=MeasuredRow)
 DIFFERS = "differs"
@@ -27,17 +27,12 @@ def sampled(kind: type[MeasuredRow]) -> tuple[str, ...]:
     """The measured numbers of a type of rows: numbers that may be empty, unless they are given or of the model."""
     return tuple(
         each.name
-        for each in fields(kind)
+        for each in described(kind)
         if each.name not in kind.given
         and not each.name.startswith(NOT_MEASURED)
-        and type(None) in types_of(kind, each.name)
-        and set(types_of(kind, each.name)) <= {int, float, type(None)}
+        and each.optional
+        and each.only(int, float)
     )
-
-
-def _truths(kind: type[MeasuredRow]) -> tuple[str, ...]:
-    """The measured truth values of a type of rows."""
-    return tuple(each.name for each in fields(kind) if set(types_of(kind, each.name)) == {bool, type(None)})
 
 
 def combined(found: Sequence[M | None]) -> M:
@@ -67,7 +62,7 @@ def combined(found: Sequence[M | None]) -> M:
             whole.samples[name] = values
             middle = median_low if all(isinstance(value, int) for value in known) else median
             setattr(whole, name, max(known) if fault else middle(known))
-    for name in _truths(type(whole)):
+    for name in (each.name for each in described(type(whole)) if each.optional and each.only(bool)):
         known = [getattr(row, name) for row in measured if getattr(row, name) is not None]
         setattr(whole, name, all(known) if known else None)
     for name, why in whole.outcomes.items():
@@ -110,7 +105,7 @@ def _judge(whole: MeasuredRow, repeats: Mapping[int, MeasuredRow], full: int) ->
 
 
 def _worst(failed: Sequence[Check]) -> str:
-    """What the first of some failed checks of one name says, and of which repeat it is."""
+    """The sentence of the first of some failed checks of one name, and the repeat it is of."""
     first, count = failed[0], len({check.repeat for check in failed})
     of_several = f", the worst of {count}" if first.value is not None else f", also in {count - 1} more"
     return f"{first.says} (repeat {first.repeat}{of_several if count > 1 else ''})"

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_origin
+from dataclasses import dataclass
+from typing import Any
 
 from measure.metrics.estimate import Estimate
 from measure.metrics.independent import Difference, difference, relative
 from measure.results.combine import NOT_MEASURED, sampled
 from measure.results.estimates import estimate_of, values_of
-from measure.results.row import MeasuredRow, ResultRow, Row, kind_of, types_of
+from measure.results.row import MeasuredRow, ResultRow, Row, described, kind_of
 
-_NAMES_NOTHING = {each.name for each in fields(MeasuredRow)} - {"seed"} | {"steps", "warmup_steps", "unit", "why_not"}
+_NAMES_NOTHING = {each.name for each in described(MeasuredRow)} - {"seed"} | {
+    "steps",
+    "warmup_steps",
+    "unit",
+    "why_not",
+}
 """Fields that name no point: those of the verdict and of the repeats, and counts of what was done."""
 _MODEL = "predicted_"
 
@@ -92,19 +97,14 @@ def given_fields(kind: type[ResultRow]) -> list[str]:
     measured = _NAMES_NOTHING | {*outcomes, *outcomes.values()}
     return [
         each.name
-        for each in fields(kind)
-        if each.name not in measured and (each.name in given or _names(types_of(kind, each.name)))
+        for each in described(kind)
+        if each.name not in measured
+        and (each.name in given or each.only(str) or (each.only(int, float) and not each.optional))
     ]
 
 
-def _names(types: Sequence[Any]) -> bool:
-    """Whether a field of these types is given: a text, or a number that is never empty."""
-    text = all(each in (str, type(None)) or get_origin(each) is Literal for each in types)
-    return text or set(types) <= {int, float}
-
-
 def telling(names: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[str]:
-    """Those of the fields ``names`` that are needed to tell apart, within each run, all rows that they tell apart.
+    """The fields of ``names`` that are needed to tell apart, within each run, all rows that they tell apart.
 
     Of fields that say the same, the first one is kept.
     """
@@ -117,7 +117,6 @@ def telling(names: Sequence[str], a: Sequence[Row], b: Sequence[Row]) -> list[st
 
 
 def _groups(rows: Sequence[Row], names: Sequence[str]) -> int:
-    """How many rows these fields tell apart."""
     return len({_key(row, names) for row in rows})
 
 
@@ -127,7 +126,7 @@ def _key(row: Row, names: Sequence[str]) -> tuple[str, ...]:
 
 def main_numbers(kind: type[ResultRow]) -> list[str]:
     """The numbers that a point is measured for, each with that of the model if there is one."""
-    known = {each.name for each in fields(kind)}
+    known = {each.name for each in described(kind)}
     names = [name for main in getattr(kind, "main", ()) for name in (main, f"{_MODEL}{main}")]
     return [name for name in names if name in known]
 
@@ -144,10 +143,8 @@ def other_numbers(kind: type[ResultRow], rows: Iterable[Row]) -> list[str]:
     named = {*telling(given_fields(kind), found, []), *_NAMES_NOTHING, *getattr(kind, "given", ()), "seed"}
     return [
         each.name
-        for each in fields(kind)
-        if each.name not in named
-        and not each.name.startswith(NOT_MEASURED)
-        and set(types_of(kind, each.name)) <= {int, float, type(None)}
+        for each in described(kind)
+        if each.name not in named and not each.name.startswith(NOT_MEASURED) and each.only(int, float)
     ]
 
 

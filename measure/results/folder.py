@@ -90,7 +90,6 @@ class FolderLock:
         return lock
 
     def names(self) -> list[str]:
-        """The names in the folder."""
         return os.listdir(self._fd)
 
     def move_up(self, path: Path) -> None:
@@ -99,7 +98,6 @@ class FolderLock:
             os.replace(path.name, path.name, src_dir_fd=parent, dst_dir_fd=self._fd)
 
     def remove_file(self, name: str) -> None:
-        """Remove a file of the folder if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
@@ -161,7 +159,6 @@ def check_folder(folder: Path, *, locked: bool = False) -> None:
 
 
 def written(manifest: dict[str, Any]) -> str:
-    """Date and time of a run as in its manifest, for people."""
     text = str(manifest.get("written", ""))
     return text[:16].replace("T", " ") or "an unknown date"
 

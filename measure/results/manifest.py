@@ -100,7 +100,6 @@ def _installed_openvswitch() -> str:
 
 @cache
 def _packages() -> dict[str, str]:
-    """Versions of the packages of a run that are installed."""
     found = {}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -177,11 +176,9 @@ def scale_of(manifest: Mapping[str, Any]) -> Scale:
 
 
 def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:
-    """The plan of each fabric of the run, by name of the fabric."""
     return {fabric: from_plain(FabricPlan, plan, "a fabric plan") for fabric, plan in manifest["plans"].items()}
 
 
 def groups_of(manifest: Mapping[str, Any]) -> dict[str, Group]:
-    """The communication groups of the job, by name."""
     groups = [from_plain(Group, group, "a group") for group in manifest["groups"]]
     return {group.name: group for group in groups}

@@ -89,14 +89,12 @@ class Results:
         return Results(folder)
 
     def free(self) -> None:
-        """Give up the lock: the run has ended."""
         if self._lock is not None:
             self._lock.free()
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest, or replace it, since it may grow during the run."""
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
     def add_events(self, events: Iterable[Event], name: str = EVENTS) -> None:
@@ -144,7 +142,6 @@ class Results:
         return self.folder / name
 
     def has_only(self, *names: str) -> bool:
-        """Whether the folder holds nothing but files of these names."""
         return set(self._locked.names()) <= set(names)
 
     def remove(self, *names: str) -> None:
@@ -154,7 +151,6 @@ class Results:
         self._locked.abandon()
 
     def remove_running(self, name: str) -> None:
-        """Remove a folder in ``running/``."""
         self._locked.remove_folder(Path(RUNNING, name))
 
     def end_running(self, *, log: bool) -> None:
@@ -173,32 +169,34 @@ class Results:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """Read the manifest of the folder."""
         return manifest_of(self.folder) or {}
 
     @property
     def experiment(self) -> str:
         """Name of the experiment in the manifest; ``ConfigError`` for a manifest without it."""
-        name = _experiment_in(self.manifest())
-        if name is None:
-            raise ConfigError("names no experiment; run it again", key="experiment", source=str(self.folder / MANIFEST))
-        return name
+        try:
+            return str(self.manifest()["experiment"]["experiment"])
+        except (LookupError, TypeError):
+            path = str(self.folder / MANIFEST)
+            raise ConfigError("names no experiment; run it again", key="experiment", source=path) from None
 
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
 
-        An event ``run cut`` tells of lines that are not readable (``railyard.timeline.events_in``).
+        An event ``run cut`` tells of lines that a crash cut short; ``ConfigError`` for any other one that is no event.
         """
-        files = [self.folder / EVENTS, *sorted(files_below(self.folder / RUNNING, ".jsonl"))]
-        return sorted(events_in(_once(files)), key=lambda event: event.t)
+        path = self.folder / EVENTS
+        events = events_in(_lines(path), path)
+        running = sorted(files_below(self.folder / RUNNING, ".jsonl"))
+        if running:
+            added = set(_lines(path))
+            events += events_in(line for file in running for line in _lines(file) if line not in added)
+        return sorted(events, key=lambda event: event.t)
 
     def predicted(self) -> list[Event]:
         """Read the predicted timelines, one after another; each begins with an event ``run predicted``."""
-        try:
-            with (self.folder / PREDICTED).open(encoding="utf-8", errors="replace") as lines:
-                return events_in(lines)
-        except FileNotFoundError:
-            return []
+        path = self.folder / PREDICTED
+        return events_in(_lines(path), path)
 
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
@@ -213,19 +211,6 @@ class Results:
         return rows
 
 
-def _once(files: Sequence[Path]) -> Iterator[str]:
-    """The lines of the files; those of the first one are left out in the others, which may still have them."""
-    seen: set[str] = set()
-    for number, file in enumerate(files):
-        with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if number == 0 and len(files) > 1:
-                    seen.add(line)
-                if number == 0 or line not in seen:
-                    yield line
-
-
-def _experiment_in(manifest: Mapping[str, Any]) -> str | None:
-    settings = manifest.get("experiment")
-    name = settings.get("experiment") if isinstance(settings, Mapping) else None
-    return name if isinstance(name, str) else None
+def _lines(path: Path) -> Iterator[str]:
+    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
+        yield from lines

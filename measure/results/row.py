@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
-from types import UnionType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict
 
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Check, Verdict
@@ -24,10 +26,12 @@ class ResultRow:
     truth values are columns of ``summary.csv``; lists, tables and further records are in ``summary.json`` only.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(allow_inf_nan=False)
+    """How rows are checked that were written before (``measure.results.foreign``)."""
+
     experiment: Annotated[str, "name of the experiment"] = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The row as plain data, in the order of its fields."""
         return asdict(self)
 
 
@@ -85,52 +89,58 @@ class MeasuredRow(ResultRow):
             self.sent_bytes, self.received_bytes = delivered.sent_bytes, delivered.received_bytes
 
     def judge(self, verdict: Verdict) -> None:
-        """Set the fields of the verdict."""
         self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
         self.steal_share, self.other_cores = verdict.worst(STEAL), verdict.worst(OTHERS)
 
     def at(self, scale: Scale, seed: int) -> None:
-        """Set the fields of scale and seed."""
         self.rate_scale, self.time_scale, self.seed = scale.rate, scale.time, seed
 
 
 @dataclass(frozen=True)
 class Described:
-    """A field of a row for people: its name, its type and its text; ``column`` says whether CSV has it."""
+    """A field of a type of rows; ``types`` are those of its value, and ``optional`` says whether it may be empty."""
 
     name: str
-    type: str
+    types: tuple[Any, ...]
+    optional: bool
     text: str
-    column: bool
+    default: Callable[[], Any]
+
+    def only(self, *types: Any) -> bool:
+        """Whether its values are of these types alone; a literal is text."""
+        return all((str if get_origin(each) is Literal else each) in types for each in self.types)
+
+    @property
+    def column(self) -> bool:
+        """Whether it is a column of ``summary.csv``: text, numbers and truth values are."""
+        return self.only(str, int, float, bool)
+
+    @property
+    def type(self) -> str:
+        """Its type in words."""
+        return " or ".join(map(_type_name, self.types)) + (" or empty" if self.optional else "")
 
 
-def described(kind: type[ResultRow]) -> Iterator[Described]:
+_DESCRIBED: dict[type[ResultRow], list[Described]] = {}
+"""Fields by type of row, whose types take time to find."""
+
+
+def described(kind: type[ResultRow]) -> Sequence[Described]:
     """The fields of a type of rows, in order."""
-    hints = get_type_hints(kind, include_extras=True)
+    if kind in _DESCRIBED:
+        return _DESCRIBED[kind]
+    hints, found = get_type_hints(kind, include_extras=True), list[Described]()
     for each in fields(kind):
-        hint = hints[each.name]
-        text = ""
+        hint, text = hints[each.name], ""
         if get_origin(hint) is Annotated:
             hint, text = get_args(hint)[:2]
-        parts = [part for part in _parts(hint) if part is not type(None)]
-        column = all(part in (str, int, float, bool) or get_origin(part) is Literal for part in parts)
-        optional = " or empty" if type(None) in _parts(hint) else ""
-        yield Described(each.name, " or ".join(map(_type_name, parts)) + optional, text, column)
-
-
-_HINTS: dict[type[ResultRow], Mapping[str, Any]] = {}
-"""Types of the fields by type of row, which take time to find."""
-
-
-def types_of(kind: type[ResultRow], name: str) -> tuple[Any, ...]:
-    """The types that a field may have, ``NoneType`` among them."""
-    if kind not in _HINTS:
-        _HINTS[kind] = get_type_hints(kind)
-    return _parts(_HINTS[kind][name])
-
-
-def _parts(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        types = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        value = None if each.default is MISSING else each.default
+        default = (lambda value=value: value) if each.default_factory is MISSING else each.default_factory
+        some = tuple(each for each in types if each is not NoneType)
+        found.append(Described(each.name, some, len(some) < len(types), text, default))
+    _DESCRIBED[kind] = found
+    return found
 
 
 def _type_name(hint: Any) -> str:
@@ -141,34 +151,12 @@ def _type_name(hint: Any) -> str:
 
 def kind_of(row: Row, kinds: Sequence[type[ResultRow]]) -> type[ResultRow] | None:
     """The type of a row as read from ``summary.json``: the one whose fields are most like its own; None of none."""
-    return min(kinds, key=lambda kind: len({each.name for each in fields(kind)} ^ row.keys()), default=None)
-
-
-def completed(rows: Sequence[Row], kinds: Sequence[type[ResultRow]]) -> tuple[list[Row], list[str]]:
-    """Rows of another version with the fields that they lack, and the names of those: each has its default or is empty.
-
-    The type of a row is one of ``kinds`` (``kind_of``).
-    """
-    found, lacking = list[Row](), dict[str, None]()
-    for row in rows:
-        kind = kind_of(row, kinds)
-        known = () if kind is None else fields(kind)
-        alike = any(each.name in row for each in known)
-        absent = {} if kind is None or not alike else {n: v for n, v in defaults_of(kind).items() if n not in row}
-        lacking |= dict.fromkeys(absent)
-        found.append({**row, **absent})
-    return found, list(lacking)
+    return min(kinds, key=lambda kind: len({each.name for each in described(kind)} ^ row.keys()), default=None)
 
 
 def defaults_of(kind: type[ResultRow]) -> dict[str, Any]:
     """Every field of a type of rows with its default, None where it has none."""
-
-    def default(each: Field[Any]) -> Any:
-        if each.default_factory is not MISSING:
-            return each.default_factory()
-        return None if each.default is MISSING else each.default
-
-    return {each.name: default(each) for each in fields(kind)}
+    return {each.name: each.default() for each in described(kind)}
 
 
 def columns(kind: type[ResultRow]) -> list[str]:

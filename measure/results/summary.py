@@ -27,7 +27,6 @@ class Summary:
             self.add(row)
 
     def add(self, row: Row) -> None:
-        """Append a row."""
         text = textwrap.indent(json.dumps(plain(row), indent=2), "  ")
         self._kept.append(self._packer.compress(text.encode()) + self._packer.flush(zlib.Z_SYNC_FLUSH))
 

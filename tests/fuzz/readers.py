@@ -36,7 +36,6 @@ from measure.live.calibration import load_calibration
 from measure.live.counters import link_counters
 from measure.results.folder import MANIFEST
 from measure.results.results import EVENTS, SUMMARY, Results
-from measure.results.trace import trace_json
 from railyard.errors import ConfigError
 from railyard.protocol import Decoder
 from railyard.validation import from_plain

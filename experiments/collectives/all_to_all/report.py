@@ -58,7 +58,6 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 
 
 def _point_name(row: Row) -> str:
-    """The name of a row's point in findings and verdict."""
     slot = f", slots of {row['slot_ms']:g} ms" if row.get("slot_ms") else ""
     size = in_words(row["bytes_per_pair"])
     return f"{row['policy']}, {row['n']} ranks, {size} per pair, {row['reconfiguration_delay_ms']:g} ms{slot}"

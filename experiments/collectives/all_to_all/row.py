@@ -57,12 +57,10 @@ class AllToAllRow(TrialRow):
     payload_received_bytes: Annotated[float | None, "payload that ranks received, likewise"] = None
 
     def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
-        """Set the fields of the model, the bound and the formula."""
         super().predict(trial, scale, prediction)
         self.by_formula(trial)
 
     def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
-        """Set the measured fields, and those of the verdict."""
         super().measure(trial, scale, found, times)
         self.by_measurement(trial, found, times)
 

@@ -166,8 +166,7 @@ def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.Ca
         "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
     }
     (tmp_path / "c" / "summary.json").write_text("garbage")
-    other = "holds what Railyard .* does not write .KeyError: .*.; use the version"
-    cases[other] = folder_of(tmp_path / "d", {"experiment": "rails"})
+    cases["row 0: experiment: is missing; restore the file"] = folder_of(tmp_path / "d", {"experiment": "rails"})
     (tmp_path / "d" / "summary.json").write_text('[{"checks": 1}]')
     for sentence, results in cases.items():
         assert main(["plot", str(results.folder)]) == 2

@@ -45,7 +45,7 @@ def change(folder: Path, edit: Callable[[Rows], object], name: str = "summary.js
         ("step_time_s", float("-inf"), "row 0: step_time_s: must be a finite number, not -inf"),
         ("step_time_s", "quick", "row 0: step_time_s: must be a number, not 'quick'"),
         ("step_time_s", True, "row 0: step_time_s: must be a number, not True"),
-        ("step_time_s", [1.0], "row 0: step_time_s: must be a number, not [1.0]"),
+        ("step_time_s", [1.0], "row 0: step_time_s: must be a number; "),
         ("samples", {"step_time_s": [1.0, float("inf")]}, "row 0: samples.step_time_s.1: must be a finite number, not"),
         ("mode", 3, "row 0: mode: must be text, not 3"),
         ("faithful", "yes", "row 0: faithful: must be true or false, not 'yes'"),
@@ -72,9 +72,16 @@ def test_a_faithful_row_whose_verdict_says_otherwise(folder: Path, capsys: pytes
     assert refused(["plot"], folder, capsys).startswith("row 1: faithful: is true, but its verdict is NOT FAITHFUL; ")
 
 
-def test_lines_of_rubbish_are_not_said_to_be_cut_short(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with (folder / "events.jsonl").open("a") as file:
-        file.write("rubbish\n[]\n{}\n")
-    assert main(["plot", str(folder), "--quiet"]) == 8
-    said = capsys.readouterr().err
-    assert "railyard: 3 lines of the logs are not readable, and left out\n" in said and "cut short" not in said
+@pytest.mark.parametrize("command", [["plot"], ["explain"]])
+@pytest.mark.parametrize("line", ["rubbish", "[]", "{}", '{"t": 1.0, "sour'])
+def test_a_line_that_is_no_event_is_named(
+    command: list[str], line: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "events.jsonl"
+    path.write_text(f"{line}\n{path.read_text()}")
+    assert refused(command, folder, capsys, "events.jsonl:1").startswith("is no event; restore the file")
+
+
+def test_a_row_of_another_version_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(folder, lambda rows: rows[2].pop("samples"))
+    assert refused(["plot"], folder, capsys).startswith("row 2: samples: is missing; restore the file")

@@ -182,12 +182,6 @@ def test_the_summary_is_written_at_first_and_at_last_and_seldom_in_between(
     assert all(len(row["samples"]["ratio"]) == 2 for row in results.rows())
 
 
-def test_one_attempt_is_never_made_again(tmp_path: Path) -> None:
-    experiment = Numbers([BAD] * 3, repeats=1, attempts=1)
-    run(experiment, tmp_path)
-    assert "".join(experiment.seen) == "abc"
-
-
 @pytest.mark.parametrize(
     ("verdicts", "load", "remedy"),
     [

@@ -297,16 +297,6 @@ def change(folder: Path, **values: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, **values}))
 
 
-def test_rows_of_another_version_are_completed_with_a_note(made: Made) -> None:
-    folder = made([row()])
-    rows = json.loads((folder / "summary.json").read_text())
-    del rows[0]["exposed_stall_s"]
-    (folder / "summary.json").write_text(json.dumps(rows))
-    found = shown(folder)
-    assert len(found["tables"][0]["rows"]) == 1
-    assert "without these fields, which are empty here: exposed_stall_s" in found["notes"][0]
-
-
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [

@@ -12,7 +12,6 @@ from synthetic_job import Job, build_point
 from measure.metrics.checks import Verdict, machine_names, with_machine
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
-from measure.results.trace import build_trace
 from railyard.timeline import Event
 
 POINT = build_point("on-demand", 0.04)

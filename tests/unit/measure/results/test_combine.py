@@ -17,7 +17,7 @@ from measure.metrics.estimate import estimate
 from measure.results.combine import combined, combined_rows, sampled
 from measure.results.estimates import estimate_of, ratio_of, values_of
 from measure.results.manifest import left_out
-from measure.results.row import MeasuredRow, columns, completed
+from measure.results.row import MeasuredRow, columns
 from measure.results.summary import Summary
 
 
@@ -95,16 +95,6 @@ def test_the_verdict_names_the_worst_repeat_of_each_check_and_checks_have_their_
     ]
     lines = [str(line) for line in verdict_lines([row.to_json()], lambda row: row["name"])]
     assert lines[1:] == ["  a, repeat 1: timers were late", "  a, repeat 3: the step is +14% off the model"]
-
-
-def test_the_checks_of_faithful_repeats_are_those_of_the_one_that_is_shown() -> None:
-    kept = Check("timer lag", 0.001, 0.002, "s", True, "timers were in time")
-    found = [timed(3.0, number=0), timed(1.0, number=1), timed(2.0, number=2)]
-    for each in found:
-        each.judge(Verdict(True, (kept,)))
-    row = combined(found)
-    assert (row.point, row.verdict, row.checks) == (2, "faithful", [replace(kept, repeat=3)])
-    assert combined(found[:1]).checks == [kept]
 
 
 def test_the_worst_of_different_limits_is_the_one_farthest_off_its_own() -> None:
@@ -193,16 +183,6 @@ def test_the_table_has_the_ends_of_the_interval_of_main_numbers() -> None:
     asked = [name for name in columns(Timed) if name in ("time_s", "time_s_low", "time_s_high")]
     assert asked == ["time_s", "time_s_low", "time_s_high"]
     assert b"".join(Summary(rows).csv(asked)) == (b"time_s,time_s_low,time_s_high\n1.5,-4.853,7.853\n5.0,,\n")
-
-
-def test_rows_of_another_version_get_the_fields_that_they_lack() -> None:
-    whole = timed(1.0).to_json()
-    older = {key: value for key, value in whole.items() if key not in ("samples", "slower")} | {"gone": 1}
-    rows, lacking = completed([older], [MeasuredRow, Timed])
-    assert (rows[0]["samples"], rows[0]["slower"], rows[0]["gone"]) == ({}, None, 1)
-    assert set(lacking) == {"samples", "slower"}
-    assert completed([whole], [Timed]) == ([whole], [])
-    assert completed([{"x": 1}], [Timed]) == ([{"x": 1}], [])
 
 
 def test_a_repeat_that_is_far_off_counts_and_makes_the_row_not_faithful() -> None:

@@ -66,7 +66,7 @@ def stopped(folder: Path, **manifest: Any) -> Path:
 def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = "PARTIAL 0 of 4 points: stopped: by a signal"
     folder = stopped(tmp_path / "a", ended="stopped: by a signal")
-    (folder / EVENTS).write_text('{"t": 1.0, "source": "ru\n')
+    (folder / EVENTS).write_text('{"t": 1.0, "source": "ru')
     assert main(["plot", str(folder)]) == 9
     assert f"\n1 line of the logs is not readable, and left out\n{sentence}\n" in capsys.readouterr().out
     for option in ("--json", "--quiet"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from measure.results.folder import MANIFEST, check_folder, new_folder
-from measure.results.manifest import build_manifest, groups_of, plans_of, scale_of
+from measure.results.manifest import build_manifest, counting_points, groups_of, left_out, plans_of, scale_of
 from measure.results.plain import plain
 from measure.results.results import EVENTS, RUNNING, SUMMARY, TABLE, Results
 from measure.results.summary import Summary
@@ -205,3 +205,55 @@ def test_an_error_about_the_draft_of_a_file_names_the_file(make_point: Any, tmp_
         results.write(SUMMARY, "[]")
     assert caught.value.filename == str(tmp_path / "out" / SUMMARY)
     results.free()
+
+
+# ---- the rows as they are written ----------------------------------------------------------------------------------
+
+
+def test_a_summary_without_rows_is_an_empty_list_and_a_header() -> None:
+    assert b"".join(Summary().json()) == b"[]\n"
+    assert b"".join(Summary().csv(["mode"])) == b"mode\n"
+
+
+def test_the_rows_come_back_as_plain_data_in_their_order() -> None:
+    rows = Summary([{"mode": "native", "time_s": float("inf")}, {"mode": "on-demand", "checks": [(1, "ä")]}])
+    plain = [{"mode": "native", "time_s": None}, {"mode": "on-demand", "checks": [[1, "ä"]]}]
+    assert list(rows) == plain
+    assert json.loads(b"".join(rows.json())) == plain
+    assert b"".join(rows.csv(["mode", "time_s"])) == b"mode,time_s\nnative,\non-demand,\n"
+
+
+# ---- points that count ---------------------------------------------------------------------------------------------
+
+
+def attempt(place: int, repeat: int, points: list[int], *, disturbed: bool = False) -> dict[str, Any]:
+    piece = {"piece": f"piece {place}", "place": place, "repeat": repeat, "points": points}
+    return {**piece, "faithful": not disturbed, "disturbed": disturbed}
+
+
+def test_points_of_one_place_in_several_repeats_stand_together() -> None:
+    manifest = {
+        "attempts": [
+            attempt(0, 0, [0, 1], disturbed=True),
+            attempt(0, 0, [2, 3]),
+            attempt(1, 0, [4]),
+            attempt(0, 1, [5, 6]),
+            attempt(1, 1, [7], disturbed=True),
+        ]
+    }
+    assert counting_points(manifest) == [(2, 5), (3, 6), (4,)]
+    assert left_out(manifest) == {0, 1, 7}
+
+
+def test_where_every_repeat_was_disturbed_all_count() -> None:
+    manifest = {"attempts": [attempt(0, 0, [0], disturbed=True), attempt(0, 1, [1], disturbed=True)]}
+    assert counting_points(manifest) == [(0, 1)]
+    assert left_out(manifest) == set()
+
+
+def test_repeats_with_different_numbers_of_points_are_not_told_apart() -> None:
+    assert counting_points({"attempts": [attempt(0, 0, [0, 1]), attempt(0, 1, [2])]}) == [(0, 1, 2)]
+
+
+def test_a_folder_without_attempts_leaves_nothing_out() -> None:
+    assert (counting_points({}), left_out({})) == ([], set())

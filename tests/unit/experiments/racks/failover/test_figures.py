@@ -32,7 +32,7 @@ from measure.figures.style import png
 from measure.metrics.checks import Check, Verdict
 from measure.model.simulated_control import Costs
 from measure.results.results import Results
-from measure.results.row import Row, columns, described
+from measure.results.row import Row, columns
 from measure.results.summary import Summary
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -132,17 +132,6 @@ def test_rows_have_the_columns_of_the_experiment() -> None:
     assert (fault["reserve_chips"], fault["chips"]) == (4, 20)
 
 
-def test_columns_of_csv_hold_no_lists() -> None:
-    for row in (*all_rows(), *predicted_rows(), *shape_rows()):
-        kind = ServerFabricRow if "measure" in row else FailoverRow
-        assert not any(isinstance(row.get(name), (list, tuple, dict)) for name in columns(kind))
-
-
-def test_every_field_of_the_rows_has_a_text() -> None:
-    for kind in (FailoverRow, ServerFabricRow):
-        assert [field.name for field in described(kind) if not field.text] == []
-
-
 def test_one_bad_point_makes_the_row_bad_and_none_at_all_too() -> None:
     fault, _ = rows_of("photonic", STEP, BAD)
     assert not fault["faithful"] and "all cores" in fault["verdict"]
@@ -210,12 +199,6 @@ def test_every_table_fits_in_80_columns(state: str) -> None:
     check_fits(REPORT, [{**row, "predicted_step_time_after_s": 12.345} for row in predicted_rows()], wide=True)
     check_fits(server_fabric.REPORT, [*rows, *shape_rows(BAD)])
     check_fits(server_fabric.REPORT, [{**row, "value": None, "faithful": None} for row in shape_rows()], wide=True)
-
-
-def test_rows_of_an_earlier_version_are_shown_too() -> None:
-    fault, neighbour = ({k: v for k, v in row.items() if v is not None} for row in rows_of("photonic", STEP))
-    old: list[Row] = [fault, neighbour]
-    assert "circuits up" in printed(REPORT, old)
 
 
 def shape_rows(faithful: Verdict = GOOD) -> list[Row]:

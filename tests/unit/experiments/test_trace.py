@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from measure.results.trace import build_trace, trace_json
+from experiments.redraw import build_trace, trace_json
 from railyard.scale import Scale
 from railyard.timeline import Event
 
