@@ -10,17 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from matplotlib.figure import Figure
 from pydantic import Field, field_validator
 
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
-from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent, to_nothing
+from experiments.report import FAITHFUL, Column, Drawn, Report, Table, off_percent, to_nothing
 from experiments.runner import Runner
 from experiments.settings import Iterations, Option, PacketSettings, PortGbps, UnscaledSection
-from measure.figures import panels
-from measure.figures.curves import curves, series_of
-from measure.figures.style import new_figure, style_axes
+from measure.figures.plot import Plot, figure_of
 from measure.results.row import MeasuredRow
 from railyard.digits import significant
 from railyard.scale import goodput_share
@@ -123,7 +120,7 @@ class Incast(Experiment[IncastSettings]):
             point=lambda row: f"{row['senders']} senders",
             calibrated=to_nothing,
             findings=lambda rows, settings: [f"The slowest step took {max(r['time_s'] for r in rows):.3f} s."],
-            figures=lambda recorded: [Drawn("incast", figure(recorded), recorded.rows)],
+            figures=lambda recorded: [Drawn("incast", figure_of(FIGURE, recorded.rows), recorded.rows)],
         )
 
 
@@ -138,13 +135,5 @@ COLUMNS: Sequence[Column] = (
 )
 
 
-# 5. One figure.
-def figure(recorded: Recorded) -> Figure:
-    """Time against the number of senders: markers with intervals are measured, the line is the model."""
-    drawn = new_figure()
-    axes = drawn.add_subplot()
-    found = curves(series_of(recorded.rows, lambda row: "incast"), "senders", "time_s", "predicted_time_s")
-    panels.draw(axes, found)
-    style_axes(axes, "Incast", "ranks that send at once", "time of a step (s)", grid="both")
-    panels.key(drawn, found.values())
-    return drawn
+# 5. One figure: markers with intervals are measured, the line is the model.
+FIGURE = Plot("senders", "time_s", ("ranks that send at once", "time of a step (s)"), "Incast", "predicted_time_s")

@@ -16,12 +16,11 @@ from rich.console import Console
 from controllers.engine.jobs import Detection
 from experiments.racks.failover.report import REPORT
 from experiments.racks.failover.settings import FailoverSettings
+from experiments.racks.figures import recovery_breakdown, recovery_timeline, step_times, throughput_over_time
 from experiments.racks.neighbour import neighbour_row
 from experiments.racks.predicted_recovery import detection_bounds, predicted_parts
 from experiments.racks.recovery import recoveries
-from experiments.racks.recovery_figures import recovery_breakdown, recovery_timeline
 from experiments.racks.row import FailoverRow, State, add_ratios, judge_together
-from experiments.racks.run_figures import step_times, throughput_over_time
 from experiments.racks.server_fabric import report as server_fabric
 from experiments.racks.server_fabric.figures import shapes
 from experiments.racks.server_fabric.row import MEASURES, SHAPES, ServerFabricRow, gain
