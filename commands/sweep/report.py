@@ -131,7 +131,7 @@ class Merged:
         return ratios(numbers), main.removesuffix("_s").replace("_", " ")
 
     def _machines_drawn(self) -> Iterator[Drawn]:
-        from commands.sweep.workers.outlier_figure import outlier_figure
+        from commands.sweep.figures import outlier_figure
 
         found, what = self._machines
         if len(found) > 1:

@@ -4,18 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from matplotlib.figure import Figure
 from pydantic import Field
 
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
 from experiments.job_row import JobRow
-from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, off_percent, to_nothing
+from experiments.report import FAITHFUL, Column, Drawn, Report, Table, off_percent, to_nothing
 from experiments.runner import Runner
 from experiments.settings import Iterations, PacketSettings, PortGbps, UnscaledSection
-from measure.figures import panels
-from measure.figures.curves import curves, series_of
-from measure.figures.style import new_figure, style_axes
+from measure.figures.plot import Plot, figure_of
 from railyard.digits import significant
 from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
 from topos.rails import RailTopo
@@ -80,21 +77,12 @@ class Incast(Experiment[IncastSettings]):
             Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
             FAITHFUL,
         )
+        labels = ("ranks that send at once", "time of a step (s)")
+        plot = Plot("senders", "step_time_s", labels, "Incast", "predicted_step_time_s")
         return Report(
             tables=lambda rows: [Table("incast", columns, rows)],
             point=lambda row: f"{row['senders']} senders",
             calibrated=to_nothing,
             findings=lambda rows, settings: [f"The slowest step took {max(r['step_time_s'] for r in rows):.3f} s."],
-            figures=lambda recorded: [Drawn("incast", figure(recorded), recorded.rows)],
+            figures=lambda recorded: [Drawn("incast", figure_of(plot, recorded.rows), recorded.rows)],
         )
-
-
-def figure(recorded: Recorded) -> Figure:
-    """Time against the number of senders: markers with intervals are measured, the line is the model."""
-    drawn = new_figure()
-    axes = drawn.add_subplot()
-    lines = curves(series_of(recorded.rows, lambda row: "incast"), "senders", "step_time_s", "predicted_step_time_s")
-    panels.draw(axes, lines)
-    style_axes(axes, "Incast", "ranks that send at once", "time of a step (s)", grid="both")
-    panels.key(drawn, lines.values())
-    return drawn

@@ -11,6 +11,7 @@ The outage ends when all members of a later incarnation have finished its first 
 
 from __future__ import annotations
 
+from experiments.racks.row import StartupStage
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -145,8 +145,7 @@ def recovery_findings(rows: Iterable[Row]) -> Iterator[Cell]:
 
 def recovery_figures(recorded: Recorded) -> Iterator[Drawn]:
     """Figures of throughput over time, parts of the recoveries, step times, and the first recovery's timeline."""
-    from experiments.racks.recovery_figures import recovery_breakdown, recovery_timeline
-    from experiments.racks.run_figures import step_times, throughput_over_time
+    from experiments.racks.figures import recovery_breakdown, recovery_timeline, step_times, throughput_over_time
     from experiments.racks.throughput import fabric_runs
 
     rows = fault_rows(recorded.rows)

@@ -6,10 +6,10 @@ is a gap between two phases, which can hide a reconfiguration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
@@ -17,17 +17,28 @@ from experiments.rails.overhead import electrical_row, published_overhead, publi
 from experiments.rails.settings import MODES
 from experiments.rails.windows import PooledWindows
 from experiments.report import off_percent
-from measure.figures import looks, panels
-from measure.figures.curves import Rows, curves, series_of
+from measure.figures import looks, plot
+from measure.figures.curves import Rows
 from measure.figures.looks import DIMENSIONS, DOTTED, GREY, TEXT, Look
+from measure.figures.plot import Panel, Plot, figure_of
 from measure.figures.style import MEDIUM, SMALL, entry, legend, new_figure, open_mark, style_axes, time_unit
 from measure.metrics.estimate import estimate, ratios
 from measure.metrics.windows import Transition
 from measure.results.estimates import values_of
 from measure.results.row import Row
 
-_WIDE_DELAYS, _WIDE_WINDOWS = 20.0, 50.0
-"""Ratios of the longest to the shortest from which on the axis is logarithmic."""
+_WIDE_WINDOWS = 50.0
+"""Ratio of the longest to the shortest window from which on the axis is logarithmic."""
+_BY_DELAY = partial(
+    Plot,
+    "reconfiguration_delay_ms",
+    series="mode",
+    looks=looks.MODES,
+    levels=lambda mode: not MODES[mode].swept,
+    x_scale="delays",
+    ticks="{:g}".format,
+    height=2.4,
+)
 
 
 def sweep(rows: Rows) -> Figure | None:
@@ -35,42 +46,24 @@ def sweep(rows: Rows) -> Figure | None:
 
     The line of a mode without delays is horizontal.
     """
-    rows = [row for row in rows if row.get("step_time_s") is not None]
-    if not rows:
-        return None
-    figure = new_figure(height=2.4)
-    axes = figure.add_subplot()
-    delays = sorted({row["reconfiguration_delay_ms"] for row in rows})
-    series = series_of(rows, lambda row: row["mode"], looks.MODES)
-    drawn = curves(series, "reconfiguration_delay_ms", "step_time_s", "predicted_step_time_s")
-    drawn = {mode: one if MODES[mode].swept else one.level(delays) for mode, one in drawn.items()}
-    panels.draw(axes, drawn)
-    _scale_x(axes, delays)
-    style_axes(
-        axes, f"{rows[0].get('workload', '')}: step time", "reconfiguration delay (ms)", "step time (s)", grid="both"
+    step_time = _BY_DELAY(
+        "step_time_s",
+        ("reconfiguration delay (ms)", "step time (s)"),
+        lambda rows: f"{rows[0].get('workload', '')}: step time",
+        "predicted_step_time_s",
+        extra=_over_electrical,
     )
-    _over_electrical(axes, rows)
-    panels.key(figure, drawn.values())
-    return figure
+    return figure_of(step_time, [row for row in rows if row.get("step_time_s") is not None])
 
 
-def _scale_x(axes: Axes, delays: Sequence[float]) -> None:
-    """Set the scale of the delay axis: linear, or for a wide span logarithmic with a linear part around 0."""
-    positive = [d for d in delays if d > 0]
-    if positive and positive[-1] / positive[0] >= _WIDE_DELAYS:
-        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
-        axes.set_xlim(left=-0.1 * positive[0])
-    panels.name_ticks(axes.xaxis, delays)
-
-
-def _over_electrical(axes: Axes, rows: Sequence[Row]) -> None:
+def _over_electrical(panel: Panel) -> None:
     """Add a second axis: per cent over the electrical rail (native if there is no electrical point)."""
-    base = electrical_row(rows)
+    base = electrical_row(panel.rows)
     if base is None:
         return
     zero: float = base["step_time_s"]
     shares = (lambda time: (time / zero - 1) * 100, lambda share: zero * (1 + share / 100))
-    second = axes.secondary_yaxis("right", functions=shares)
+    second = panel.axes.secondary_yaxis("right", functions=shares)
     second.set_ylabel(f"over {base['mode']} (%)", color=TEXT, fontsize=MEDIUM, labelpad=2)
     second.tick_params(colors=TEXT, labelsize=SMALL, length=2, pad=2)
     second.spines["right"].set_color(GREY)
@@ -84,30 +77,19 @@ def overhead(rows: Rows) -> Figure | None:
     """
     base = electrical_row(rows)
     rows = [row for row in rows if MODES[row["mode"]].swept]
-    if base is None or not rows:
+    if base is None:
         return None
-    figure = new_figure(height=2.4)
-    axes = figure.add_subplot()
-    series = series_of(rows, lambda row: row["mode"], looks.MODES)
-    drawn = curves(
-        series,
-        "reconfiguration_delay_ms",
-        lambda row: _over(row, base),
-        lambda row: off_percent(row["predicted_step_time_s"], base["predicted_step_time_s"]),
-    )
-    panels.draw(axes, drawn)
     labels = [steps.label for row in rows if (steps := published_steps(row)) and published_overhead(row) is not None]
-    for row in rows:
-        share = published_overhead(row)
-        if share is not None:
-            axes.plot([row["reconfiguration_delay_ms"]], [share], zorder=4, **open_mark(looks.MODES[row["mode"]]))
-    _scale_x(axes, sorted({row["reconfiguration_delay_ms"] for row in rows}))
-    title = f"{rows[0]['workload']}: overhead of reconfigurations"
-    style_axes(axes, title, "reconfiguration delay (ms)", "step time over packet switches (%)", grid="both")
     opened = open_mark(Look("", TEXT, "o"))
-    theirs = [entry(f"open: derived by us from {label}; over delay 0", **opened) for label in dict.fromkeys(labels)]
-    panels.key(figure, drawn.values(), *theirs)
-    return figure
+    over = _BY_DELAY(
+        lambda row: _over(row, base),
+        ("reconfiguration delay (ms)", "step time over packet switches (%)"),
+        lambda rows: f"{rows[0]['workload']}: overhead of reconfigurations",
+        lambda row: off_percent(row["predicted_step_time_s"], base["predicted_step_time_s"]),
+        published=published_overhead,
+        entries=[entry(f"open: derived by us from {each}; over delay 0", **opened) for each in dict.fromkeys(labels)],
+    )
+    return figure_of(over, rows)
 
 
 def _over(row: Row, base: Row) -> list[float | None]:
@@ -135,9 +117,9 @@ def window_cdf(rows: Rows, pooled: PooledWindows | None) -> Figure | None:
         assert median is not None
         said = f"{_in_words(transition)} ({len(seconds)}, median {median.median * factor:.3g} {unit})"
         look = {"label": said, **_transition_look(transition)}
-        panels.cumulative(axes, [window * factor for window in seconds], 1.05 * factor * longest_s, **look)
+        plot.cumulative(axes, [window * factor for window in seconds], 1.05 * factor * longest_s, **look)
     for delay in delays_s:
-        panels.mark_vertical(axes, delay * factor, f"{delay * 1e3:g}", "center", DOTTED)
+        plot.mark_vertical(axes, delay * factor, f"{delay * 1e3:g}", "center", DOTTED)
     positive = [window for window in every_s if window > 0]
     if positive and max(positive) / min(positive) > _WIDE_WINDOWS:
         axes.set_xscale("log")

@@ -18,6 +18,8 @@ Rows = Sequence[Row]
 Values = float | Sequence[float | None] | None
 Column = str | Callable[[Row], Values]
 """A column of a row, or a function of the row that gives a number, or one for each repeat."""
+Key = str | Callable[[Row], Any]
+"""The same for what is no measured value: a place, a category, the name of a series."""
 Points = Sequence[tuple[float, float]]
 _FAR = 1.25
 _MOST_PANELS = 9
@@ -51,13 +53,13 @@ class Curve:
         return replace(self, model=[(ends[0], self.model[0][1]), (ends[-1], self.model[0][1])])
 
 
-def panel_rows(rows: Rows, x: Column, same: Sequence[str], least: int = 2) -> list[Rows]:
+def panel_rows(rows: Rows, x: Key, same: Sequence[str], least: int = 2) -> list[Rows]:
     """Group rows by the columns ``same``, one panel per group with at least ``least`` values of x; 9 panels at most."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if _read(row, x) is not None:
+        if read_column(row, x) is not None:
             groups[tuple(row[name] for name in same)].append(row)
-    wide = [groups[group] for group in sorted(groups) if len({_read(row, x) for row in groups[group]}) >= least]
+    wide = [groups[group] for group in sorted(groups) if len({read_column(row, x) for row in groups[group]}) >= least]
     return list(wide[:_MOST_PANELS])
 
 
@@ -72,22 +74,22 @@ def series_of(rows: Rows, name: Callable[[Row], Hashable], looks: Mapping[Any, L
     return {key: (looks.get(key) or next(spare).named(str(key)), mine) for key, mine in found.items() if mine}
 
 
-def curves(series: Series, x: Column, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
+def curves(series: Series, x: Key, y: Column, model: Column | None = None, factor: float = 1.0) -> dict[Any, Curve]:
     """The curve of each series, with y and model multiplied by ``factor``; of rows at the same x their median."""
     found = {}
     for name, (look, rows) in series.items():
         measured = _estimates(rows, x, y, factor)
-        bad = {_read(row, x) for row in rows if not row.get("faithful", True)}
+        bad = {read_column(row, x) for row in rows if not row.get("faithful", True)}
         unfaithful = [(place, each.median) for place, each in measured.items() if place in bad]
         lines = _estimates(rows, x, model, factor) if model else {}
         found[name] = Curve(look, measured, unfaithful, [(place, each.median) for place, each in lines.items()])
     return found
 
 
-def _estimates(rows: Rows, x: Column, y: Column, factor: float) -> dict[float, Estimate]:
+def _estimates(rows: Rows, x: Key, y: Column, factor: float) -> dict[float, Estimate]:
     points: dict[float, list[Estimate]] = defaultdict(list)
     for row in rows:
-        place, found = _read(row, x), estimate(_repeats(row, y))
+        place, found = read_column(row, x), estimate(_repeats(row, y))
         if place is not None and found is not None:
             points[place].append(found.times(factor))
     return {place: _together(points[place]) for place in sorted(points)}
@@ -107,7 +109,8 @@ def _repeats(row: Row, column: Column) -> Sequence[float | None]:
     return value if isinstance(value, Sequence) else [value]
 
 
-def _read(row: Row, column: Column) -> Any:
+def read_column(row: Row, column: Key) -> Any:
+    """A cell of a row, or what a function gives for the row."""
     return row.get(column) if isinstance(column, str) else column(row)
 
 

@@ -95,6 +95,11 @@ def open_mark(look: Look, **more: Any) -> dict[str, Any]:
             "color": look.colour, "markeredgewidth": 0.9} | more  # fmt: skip
 
 
+def bar_look(look: Look, **more: Any) -> dict[str, Any]:
+    """The look of a bar."""
+    return {"facecolor": look.colour, "edgecolor": WHITE, "linewidth": 0.0, "hatch": look.hatch or None} | more
+
+
 def note(axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], **look: Any) -> None:
     """Write ``text`` beside a point of the axes, ``shift`` points (1/72 inch) away from it."""
     given: dict[str, Any] = {"fontsize": SMALL, "color": TEXT, "textcoords": "offset points"} | look

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import socket
+from experiments.redraw import trace_json
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.collectives.collective.figures import time_against_size
-from measure.figures import panels
-from measure.figures.curves import curves, series_of
+from measure.figures import plot
+from measure.figures.curves import curves, near_and_far, series_of
 from measure.figures.looks import Look
 from measure.figures.style import MEASURED, entry, legend, new_figure, panel_inches, png, style_axes
 from measure.metrics.estimate import Estimate
@@ -55,10 +55,10 @@ def test_repeats_have_an_interval_and_a_single_measurement_has_none() -> None:
     assert found.measured == [(1.0, 2.0), (2.0, 5.0)] and [each.n for each in found.estimates.values()] == [3, 1]
     figure = new_figure()
     axes = figure.add_subplot()
-    panels.draw(axes, {"one": found})
+    plot.draw(axes, {"one": found})
     half = 4.303 / 3**0.5
     assert bars(axes) == [pytest.approx([2 - half, 2 + half])]
-    panels.key(figure, [found])
+    plot.key(figure, [found])
     assert figure.legends[0].get_title().get_text() == "markers: measured (n = 1 to 3, whiskers: 95 % interval)"
 
 
@@ -80,7 +80,7 @@ def test_names_that_are_long_stand_below_the_others_and_nothing_is_wider_than_th
 @given(st.sets(st.integers(1, 10**9), min_size=1, max_size=60))
 def test_ticks_stand_at_places_and_do_not_crowd(places: set[int]) -> None:
     axes = new_figure().add_subplot()
-    panels.name_ticks(axes.xaxis, [None, *places], str)
+    plot.name_ticks(axes.xaxis, [None, *places], str)
     named = [label.get_text() for label in axes.get_xticklabels()]
     assert set(map(int, named)) <= places and named[0] == str(min(places))
     assert sum(len(name) + 2 for name in named) <= 16 * panel_inches(axes) + 12
@@ -89,14 +89,14 @@ def test_ticks_stand_at_places_and_do_not_crowd(places: set[int]) -> None:
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20))
 def test_a_cumulative_distribution_rises_from_0_to_1(values: list[float]) -> None:
     axes = new_figure().add_subplot()
-    panels.cumulative(axes, values, 200.0)
+    plot.cumulative(axes, values, 200.0)
     x, y = (np.asarray(data) for data in axes.get_lines()[0].get_data())
     assert (y[0], y[-1], x[-1]) == (0.0, 1.0, 200.0)
     assert (np.diff(x) >= 0).all() and (np.diff(y) >= 0).all()
 
 
 def test_without_groups_there_is_no_figure() -> None:
-    assert panels.figure_of([], lambda axes, rows: []) is None
+    assert plot.figure_of(plot.Plot("x", "y", ("", "")), []) is None
 
 
 def collective_row(algorithm: str, size: int, **more: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_measurements_far_from_the_model_are_inside_the_axes_with_their_interval
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1])
     value = Estimate(5.0, -2.0, 12.0, 3)
-    panels.mark(axes, 0.5, value, Look("", "#0072B2", "o"), faithful=False, across=across, aside=2.0)
+    plot.mark(axes, 0.5, value, Look("", "#0072B2", "o"), faithful=False, across=across, aside=2.0)
     if limits is None:
         ends = axes.get_xlim() if across else axes.get_ylim()
         assert ends[0] < -2 and ends[1] > 12, "the automatic limits know the measurement"
@@ -173,11 +173,11 @@ def test_curves_show_every_measurement_on_both_scales(scale: str) -> None:
     axes = figure.add_subplot()
     drawn = curves(series_of(sweep_rows(), lambda row: "one"), "x", "y", "model")
     if scale == "log":
-        panels.draw(axes, drawn)
-        panels.logarithmic(axes)
+        plot.draw(axes, drawn)
+        plot.logarithmic(axes.yaxis)
         axes.set_ylim(0.9, 1.1)
     else:
-        panels.draw_near(axes, drawn, "s")
+        plot.draw_near(axes, drawn, "s")
     png(figure, None, faithful=True)
     below = [(x, y) for x, y in outside(figure) if scale == "linear" or y > 0]
     assert below == [] and axes.get_ylim()[1] > max(e.high or 0.0 for e in drawn["one"].estimates.values())
@@ -190,3 +190,12 @@ def test_collectives_far_from_the_model_are_inside_their_panels() -> None:
     assert figure is not None
     png(figure, None, faithful=True)
     assert [place for place in outside(figure) if place[1] > 0 or not 0 <= place[0] <= 1] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "near", "far"),
+    [((1.0, 1.1, 2.0, 9.0), [1.0, 1.1], [9.0, 2.0]), ((1.0, 1.1, 1.3), [1.0, 1.1, 1.3], [])],
+)
+def test_what_is_far_above_is_named_and_not_drawn(values: Any, near: Any, far: Any) -> None:
+    rows = [{"x": 0.0, "y": value} for value in values]
+    assert tuple(map(list, near_and_far(curves(series_of(rows, lambda row: row["y"]), "x", "y")))) == (near, far)

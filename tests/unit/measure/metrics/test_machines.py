@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.redraw import build_trace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,13 @@ from matplotlib.figure import Figure
 
 from experiments.collectives.straggler.figures import (
     PUBLISHED_SPEEDUPS,
-    by_algorithm,
     series_name,
     straggler_figures,
-    total_against_delay,
 )
 from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from measure.figures.curves import Curve, near_and_far
 from measure.figures.looks import ALGORITHMS
 from measure.figures.style import png
 from railyard.scale import Scale
-from railyard.size import size_in_words
 
 LAW = StragglerLaw(8, 7_000_000, 0.002, 50e6 / 8)
 SLOWER = 1.02
@@ -39,6 +35,7 @@ def row(law: StragglerLaw, algorithm: str, delay_s: float, after_s: float, **mor
         "time_s": delay_s + after_s * SLOWER,
         "after_arrival_s": after_s * SLOWER,
         "predicted_time_s": delay_s + after_s,
+        "predicted_after_arrival_s": after_s,
         "wrong": 0,
         "faithful": True,
     } | more
@@ -79,6 +76,10 @@ def prediction_rows() -> list[dict[str, Any]]:
     return found
 
 
+def against_delay(rows: list[dict[str, Any]], laws: Sequence[StragglerLaw] = ()) -> Figure:
+    return straggler_figures(rows, laws)["straggler_delay"]
+
+
 def words(thing: Figure | Axes) -> list[str]:
     """All text of the panels."""
     panels = thing.axes if isinstance(thing, Figure) else [thing]
@@ -97,8 +98,7 @@ def test_each_study_is_one_figure_and_others_are_left_out() -> None:
 
 
 def test_the_critical_delay_is_marked_where_it_is_predicted_and_where_it_was_measured() -> None:
-    figure = total_against_delay(delay_rows(), [LAW])
-    assert figure is not None
+    figure = against_delay(delay_rows(), [LAW])
     said = words(figure)
     assert f"$T_{{crit}}$ {LAW.critical_delay_s:.3g}" in said and f"$T_{{RS}}$ {LAW.first_phase_s:.3g}" in said
     (measured,) = [text for text in said if text.startswith("measured")]
@@ -107,42 +107,23 @@ def test_the_critical_delay_is_marked_where_it_is_predicted_and_where_it_was_mea
 
 
 def test_without_a_law_the_lines_are_those_of_the_rows() -> None:
-    figure = total_against_delay(delay_rows())
-    assert figure is not None
+    figure = against_delay(delay_rows())
     (crit,) = [text for text in words(figure) if text.startswith("$T_{crit}$")]
     assert float(crit.split()[1]) == pytest.approx(LAW.critical_delay_s, rel=0.01)
     assert not any("T_{RS}" in text for text in words(figure))
 
 
-def test_a_law_draws_the_lines_that_the_rows_lack() -> None:
-    """With the bend at T_RS, which no row was measured at."""
-    rows = [{**r, "predicted_time_s": None} for r in delay_rows() if r["straggler_delay_s"] != LAW.first_phase_s]
-    figure = total_against_delay(rows, [LAW])
-    assert figure is not None
-    ends = max(r["straggler_delay_s"] for r in rows)
-    places = (0.0, LAW.first_phase_s, ends)
-    wanted = [LAW.total_s("stragglar", delay) for delay in places]
-    lines = [
-        dict(zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True))
-        for line in figure.axes[0].lines
-    ]
-    found = [[line[x] for x in places] for line in lines if all(x in line for x in places)]
-    assert any(line == pytest.approx(wanted) for line in found)
-
-
 def test_a_panel_for_each_number_of_ranks() -> None:
     laws = [StragglerLaw(n, (n - 1) * 1_000_000, 0.002, 50e6 / 8) for n in (16, 4, 8)]
-    figure = total_against_delay([r for law in laws for r in delay_rows(law)], laws)
-    assert figure is not None
+    figure = against_delay([r for law in laws for r in delay_rows(law)], laws)
     titles = [panel.get_title(loc="left") for panel in figure.axes]
     assert titles == ["n = 4, 3 MB, electrical", "n = 8, 7 MB, electrical", "n = 16, 15 MB, electrical"]
 
 
 def test_points_that_are_not_faithful_are_crossed_out() -> None:
     rows = delay_rows()
-    clean = total_against_delay(rows)
-    marked = total_against_delay([{**r, "faithful": i % 9 != 3} for i, r in enumerate(rows)])
-    assert clean is not None and marked is not None
+    clean = against_delay(rows)
+    marked = against_delay([{**r, "faithful": i % 9 != 3} for i, r in enumerate(rows)])
 
     def crosses(figure: Figure) -> int:
         return sum(line.get_marker() == "x" for line in figure.axes[0].lines)
@@ -206,28 +187,3 @@ def test_published_speedups_of_all_algorithms_are_drawn_in_their_colours() -> No
 )
 def test_a_wrong_prediction_is_a_curve_of_its_own(more: Mapping[str, Any], name: str) -> None:
     assert series_name(more) == name
-
-
-def test_runs_of_the_same_point_become_their_median_and_unknown_algorithms_are_drawn_too() -> None:
-    rows = [{"algorithm": "mine", "x": 1.0, "y": y} for y in (1.0, 9.0, 2.0)]
-    found = by_algorithm(rows, lambda r: r["x"], lambda r: r["y"], lambda r: r.get("model"))
-    assert found["mine"].measured == [(1.0, 2.0)] and found["mine"].model == []
-    assert found["mine"].look.name == "mine"
-
-
-def test_what_is_far_above_is_named_and_not_drawn() -> None:
-    def curve(name: str, y: float) -> Curve:
-        return by_algorithm([{"algorithm": name, "y": y}], lambda r: 0.0, lambda r: r["y"], lambda r: None)[name]
-
-    near, far = near_and_far({name: curve(name, y) for name, y in (("a", 1.0), ("b", 1.1), ("c", 2.0), ("d", 9.0))})
-    assert (list(near), list(far)) == (["a", "b"], ["d", "c"])
-    near, far = near_and_far({name: curve(name, y) for name, y in (("a", 1.0), ("b", 1.1), ("c", 1.3))})
-    assert (list(near), list(far)) == (["a", "b", "c"], [])
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(4, "4 B"), (4096, "4 KiB"), (7_000_000, "7 MB"), (1 << 20, "1 MiB"), (1 << 30, "1 GiB"), (1500, "1.5 kB")],
-)
-def test_sizes_read_as_people_write_them(size: int, text: str) -> None:
-    assert size_in_words(size) == text
