@@ -205,7 +205,7 @@ class IrsTiers(Irs):
             bounds = [Attributes(*least) for least in plan["bounds"]]
             found: dict[int, list[float]] = {}
             for client in sorted(clients, key=lambda client: client.speed_ms):
-                owner = plan["owner"].get(".".join(map(str, cell_of(client, bounds))))
+                owner = plan["owner"].get(_key(cell_of(client, bounds)))
                 if owner is not None:
                     found.setdefault(owner, []).append(client.speed_ms)
             self._sorted = (clients, key, found)
