@@ -132,12 +132,13 @@ class Propius(Experiment[PropiusSettings]):
 
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name; what is computed in virtual time comes last."""
-        from experiments.propius.packet_run import measure_policies
+        from experiments.propius.packet_run import measure_policy
         from experiments.propius.round_study import measure_tree, measure_trunk
         from experiments.propius.trouble_study import measure_trouble
 
         settings = self.settings
-        for row in measure_policies(runner, settings, self._points()):
+        for point in self._points():
+            row = measure_policy(runner, settings, *point)
             row.point = runner.number - 1
             runner.add(*self._of_studies(row))
         measure = {

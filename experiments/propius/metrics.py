@@ -21,7 +21,7 @@ LATE = "late"
 
 @dataclass(frozen=True)
 class UpdateCounts:
-    """What became of the updates of a run; all are numbers of updates.
+    """The fate of the updates of a run; all are numbers of updates.
 
     ``acknowledged`` uploads were confirmed to their client. Of these, ``lost`` reached no sum although their round was
     completed, no attempt of it timed out with them and no server reported them late or cleared, and ``twice`` counts

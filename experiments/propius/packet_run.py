@@ -6,7 +6,7 @@ And the policy studies: five jobs share the clients under each policy, for each 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,7 @@ class PacketPoint:
 
 @dataclass(frozen=True)
 class PacketResult:
-    """What a run gave: ``sums`` are (wrong, checked) with ``--verify``."""
+    """The result of a run: ``sums`` are (wrong, checked) with ``--verify``."""
 
     events: tuple[Event, ...]
     metrics: EdgeMetrics
@@ -247,8 +247,9 @@ RESPONSE_SHARE = 0.25
 """How far the mean response time of a run may be from the model: which clients a round gets is a matter of moments."""
 
 
-def policy_point(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PacketPoint:
-    return PacketPoint(
+def measure_policy(runner: Runner, settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
+    """Run one policy on packets; its row, with the prediction in virtual time beside it."""
+    point = PacketPoint(
         edge_fabric(settings, clients),
         settings.jobs(),
         stratified(clients, settings.regions, seed),
@@ -256,18 +257,6 @@ def policy_point(settings: PropiusSettings, policy: str, clients: int, seed: int
         seed,
         lossy=bool(settings.access_loss or settings.trunk_loss),
     )
-
-
-def measure_policies(
-    runner: Runner, settings: PropiusSettings, points: Iterable[tuple[str, int, int]]
-) -> Iterator[PropiusRow]:
-    for policy, clients, seed in points:
-        yield measure_policy(runner, settings, policy, clients, seed)
-
-
-def measure_policy(runner: Runner, settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
-    """Run one policy on packets; its row, with the prediction in virtual time beside it."""
-    point = policy_point(settings, policy, clients, seed)
     row = virtual.policy_row(settings, policy, clients, seed, point.jobs)
     virtual.predict_into(row, virtual.predicted(settings, policy, clients, seed).metrics)
     found = play(runner, settings, point, f"{policy}, {clients} clients, seed {seed}")

@@ -95,7 +95,7 @@ _WORK = {
 
 @dataclass(frozen=True)
 class Role:
-    """What a process of a run does: number ``number`` of its ``kind``, started for the ``incarnation``-th time, from 0.
+    """The part of a process in a run: number ``number`` of its ``kind``, in its ``incarnation``; both count from 0.
 
     It appends its events to the file ``events``.
     """

@@ -44,7 +44,7 @@ class _Process:
 
 @dataclass
 class _Progress:
-    """What the events file of the jobs has told so far: the number of complete rounds of each job."""
+    """The number of complete rounds of each job, as the events file of the jobs has told so far."""
 
     path: Path
     read: int = 0
@@ -166,7 +166,7 @@ class EdgeProcesses:
             process.killed = True
 
     def events(self) -> list[Event]:
-        """What all processes have noted until now, in order of time."""
+        """The events of all processes until now, in order of time."""
         noted: Iterable[Event] = (event for path in self._files if path.exists() for event in read_events(path))
         return sorted(noted, key=lambda event: event.t)
 

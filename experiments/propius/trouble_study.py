@@ -38,7 +38,7 @@ _JOB = 0
 
 @dataclass(frozen=True)
 class LeafKills:
-    """What became of the updates; all but the first two are numbers of updates.
+    """The fate of the updates; all but the first two are numbers of updates.
 
     ``acknowledged``: that clients were told are delivered, of which ``counted`` are in a sum of the root, ``late``
     were noted as late by a server, and of ``lost`` nobody knows. ``twice``: how often an update was in a sum beyond
@@ -115,7 +115,7 @@ class _Kills:
 
 
 def account(run: EdgeRun, rounds: int, told: Told, events: Iterable[Event]) -> LeafKills:
-    """What became of the updates, from what the clients were told and from the events of the servers.
+    """The fate of the updates, from what the clients were told and from the events of the servers.
 
     What the root had of a round that was given up (``cleared``) has arrived there as well.
     """

@@ -20,7 +20,7 @@ LONG_S = 0.05
 
 @dataclass(frozen=True)
 class EdgeLinks:
-    """What an upload should take: rates of the clients' links in Mb/s, and seconds of a round trip to the server.
+    """The links of uploads: rates of the clients' links in Mb/s, and seconds of a round trip to the server.
 
     ``bottleneck`` says whether the client's own link is the slowest on the way; ``lossy`` whether links lose packets on
     purpose.
@@ -56,7 +56,6 @@ def judge_edge(
     sums: tuple[int, int] | None = None,
     trains: bool = True,
     more: Sequence[Check] = (),
-    limits: Limits | None = None,
 ) -> Verdict:
     """The verdict from the events of a run on ``plan``; ``sums``: (wrong, checked) with ``--verify``.
 
@@ -64,7 +63,7 @@ def judge_edge(
 
     Where a link is meant to lose packets, or something is meant to fail, rates and drops say nothing and do not apply.
     """
-    limits = limits or Limits()
+    limits = Limits()
     rate = _link_rate(events, links, limits)
     checks = (
         *interference_checks(events, limits),

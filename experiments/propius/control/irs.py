@@ -101,7 +101,7 @@ class Irs(EdgePolicy):
         self._counted: tuple[Sequence[Attributes], list[Attributes], Counter[Cell]] | None = None
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> dict[str, Any]:
-        """Who owns which clients, from all registered jobs and all known clients."""
+        """The owners of the clients, from all registered jobs and all known clients."""
         bounds = sorted({job.job.bounds for job in jobs})
         groups = [sorted((job for job in jobs if job.job.bounds == least), key=by_demand) for least in bounds]
         cells = self._cells(clients, bounds)
@@ -205,7 +205,7 @@ class IrsTiers(Irs):
             bounds = [Attributes(*least) for least in plan["bounds"]]
             found: dict[int, list[float]] = {}
             for client in sorted(clients, key=lambda client: client.speed_ms):
-                owner = plan["owner"].get(".".join(map(str, cell_of(client, bounds))))
+                owner = plan["owner"].get(_key(cell_of(client, bounds)))
                 if owner is not None:
                     found.setdefault(owner, []).append(client.speed_ms)
             self._sorted = (clients, key, found)

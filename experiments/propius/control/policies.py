@@ -151,7 +151,7 @@ def checked_order(
 
 
 def _ordered(policy: EdgePolicy, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> list[OpenJob]:
-    """What the policy answers; ``ConfigError`` if its code raises an error, or answers something else than jobs."""
+    """The policy's answer; ``ConfigError`` if its code raises an error, or answers something else than jobs."""
     try:
         ordered = list(policy.order(client, jobs, plan))
     except RailyardError:

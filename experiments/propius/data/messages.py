@@ -62,7 +62,7 @@ class Frame(NamedTuple):
 
 
 def header(json: bytes, payload: Payload = b"") -> bytes:
-    """What goes before ``payload`` on the wire: the header and the fields ``json``.
+    """The header and the fields ``json``, which go before ``payload`` on the wire.
 
     ``EdgeError`` if the fields are longer than ``MOST_FIELDS_BYTES``.
     """

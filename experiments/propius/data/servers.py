@@ -279,7 +279,7 @@ class LeafServer:
         return (*actions, *self._record(Added(update, payload if self._verify else b""))), "acknowledged"
 
     def _stage(self, update: UpdateId) -> RoundAttempt:
-        """What sums are separated by: the attempt of the round, in ``authors`` the round alone."""
+        """The attempt of the round, in ``authors`` the round alone: each has a sum of its own."""
         return update.stage if self._fixed else RoundAttempt(update.stage.round, 0)
 
     def _reached(self, job: int, stage: RoundAttempt) -> None:
@@ -507,7 +507,7 @@ class RootServer:
         return tuple(note for job, held in self._rounds.items() for note in self._given_up(job, held))
 
     def _stage(self, stage: RoundAttempt) -> RoundAttempt:
-        """What sums are separated by: the attempt of the round, in ``authors`` the round alone."""
+        """The attempt of the round, in ``authors`` the round alone: each has a sum of its own."""
         return stage if self._fixed else RoundAttempt(stage.round, 0)
 
     def _given_up(self, job: int, held: _Round) -> tuple[WriteEvent, ...]:

@@ -108,7 +108,7 @@ _FLUSH_IDLE_S = 10.0
 
 @dataclass(frozen=True)
 class Network:
-    """What lies between clients and root; times are real seconds, round trips are there and back.
+    """The links and servers between clients and root; times are real seconds, round trips are there and back.
 
     ``flat`` is the authors' harness: no network but the client's own rate, all clients of a round start together when
     the last is bound, the round closes at the update that completes it, and whoever comes later is sent away.
@@ -130,7 +130,7 @@ class Network:
 
 @dataclass
 class _Held:
-    """What the root holds for a job."""
+    """The round of a job at the root."""
 
     round: int
     attempt: int

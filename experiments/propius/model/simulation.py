@@ -64,7 +64,7 @@ from railyard.timeline import Event
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """What to simulate; all times are real seconds.
+    """A run to simulate; all times are real seconds.
 
     ``policy`` is a name of ``experiments.propius.control.policies`` or a user's own. ``until_s`` ends a run
     whose jobs do not all finish.
@@ -83,7 +83,7 @@ class VirtualRun:
 
 @dataclass(frozen=True)
 class VirtualOutcome:
-    """What a simulated run gave: its metrics, and its events if they were asked for."""
+    """The result of a simulated run: its metrics, and its events if they were asked for."""
 
     metrics: EdgeMetrics
     events: tuple[Event, ...]

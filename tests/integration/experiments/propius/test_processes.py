@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,8 @@ def test_the_jobs_finish_over_an_optical_trunk_whose_regions_take_turns(tmp_path
     for event in of(events, "sum"):
         check_sum(event, 1, SIZE)
     carried, flushes = of(events, "trunk"), of(events, "flush")
+    for earlier, later in pairwise(carried):
+        assert earlier.end is not None and earlier.end + 0.01 <= later.t, "two circuits at once"
     assert {event["region"] for event in carried} == {0, 1}
     assert sum(event["transfers"] for event in carried) >= len(flushes) + 4
     for flush in flushes:

@@ -34,15 +34,6 @@ def edge_run(net: Emulation, folder: Path, mode: Mode, **others: Any) -> EdgeRun
 
 
 @pytest.mark.beside
-@pytest.mark.thorough  # test_studies.py kills them in a study
-def test_fixed_loses_nothing_that_killed_leaf_servers_had_acknowledged(net: Emulation, tmp_path: Path) -> None:
-    found = kill_leaves(edge_run(net, tmp_path, "fixed", verify=True, idle_s=3.0), 4)
-    assert (found.kills, found.lost, found.twice, found.unanswered) == (4, 0, 0, 0)
-    assert found.acknowledged == 4 * 6 == found.counted + found.late
-    assert found.sums_right >= 3
-
-
-@pytest.mark.beside
 def test_authors_lose_what_killed_leaf_servers_had_acknowledged(net: Emulation, tmp_path: Path) -> None:
     found = kill_leaves(edge_run(net, tmp_path, "authors", verify=True, idle_s=3.0), 4)
     assert found.lost > 0

@@ -159,22 +159,6 @@ def test_a_manager_that_starts_again_has_no_clients_and_they_check_in_again(tmp_
     play(tmp_path, scene)
 
 
-def test_a_client_with_a_new_id_is_not_bound_twice_to_a_round(tmp_path: Path) -> None:
-    async def scene(world: World) -> None:
-        jobs, client = world.jobs(), world.client(7)
-        number = await jobs.register(JOB)
-        await jobs.request(number, 0, 2, 0)
-        await world.offers(client, STRONG)
-        assert await client.accept(number) is not None
-        first = client._id
-        await client.close()
-        await world.offers(client, STRONG)
-        assert client._id != first
-        assert await client.accept(number) is None
-
-    play(tmp_path, scene)
-
-
 def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         client = await Client.connect(None, world.address)

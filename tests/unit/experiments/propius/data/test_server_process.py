@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from edge.loopback import loopback_run
 
-from experiments.propius.control.trunk_server import AcquireRequest, TrunkRequest
 from experiments.propius.data.client_process import DataClient, Retries
-from experiments.propius.data.endpoint import Address, Reply, Server, serve
-from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Mode, RoundAttempt, UpdateId, read
+from experiments.propius.data.endpoint import Address, Server, serve
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, RoundAttempt, UpdateId
 from experiments.propius.data.server_process import DataActor, LeafActor, RootActor
 from experiments.propius.data.update import as_bytes, check_sum, draw
 from experiments.propius.process import EventFile
-from experiments.propius.run import DATA_PORT, TRUNK_PORT, EdgeRun, TrunkTurns
+from experiments.propius.run import DATA_PORT, EdgeRun
 from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 
@@ -76,38 +75,12 @@ class Tree:
         await self.root.end()
 
 
-def tree_run(folder: Path, mode: Mode, turns: TrunkTurns | None = None) -> EdgeRun:
-    return loopback_run(folder, SIZE, mode=mode, verify=True, time=0.02, idle_s=2.5, turns=turns)
-
-
-def in_a_tree(folder: Path, mode: Mode, test: Callable[[Tree], Awaitable[None]]) -> None:
+def in_a_tree(folder: Path, test: Callable[[Tree], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with Tree(tree_run(folder, mode)) as tree:
+        async with Tree(loopback_run(folder, SIZE, verify=True, time=0.02, idle_s=2.5)) as tree:
             await test(tree)
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize("mode", ["authors", "fixed"])
-def test_a_round_by_way_of_a_leaf_server(tmp_path: Path, mode: Mode) -> None:
-    async def test(tree: Tree) -> None:
-        job, clients = tree.client(tree.root_address), [tree.client(tree.leaf_address) for _ in range(3)]
-        assert await clients[0].get(JOB, 0) == (False, None)
-        model = bytes(range(200)) * (SIZE // 200)
-        await job.put(JOB, FIRST, 3, model)
-        first = await asyncio.gather(*(client.get(JOB, 0) for client in clients))
-        assert all(got == model for _, got in first)
-        assert await clients[0].get(JOB, 0) == (True, model)
-        outcomes = await asyncio.gather(*(tree.push(client, number) for number, client in enumerate(clients)))
-        assert outcomes == ["acknowledged"] * 3
-        event = await tree.sum(job)
-        assert sorted(event["order"][0]) == [0, 1, 2]
-        check_sum(event, SEED, SIZE)
-        while not tree.events("leaf"):
-            await asyncio.sleep(0.01)
-        assert [(e["clients"], e["outcome"]) for e in tree.events("leaf")] == [(event["order"][0], "acknowledged")]
-
-    in_a_tree(tmp_path, mode, test)
 
 
 def test_an_acknowledged_update_outlives_its_leaf_server(tmp_path: Path) -> None:
@@ -124,7 +97,7 @@ def test_an_acknowledged_update_outlives_its_leaf_server(tmp_path: Path) -> None
         assert event["order"] == [[8, 4]]
         check_sum(event, SEED, SIZE)
 
-    in_a_tree(tmp_path, "fixed", test)
+    in_a_tree(tmp_path, test)
 
 
 def test_a_leaf_server_whose_journal_is_full_ends_and_acknowledges_nothing(tmp_path: Path) -> None:
@@ -143,7 +116,7 @@ def test_a_leaf_server_whose_journal_is_full_ends_and_acknowledges_nothing(tmp_p
         await tree.servers.pop().close()
         assert await pushing == "lost"
 
-    in_a_tree(tmp_path, "fixed", test)
+    in_a_tree(tmp_path, test)
 
 
 def test_a_flush_that_the_root_does_not_answer_is_sent_again(tmp_path: Path) -> None:
@@ -167,7 +140,7 @@ def test_a_flush_that_the_root_does_not_answer_is_sent_again(tmp_path: Path) -> 
         assert (await tree.sum(job))["order"] == [[8]]
         assert len(lost) == 1
 
-    in_a_tree(tmp_path, "fixed", test)
+    in_a_tree(tmp_path, test)
 
 
 def test_what_is_no_update_of_the_run_is_refused(tmp_path: Path) -> None:
@@ -181,7 +154,7 @@ def test_what_is_no_update_of_the_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(EdgeRefused, match="round 0 of job 3 is over"):
             await tree.client(tree.leaf_address).get(JOB, 0)
 
-    in_a_tree(tmp_path, "fixed", test)
+    in_a_tree(tmp_path, test)
 
 
 def test_a_server_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
@@ -191,33 +164,4 @@ def test_a_server_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(EdgeError, match="cannot connect"):
             await client.get(JOB, 0)
 
-    in_a_tree(tmp_path, "fixed", test)
-
-
-def test_with_an_optical_trunk_transfers_ask_for_the_circuit_and_give_it_back(tmp_path: Path) -> None:
-    asked: list[tuple[str, int]] = []
-
-    async def arbiter(frame: Frame) -> Reply:
-        request = read(TrunkRequest, frame)
-        if isinstance(request, AcquireRequest):
-            assert request.bytes == SIZE
-            asked.append(("acquire", request.region))
-        else:
-            asked.append(("release", request.token))
-        return Reply({"token": 7})
-
-    async def run() -> None:
-        given = tree_run(tmp_path, "fixed", TrunkTurns("", "phase", 0.0))
-        server = await serve(None, (given.plan.control_ip, TRUNK_PORT), arbiter)
-        async with Tree(given) as tree:
-            job, clients = tree.client(tree.root_address), [tree.client(tree.leaf_address) for _ in range(3)]
-            await job.put(JOB, FIRST, 1, MODEL)
-            await asyncio.gather(*(client.get(JOB, 0) for client in clients))
-            assert await tree.push(clients[0], 2) == "acknowledged"
-            await tree.sum(job)
-            while len(asked) < 4:
-                await asyncio.sleep(0.01)
-        await server.close()
-
-    asyncio.run(run())
-    assert asked == [("acquire", 0), ("release", 7)] * 2
+    in_a_tree(tmp_path, test)
