@@ -78,11 +78,9 @@ class Calibrate(Experiment[CalibrateSettings]):
     packets = keeps = False
 
     def needs_root(self) -> bool:
-        """Measuring needs root, showing does not."""
         return not self.settings.show
 
     def points(self) -> int:
-        """One row, with all values."""
         return 1
 
     def run(self, runner: Runner) -> None:
@@ -106,7 +104,6 @@ class Calibrate(Experiment[CalibrateSettings]):
             )
 
     def as_json(self, rows: Sequence[Row]) -> Any:
-        """The calibration, as in its file."""
         return rows[0]["calibration"]
 
     @classmethod
@@ -137,7 +134,6 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]
 def _capacity_lines(
     found: Calibration, name: Datapath, capacity: Capacity, ports: int, gbps: float
 ) -> Mapping[str, str]:
-    """What one datapath carries, by its description."""
     more = "" if capacity.aggregate_limited else " or more"
     floors, control = found.floors(name), capacity.control
     scale = pick_scale(ScaleNeeds(ports, gbps), floors, capacity)

@@ -116,7 +116,6 @@ def calibrate_machine(
 
 
 def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> Capacity:
-    """Measure what one datapath carries."""
     say("small messages")
     with ring(2, 1000.0, name) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)

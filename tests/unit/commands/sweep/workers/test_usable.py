@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.sweep.folder import SweepFolder
+from commands.sweep.folder import Ended, SweepFolder
 from commands.sweep.scales import SweepScales
 from commands.sweep.spec import read_spec
 from commands.sweep.workers.dask_executor import Worker, common_scales
@@ -62,7 +62,7 @@ def test_the_scale_of_all_points_where_some_were_done_before(
         results = sweep.place(first) / f"attempt-{sweep.begin(first)}" / "results"
         results.mkdir()
         (results / "summary.json").write_text(json.dumps([{"rate_scale": earlier.rate, "time_scale": earlier.time}]))
-        sweep.finish(first, 1, 0, "here", 1.0)
+        sweep.end_attempt(first, Ended(1, 0, "here", 1.0))
     common_scales(SweepScales(sweep), sweep.points, Machines(), FOUND)  # type: ignore[arg-type]
     assert SweepScales(sweep).kept == {
         point.name: of_repeats if point.swept == first.swept else of_others for point in sweep.points
