@@ -76,7 +76,6 @@ def all_installed(kind: str, installed: Mapping[str, bool], remedy: Callable[[st
 
 
 def frameworks(installed: Mapping[str, bool], remedy: str) -> Finding:
-    """Whether one of the OpenFlow frameworks is installed."""
     there = [name for name in installed if installed[name]]
     if there:
         return Finding("OpenFlow framework", "ok", " and ".join(there))
@@ -136,7 +135,6 @@ _PATIENCE_S = 20.0
 
 
 def setup_output() -> str:
-    """The output of ``scripts/setup.sh --check``."""
     try:
         done = subprocess.run([SETUP, "--check"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -208,7 +206,6 @@ def calibration_state() -> str:
 
 
 def free_memory_gib() -> float:
-    """Memory that is available without swapping, in GiB."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(found[1]) / (1 << 20) if found else 0.0
 

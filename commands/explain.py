@@ -57,7 +57,6 @@ class ExplainedPoint:
     found: Explanation
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers, in seconds."""
         found = self.found
         by = [
             {"operation": key[0], "name": key[1], "kind": key[2], "measured_s": found.measured.get(key, 0.0),

@@ -41,7 +41,6 @@ COMMANDS = {
 
 
 def usage() -> str:
-    """The text of ``railyard --help``."""
     lines = [
         "usage: railyard COMMAND [ARGUMENTS]",
         "",

@@ -111,7 +111,6 @@ def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str)
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """``railyard predict``: the model's numbers of an experiment."""
     return main(arguments, predict=True)
 
 

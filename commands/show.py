@@ -94,7 +94,6 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def parser() -> Parser:
-    """The options of the command line."""
     made = Parser(prog="railyard show", description=DESCRIPTION)
     add = made.add_argument
     add("files", nargs="*", metavar="FILE", help="workload file, folder of traces, or workload of the catalog")
@@ -304,7 +303,6 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
 
 
 def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:
-    """Print properties, bytes, lower bound and rounds of a schedule."""
     if not port_gbps > 0:
         raise ConfigError(f"must be above 0, not {port_gbps:g}", key="port_gbps")
     bound = bound_s(found, size, 0.0, port_gbps * 1e9 / 8)

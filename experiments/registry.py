@@ -48,7 +48,7 @@ ENTRIES = (
           "cost and power of rails, by kind of switch", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
           root=False),
-    Entry("calibrate", "commands.calibrate.experiment:Calibrate", "this machine", "the scale this machine carries"),
+    Entry("calibrate", "commands.calibrate:Calibrate", "this machine", "the scale this machine carries"),
     Entry("bench", "commands.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
 )  # fmt: skip
 

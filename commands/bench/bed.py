@@ -153,5 +153,4 @@ def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, 
 
 
 def _processor_s(team: AgentTeam) -> dict[int, float]:
-    """Processor seconds that each agent has used, by rank."""
     return {rank: int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for rank, pid in team.pids.items()}

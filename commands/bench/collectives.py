@@ -188,7 +188,6 @@ class BoundTrials(Collectives):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials, those on one fabric after another."""
         return tuple(sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server))
 
 

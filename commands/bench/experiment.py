@@ -76,7 +76,6 @@ class BenchSettings(Settings):
 
 
 def list_benchmarks(experiment: Bench, console: Console) -> int:
-    """Print the names and descriptions of the benchmarks."""
     from commands.bench.catalog import BENCHES
 
     for name, bench in BENCHES.items():
@@ -137,7 +136,6 @@ class Bench(Experiment[BenchSettings]):
 
     @classmethod
     def report(cls) -> Report:
-        """A table of the measurements."""
         return Report(tables=_tables, findings=_findings, calibrated=_calibrated)
 
 

@@ -183,7 +183,6 @@ class OpenFlowPeer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address at which this listens."""
         host, port = self._listener.getsockname()
         return host, port
 
@@ -228,7 +227,6 @@ class OpenFlowPeer:
         return kind, xid, body
 
     def _read(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
         assert self._socket is not None
         while len(self._buffer) < count:
             piece = self._socket.recv(1 << 16)
@@ -239,7 +237,6 @@ class OpenFlowPeer:
         return found
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
         self._listener.close()

@@ -47,7 +47,6 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_where(where: Where, row: Row) -> bool:
-    """Whether a row is one of those."""
     return all(row.get(key) in (value if isinstance(value, list) else [value]) for key, value in where.items())
 
 
@@ -155,12 +154,10 @@ class MeasuredRun(Section):
 
     @property
     def words(self) -> list[str]:
-        """The arguments of ``railyard``."""
         return [self.verb, *shlex.split(self.arguments)]
 
     @property
     def command(self) -> str:
-        """The command line, as a person types it."""
         return f"{'sudo ' if self.root else ''}railyard {self.verb} {self.arguments}"
 
 
@@ -178,7 +175,6 @@ class Tolerance(Section):
         return (above or self.side == "most") and (below or self.side == "least")
 
     def __str__(self) -> str:
-        """The tolerance in words."""
         parts = [f"{self.share * 100:g} %"] if self.share else []
         parts += [f"{self.points:g}"] if self.points else []
         room = " + ".join(parts)
@@ -256,7 +252,6 @@ class Catalog(Section):
     @field_validator("*", mode="before")
     @classmethod
     def _named(cls, entries: Any) -> Any:
-        """Give every entry the key under which it stands as its name."""
         if not isinstance(entries, dict):
             return entries
         return {key: {**entry, "name": key} if isinstance(entry, dict) else entry for key, entry in entries.items()}
@@ -326,5 +321,4 @@ def judge(claim: Claim, rows: Sequence[Row] | None) -> Judged:
 
 
 def has_failed(row: Row) -> bool:
-    """Whether the row was measured on packets, and is not faithful."""
     return row.get("faithful") is False and not row.get("computed")

@@ -121,7 +121,6 @@ def claims_of(catalog: Catalog, names: Sequence[str], *, quick: bool = False) ->
 
 
 def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
-    """Raise an error for what cannot be done, before anything runs."""
     for name in ("out", "results"):
         if getattr(options, name) is not None and not options.run:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")

@@ -111,14 +111,12 @@ def _cell(column: Column, row: Row) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table in Markdown."""
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     yield from (f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def finding_lines(kept: Kept) -> Iterator[str]:
-    """The findings of the report of a run, as a list."""
     for each in find(kept.settings["experiment"]).report().findings(kept.rows, kept.settings):
         yield from _item(str(each))
 
@@ -155,7 +153,6 @@ def version(kept: Kept) -> str:
 
 
 def machine(kept: Kept) -> str:
-    """The processor of the machine of a run."""
     return f"{kept.origin['cpu']}, {kept.origin['cores']}"
 
 
@@ -195,7 +192,6 @@ def in_words(number: Estimate, form: str, unit: str) -> str:
 
 
 def median_in_words(number: Estimate, form: str, unit: str) -> str:
-    """The median of a number with its unit."""
     return f"{number.median:{form}}{'' if unit in ('', 'x') else ' '}{unit}"
 
 
@@ -229,7 +225,6 @@ def _item(text: str) -> list[str]:
 
 
 def wrapped(text: str, first: str = "", then: str = "") -> list[str]:
-    """Text in lines for a page."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
     )

@@ -44,7 +44,6 @@ _SHOWN = 5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what ``arguments`` ask for; returns the exit status."""
     first = arguments[0] if arguments else "--help"
     if first in ("-h", "--help"):
         print(f"{USAGE}\n{_parser().format_help().partition(chr(10) * 2)[2]}", end="")
@@ -340,7 +339,6 @@ class SweepProgress:
         progress.step(done)
 
     def ended(self, point: SweepPoint, outcome: Outcome) -> None:
-        """Take the end of a point."""
         now = time.monotonic()
         self._seconds.append(now - self._last_at)
         self._last_at = now

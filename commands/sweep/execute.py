@@ -18,21 +18,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from commands.sweep.folder import LOG, ROWS, SweepFolder, host_name
+from commands.sweep.folder import COMPLETE, LOG, ROWS, Ended, SweepFolder, host_name
 from commands.sweep.model import ModelProcess
 from commands.sweep.scales import SweepScales
 from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
 from railyard.child import die_with_parent, start_python
-from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, shortened
+from railyard.errors import PARTIAL_EXIT_STATUS, shortened
 from railyard.ownership import open_binary
 from railyard.signals import held_back
 
 _PATIENCE_S = 30.0
 """Seconds that a run has after SIGTERM to take its fabric down."""
 _TAIL_BYTES = 8192
-_COMPLETE = (0, NOT_FAITHFUL_EXIT_STATUS)
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,8 @@ class Outcome:
     said: str = ""
 
     def __str__(self) -> str:
-        """What became of the point, for people."""
         took = f"{self.seconds:.1f} s" + (f", {self.attempts} attempts" if self.attempts > 1 else "")
-        if self.status in _COMPLETE:
+        if self.status in COMPLETE:
             return f"{'NOT FAITHFUL' if self.status else 'done'} ({took})"
         return f"FAILED with status {self.status} ({took}): {self.said}"
 
@@ -76,12 +74,8 @@ def run_point(
         while True:
             number = folder.begin(point)
             attempt = run_attempt(point, folder.place(point), number, model)
-            if attempt.status in _COMPLETE:
-                ended = folder.finish(point, number, attempt.status, host, attempt.seconds, machine)
-            else:
-                folder.fail(point, number, attempt.status, host, attempt.seconds, attempt.said, machine)
-                ended = True
-            if ended:
+            ended = Ended(number, attempt.status, host, attempt.seconds, machine, attempt.said)
+            if folder.end_attempt(point, ended):
                 return Outcome(attempt.status, number, time.monotonic() - began, attempt.said)
     except BaseException:
         folder.release(point)
@@ -102,7 +96,7 @@ def run_attempt(point: SweepPoint, place: Path, number: int, model: ModelProcess
         return Attempt(found.status, time.monotonic() - began, found.said)
     status = run_command(point.command(place.absolute(), number), at / LOG)
     seconds = time.monotonic() - began
-    if status not in _COMPLETE:
+    if status not in COMPLETE:
         return Attempt(status, seconds, last_line(at / LOG))
     if not (at / RESULTS / SUMMARY).is_file():
         return Attempt(PARTIAL_EXIT_STATUS, seconds, "the run left no rows")

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from threading import get_native_id
@@ -44,7 +44,6 @@ _MACHINE = Path("/etc/machine-id")
 
 @cache
 def host_name() -> str:
-    """The name of this machine."""
     return socket.gethostname()
 
 
@@ -87,7 +86,6 @@ class PointClaim:
 
     @staticmethod
     def mine(who: str = "") -> PointClaim:
-        """The claim of this process."""
         me = Process.of(os.getpid())
         assert me is not None
         name = who or f"process {me.pid}"
@@ -182,6 +180,9 @@ FORMAT = 1
 _MARK = "railyard_sweep"
 _MOST_BYTES = 64 << 20
 _MOST_RECORD_BYTES = 1 << 20
+_MOST_SAID = 1000
+COMPLETE = (0, NOT_FAITHFUL_EXIT_STATUS)
+"""Exit statuses of an attempt with results."""
 _ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 State = Literal["pending", "claimed", "done", "failed"]
 
@@ -215,7 +216,6 @@ class PointCounts:
 
     @property
     def total(self) -> int:
-        """All points."""
         return self.pending + self.claimed + self.done + self.failed
 
 
@@ -234,7 +234,6 @@ class SweepFolder:
 
     @staticmethod
     def create(path: Path, spec: SweepSpec) -> SweepFolder:
-        """Make the folder of a sweep, in a new or an empty folder."""
         values = {"values": [point.values for point in spec.points if point.repeat == 0]}
         inputs = origin("sweep", (), values, [spec.file.experiment])["inputs"]
         head = {
@@ -256,7 +255,6 @@ class SweepFolder:
 
     @staticmethod
     def open(path: Path) -> SweepFolder:
-        """The sweep in a folder."""
         source = path / SWEEP
         if not source.is_file():
             raise ConfigError(f"{path} is not the folder of a sweep: it has no {SWEEP}", key="sweep")
@@ -330,7 +328,6 @@ class SweepFolder:
         return self._by_name[name]
 
     def place(self, point: SweepPoint) -> Path:
-        """The folder of a point."""
         return self._points / point.name
 
     def state(self, point: SweepPoint) -> State:
@@ -353,7 +350,6 @@ class SweepFolder:
         return in_order([point for point in self.points if self.state(point) == "pending"], self.spec.seed)
 
     def states(self) -> PointCounts:
-        """How many points are in each state."""
         found = Counter(self.state(point) for point in self.points)
         bad = sum(ended.status == NOT_FAITHFUL_EXIT_STATUS for _, ended in self.done())
         return PointCounts(found["pending"], found["claimed"], found["done"], found["failed"], bad)
@@ -370,7 +366,6 @@ class SweepFolder:
         return self._ended(DONE)
 
     def failed(self) -> Iterator[tuple[SweepPoint, Ended]]:
-        """The points that failed, each with its last attempt."""
         return self._ended(FAILED)
 
     def failure(self, point: SweepPoint) -> Ended | None:
@@ -422,37 +417,19 @@ class SweepFolder:
         files = [attempt_folder(place, number) / ENDED for number in _numbers(place)]
         return [_record(path) for path in files if path.exists()]
 
-    def finish(
-        self,
-        point: SweepPoint,
-        attempt: int,
-        status: int,
-        host: str,
-        seconds: float,
-        machine: Mapping[str, Any] | None = None,
-    ) -> bool:
-        """Record an attempt whose results are complete, with status 0 or 8 (not faithful); whether the point has ended.
+    def end_attempt(self, point: SweepPoint, ended: Ended) -> bool:
+        """Record an attempt of a claimed point; whether the point has ended, and is released.
 
-        It has with status 0, and with 8 after as many attempts as the sweep has ``tries``; it is then released. All
-        attempts stay, and the last one counts.
+        It has with status 0, with 8 (not faithful) after as many attempts as the sweep has ``tries``, and as failed
+        with any other, which leaves no results. All attempts stay, and the last one counts.
         """
-        self._attempted(point, Ended(attempt, status, host, seconds, machine or {}))
-        return self._settled(point)
-
-    def fail(
-        self,
-        point: SweepPoint,
-        attempt: int,
-        status: int,
-        host: str,
-        seconds: float,
-        said: str,
-        machine: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Record an attempt without results, with the last line of its log; the point has failed, and is released."""
-        self._end(
-            point, FAILED, self._attempted(point, Ended(attempt, status, host, seconds, machine or {}, said[:1000]))
-        )
+        count = len({each.attempt for each in self.attempts(point)} | {ended.attempt})
+        ended = replace(ended, attempts=count, said=ended.said[:_MOST_SAID])
+        Results(attempt_folder(self.place(point), ended.attempt)).write(ENDED, json.dumps(asdict(ended)))
+        if ended.status in COMPLETE:
+            return self._settled(point)
+        self._end(point, FAILED, ended)
+        return True
 
     def again(self) -> int:
         """Make all points that failed pending once more; returns their number."""
@@ -470,12 +447,6 @@ class SweepFolder:
             return False
         self._end(point, DONE, ended[-1])
         return True
-
-    def _attempted(self, point: SweepPoint, ended: Ended) -> Ended:
-        count = len({each.attempt for each in self.attempts(point)} | {ended.attempt})
-        found = Ended(**{**asdict(ended), "attempts": count})
-        Results(attempt_folder(self.place(point), ended.attempt)).write(ENDED, json.dumps(asdict(found)))
-        return found
 
     def _end(self, point: SweepPoint, name: str, ended: Ended) -> None:
         Results(self.place(point)).write(name, json.dumps(asdict(ended)))
@@ -499,7 +470,6 @@ def _record(path: Path) -> Ended:
 
 
 def _numbers(place: Path) -> list[int]:
-    """The numbers of the attempts in the folder of a point."""
     return sorted(int(found[1]) for name in os.listdir(place) if (found := _ATTEMPT.fullmatch(name)))
 
 

@@ -62,7 +62,6 @@ def single(value: Any) -> Any:
 
 
 def all_rows(found: Iterable[Collected], names: Columns) -> Iterator[Row]:
-    """Every row of every point, with the columns of the sweep."""
     for each in found:
         own = {POINT: each.point.name, REPEAT: each.point.repeat + 1, HOST: each.host, ATTEMPTS: each.attempts}
         for row in each.rows:

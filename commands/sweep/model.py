@@ -77,7 +77,6 @@ class ModelProcess:
         return Predicted(status=MachineError.exit_status, said=said, log=f"{said}\n")
 
     def close(self) -> None:
-        """End the process, if there is one."""
         child, self._child = self._child, None
         if child is not None:
             child.close()

@@ -84,7 +84,6 @@ class Merged:
 
     @property
     def partial(self) -> str | None:
-        """The sentence about points that are not done; None if all are."""
         missing = self.counts.total - self.counts.done
         why = f"{self.counts.failed} failed, {missing - self.counts.failed} to be run"
         return f"{PARTIAL} {self.counts.done} of {self.counts.total} points: {why}" if missing else None
@@ -244,7 +243,6 @@ class Merged:
         return Column(self._header(key), lambda row: _as_cell(row.get(key)), left=text)
 
     def _header(self, name: str, other: str | None = None) -> str:
-        """The name of a column as in the experiment's own table."""
         return self._own[name].name if name in self._own else other or _lines(name)
 
 

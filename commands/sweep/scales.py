@@ -77,7 +77,6 @@ class SweepScales:
             ) from None
 
     def keep(self, scales: Mapping[str, Scale]) -> None:
-        """Write ``scales.json``."""
         found = {name: asdict(scale) for name, scale in scales.items()}
         Results(self._folder.path).write(SCALES, json.dumps(found))
         self.__dict__["kept"] = dict(scales)

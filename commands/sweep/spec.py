@@ -53,7 +53,6 @@ class SweepPoint:
 
     @property
     def file(self) -> dict[str, Any]:
-        """The content of its experiment file."""
         return {"experiment": self.experiment, **self.values}
 
     def command(self, folder: Path, attempt: int = 1) -> list[str]:
@@ -63,7 +62,6 @@ class SweepPoint:
         return ["railyard", verb, str(folder / EXPERIMENT_FILE), "--out", str(out), "--no-figures"]
 
     def title(self) -> str:
-        """The values of its swept keys and its repeat, for people."""
         words = [f"{key} {in_words(value)}" for key, value in self.swept.items()]
         return ", ".join([*words, f"repeat {self.repeat + 1}"])
 
@@ -98,7 +96,6 @@ def short(digest: str) -> str:
 
 
 def without(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """``settings`` without the (dotted) ``keys``."""
     found = dict(settings)
     for key in keys:
         first, _, rest = key.partition(".")
@@ -199,7 +196,6 @@ class SweepSpec:
 
     @property
     def seed(self) -> int:
-        """The seed of the order of points."""
         found = self.file.random.seed if self.file.random else self.file.base.get("seed", 1)
         return found if isinstance(found, int) else 1
 

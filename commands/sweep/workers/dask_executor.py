@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from commands.sweep.execute import Outcome
-from commands.sweep.folder import SweepFolder
+from commands.sweep.folder import Ended, SweepFolder
 from commands.sweep.scales import SweepScales, is_automatic, scales_here, shared_scales, slowest
 from commands.sweep.spec import SweepPoint, attempt_folder
 from commands.sweep.workers.dask_cluster import Workers
@@ -24,7 +24,7 @@ from commands.sweep.workers.placement import Dispatch, assign, pieces
 from commands.sweep.workers.worker_task import Sent, calibrate, describe, run_task, stop_tasks, unpack
 from experiments.registry import find
 from experiments.settings import validated
-from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, shortened
+from railyard.errors import ConfigError, MachineError, shortened
 from railyard.scale import Scale
 from railyard.validation import from_plain
 
@@ -124,7 +124,6 @@ class _Run:
             future.add_done_callback(self._done.put)
 
     def _take(self, dispatch: Dispatch, task: _Task) -> None:
-        """Take the outcome of a task that is done."""
         self._tasks.remove(task)
         host = task.worker.report.host
         result = self._fetched(task)
@@ -162,13 +161,11 @@ class _Run:
     def _record(self, dispatch: Dispatch, task: _Task, sent: Sent) -> None:
         point, report = task.point, task.worker.report
         machine = {**report.facts, "calibrated": report.calibrated}
-        if sent.status in (0, NOT_FAITHFUL_EXIT_STATUS):
-            if not self._folder.finish(point, task.attempt, sent.status, report.host, sent.seconds, machine):
-                tried = {each.host for each in self._folder.attempts(point)}
-                dispatch.again(point, [name for name, one in self._found.items() if one.report.host in tried])
-                return
-        else:
-            self._folder.fail(point, task.attempt, sent.status, report.host, sent.seconds, sent.said, machine)
+        ended = Ended(task.attempt, sent.status, report.host, sent.seconds, machine, sent.said)
+        if not self._folder.end_attempt(point, ended):
+            tried = {each.host for each in self._folder.attempts(point)}
+            dispatch.again(point, [name for name, one in self._found.items() if one.report.host in tried])
+            return
         del self._mine[point.name]
         self._told(point, Outcome(sent.status, task.attempt, sent.seconds, sent.said))
 
@@ -259,13 +256,11 @@ def usable(
 
 
 def needs_root(point: SweepPoint) -> bool:
-    """Whether the run of a point needs root."""
     kind = find(point.experiment)
     return not point.predict and kind(validated(kind.Settings, dict(point.values))).needs_root()
 
 
 def _described(workers: Workers, addresses: Mapping[str, str], files: Sequence[str], measured: bool) -> list[Worker]:
-    """The workers with the reports of their machines."""
     asked = {name: workers.submit(address, describe, files, measured) for name, address in addresses.items()}
     reports = {
         name: from_plain(MachineReport, _result(future, name, _DESCRIBE_S), "a report about a machine")
@@ -307,7 +302,6 @@ def _result(future: Any, name: str, longest_s: float) -> Any:
 
 
 def in_words(error: BaseException) -> str:
-    """An error that a worker raised, for people."""
     if isinstance(error, ImportError):
         return f"its Python has another Railyard, or none ({error}); install the version that is here"
     said = str(error).partition("\n")[0]

@@ -61,12 +61,10 @@ class Dispatch:
 
     @property
     def machines(self) -> Collection[str]:
-        """The machines that are not lost."""
         return self._queues.keys()
 
     @property
     def left(self) -> int:
-        """Number of points that no machine has been given yet."""
         queued = sum(len(piece.points) for queue in self._queues.values() for piece in queue)
         return queued + sum(map(len, self._begun.values()))
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tries import Try
 
-from commands.calibrate.machine import calibrate_machine, control_cost, ring, transfer_costs, transfer_rail
+from commands.calibrate import calibrate_machine, control_cost, ring, transfer_costs, transfer_rail
 from measure.live.calibration import DATAPATHS, Datapath
 from measure.live.machine_benchmark import ring_goodputs
 from measure.live.scale_choice import ScaleNeeds, pick_scale
@@ -39,7 +39,7 @@ def test_costs_are_measured_over_every_datapath(name: Datapath) -> None:
 @pytest.mark.root
 @pytest.mark.timed
 def test_a_quick_calibration_finds_a_rate_that_picks_a_scale(machine: Try, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commands.calibrate.machine._CEILING_MBPS", 3200.0)  # the search is one of unit tests
+    monkeypatch.setattr("commands.calibrate._CEILING_MBPS", 3200.0)  # the search is one of unit tests
     said: list[str] = []
     try:
         found = calibrate_machine(quick=True, say=said.append, datapaths=("bpf",))

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import pytest
 
-from commands.calibrate.experiment import Calibrate
-from commands.calibrate.machine import (
+from commands.calibrate import (
     COMPUTE_S,
     TRANSFER_S,
+    Calibrate,
     cost_of,
     cycles_s,
     hop_cost,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from commands import completion
 from commands.main import main, usage
 from commands.run import main as run_main
 from controllers.northbound.messages import read_request
@@ -79,6 +80,13 @@ def test_a_wrong_experiment_file(
         ("show --algorithm ring --port-gbps -3", "--port-gbps: must be above 0, not -3"),
         ("show --algorithm ring --straggler 3", "--straggler: algorithm 'ring' has no straggler"),
         ("show nosuch", "workload: 'nosuch' is neither in the catalog ("),
+        ("show", "name a file, or a collective with --algorithm"),
+        ("show a.txt --algorithm ring", "name a file, or a collective with --algorithm"),
+        ("show --algorithm rung", "--algorithm: unknown algorithm 'rung'"),
+        ("show --algorithm stragglar --straggler 9", "--straggler: straggler 9 is not one of the 8 members"),
+        ("show nothing.txt", "nothing.txt: does not exist"),
+        ("show smoke --xml", "--xml: needs --algorithm"),
+        ("show smoke --rate 1/0", "scale.rate"),
         ("predict rails --json=", "--json: must name a file; without one the rows are written to standard output"),
         ("predict rails --workload nosuch", "--workload: 'nosuch' is neither in the catalog ("),
         (
@@ -109,6 +117,14 @@ def test_a_wrong_experiment_file(
             "--rest-token-file: is not used with --controller remote; leave it out",
         ),
         ("cli --remote 127.0.0.1:6653", "--remote: is not used without --controller remote; leave it out"),
+        ("run mesh --ports 7", "--ports: 7 ports have no perfect matching"),
+        ("run mesh --matching 0-99", "--matching: port 99 is not on a mesh of 7 x 3"),
+        ("run mesh --draw x.gif", "--draw: must end in .svg or .png"),
+        ("run mesh --json nowhere/x.json", "--json: nowhere is not a folder"),
+        (
+            "predict all-to-all --slots 1 --guard 2",
+            "slot_ms: a slot of 1 ms leaves no time beside a guard time of 2 ms",
+        ),
         ("list --wide", "--wide: is not an option here; see --help"),
         ("predict rails --json x.yaml", "--json: x.yaml is an experiment file; name another file for the rows"),
         (
@@ -128,6 +144,18 @@ def test_help_of_an_action_is_about_the_action(capsys: pytest.CaptureFixture[str
         main(["cli", "--help"])
     said = capsys.readouterr().out
     assert said.startswith("usage: railyard run rails --cli [FILE.yaml] [options]\n\nMininet CLI on the fabric of the")
+
+
+def test_what_an_action_or_a_prediction_has_not_is_neither_in_its_help_nor_completed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, missing in ((["predict", "rails"], "--pcap"), (["cli", "--cli"], "--out")):
+        completed = completion.words(words)
+        assert "--workload" in completed and missing not in completed
+    assert "--pcap" in completion.words(["run", "rails"])
+    with pytest.raises(SystemExit):
+        main(["predict", "rails", "--help"])
+    assert "--pcap" not in (said := capsys.readouterr().out) and said.startswith("usage: railyard predict rails ")
 
 
 def test_no_arguments_are_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,13 +69,6 @@ def test_a_file_and_options_that_go_before_it(tmp_path: Path) -> None:
     assert predicted(file, "--ranks", 6)["rotor"][0] == 6
 
 
-def test_a_mistake_is_one_sentence() -> None:
-    done = run("--predict", "--slots", 1, "--guard", 2)
-    assert done.returncode == 2
-    assert done.stderr.startswith("railyard: slot_ms: a slot of 1 ms leaves no time beside a guard time of 2 ms")
-    assert done.stderr.count("\n") == 1 and done.stdout == ""
-
-
 def test_a_demand_in_a_file_is_what_is_sent(tmp_path: Path) -> None:
     file = tmp_path / "demand.csv"
     file.write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")

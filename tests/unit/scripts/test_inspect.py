@@ -152,29 +152,6 @@ def test_a_long_layer_file_takes_less_than_two_seconds(tmp_path: Path, ranks: in
         assert sum(size for _, _, size in data["traffic"]) == sum(data["bytes_sent"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        ([], 2, "name a file, or a collective with --algorithm"),
-        (["a.txt", "--algorithm", "ring"], 2, "name a file, or a collective"),
-        (["--algorithm", "rung"], 2, "unknown algorithm 'rung'"),
-        (["--algorithm", "stragglar", "--straggler", "9"], 2, "straggler 9 is not one of the 8 members"),
-        (["--algorithm", "ring", "--ranks", "0"], 2, "at least 1 member"),
-        (["--algorithm", "ring", "--size", "0"], 2, "size: must be a size"),
-        (["nothing.txt"], 2, "nothing.txt: does not exist"),
-        (["smok"], 2, "neither in the catalog"),
-        (["smoke", "--xml"], 2, "xml: needs --algorithm"),
-        (["smoke", "--rate", "1/0"], 2, "scale.rate"),
-    ],
-)
-def test_mistakes_are_one_sentence(tmp_path: Path, arguments: list[str], status: int, words: str) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == status
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
-
-
 def test_a_wrong_unit_is_an_error_and_not_a_note(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text(MICRO)
     done = run(tmp_path / "x.txt", "--compute-unit", "parsec")

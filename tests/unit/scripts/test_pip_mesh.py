@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from checkout import ROOT
 from script_runs import called
 
@@ -56,21 +55,3 @@ def test_what_is_proved_is_an_answer() -> None:
     assert json.loads(done.stdout)["matchings"][0]["routable"] is False
     assert done.stderr.startswith("railyard: there is no route for 0-6 on a mesh of 1 x 1 (proved); ")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--ports", 7), "7 ports have no perfect matching"),
-        (("--matching", "0-99"), "port 99 is not on a mesh of 7 x 3"),
-        (("--draw", "x.gif"), "--draw: must end in .svg or .png"),
-        (("--json", "nowhere/x.json"), "--json: nowhere is not a folder"),
-    ],
-)
-def test_mistakes_are_one_sentence(arguments: tuple[object, ...], words: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("railyard: ")
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""

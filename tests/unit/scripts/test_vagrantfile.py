@@ -38,13 +38,6 @@ def recorded(folder: Path, machines: str | None) -> subprocess.CompletedProcess[
     return subprocess.run(command, env=environment(machines), capture_output=True, text=True, timeout=60)
 
 
-def test_ruby_reads_it() -> None:
-    if not shutil.which("ruby"):
-        pytest.skip("ruby is not installed")
-    checked = subprocess.run(["ruby", "-c", str(VAGRANTFILE)], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr
-
-
 @pytest.mark.parametrize("machines", [None, "1", "3"])
 def test_vagrant_validates_it(tmp_path: Path, machines: str | None) -> None:
     if not shutil.which("vagrant"):
@@ -99,12 +92,3 @@ def test_another_number_of_machines_is_refused(tmp_path: Path, machines: str) ->
     found = recorded(tmp_path, machines)
     assert (found.returncode, found.stdout) == (1, "")
     assert found.stderr == f'MACHINES must be a whole number from 1 to 8, not "{machines}"\n'
-
-
-def test_provisioning_is_the_set_up_script_and_for_several_machines_their_cluster() -> None:
-    provisions = [line.strip() for line in VAGRANTFILE.read_text().splitlines() if ".provision" in line]
-    assert provisions == [
-        'config.vm.provision "shell", name: "setup", inline: "/railyard/scripts/setup.sh"',
-        'machine.vm.provision "file", source: key, destination: "/home/vagrant/.ssh/railyard"',
-        'machine.vm.provision "shell", name: "cluster", run: "always", path: "cluster.sh", args: [number, *addresses]',
-    ]

@@ -143,11 +143,6 @@ def test_every_marker_of_a_page_begins_a_block() -> None:
         assert begun == text.count("<!-- end -->") == len(BLOCK.findall(text)), page.name
 
 
-def test_the_page_of_claims_has_every_system() -> None:
-    systems = {found[2].strip() for found in BLOCK.finditer((DOCS / "claims.md").read_text()) if found[1] == "claims"}
-    assert systems == {claim.system for claim in CATALOG.claims.values()}
-
-
 @pytest.mark.parametrize(
     ("marker", "sentence"),
     [

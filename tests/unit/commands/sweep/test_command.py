@@ -12,7 +12,7 @@ import pytest
 from commands.completion import words
 from commands.main import main
 from commands.sweep.command import estimate_s, in_time
-from commands.sweep.folder import SweepFolder
+from commands.sweep.folder import Ended, SweepFolder
 from commands.sweep.spec import read_spec
 
 TEXT = "sweep: mine\nexperiment: fabric-cost\ngrid: {gpus: [[1024], [2048]]}\n"
@@ -118,7 +118,7 @@ def test_a_point_that_has_failed_says_so_until_it_is_asked_for_again(
     sweep = SweepFolder.create(tmp_path / "folder", read_spec(file_of(tmp_path, TEXT)))
     point = sweep.points[0]
     sweep.begin(point)
-    sweep.fail(point, 1, 5, "here", 1.0, "no room")
+    sweep.end_attempt(point, Ended(1, 5, "here", 1.0, said="no room"))
     assert main(["sweep", "point", str(sweep.path), point.name]) == 5
     assert f"{point.name} has failed: no room; it is run again after" in capsys.readouterr().err
     assert main(["sweep", str(sweep.path), "--list"]) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands.sweep import folder
-from commands.sweep.folder import PointCounts, SweepFolder
+from commands.sweep.folder import Ended, PointCounts, SweepFolder
 from commands.sweep.spec import read_spec
 from railyard import __version__
 from railyard.errors import ConfigError, RailyardError
@@ -56,10 +56,10 @@ def test_a_point_from_claim_to_end(sweep: SweepFolder) -> None:
     assert sweep.claim(first) and not sweep.claim(first) and sweep.state(first) == "claimed"
     assert [point.name for point in sweep.pending()] == [second.name, third.name]
     assert sweep.begin(first) == 1
-    assert not sweep.finish(first, 1, 8, "here", 2.0) and sweep.state(first) == "claimed"
-    assert sweep.begin(first) == 2 and sweep.finish(first, 2, 0, "here", 1.0)
+    assert not sweep.end_attempt(first, Ended(1, 8, "here", 2.0)) and sweep.state(first) == "claimed"
+    assert sweep.begin(first) == 2 and sweep.end_attempt(first, Ended(2, 0, "here", 1.0))
     assert sweep.claim(second) and sweep.begin(second) == 1
-    sweep.fail(second, 1, 3, "there", 0.1, "no root")
+    sweep.end_attempt(second, Ended(1, 3, "there", 0.1, said="no root"))
     assert SweepFolder.open(sweep.path).states() == PointCounts(1, 0, 1, 1, 0)
     assert [(point.name, ended.attempt, ended.attempts) for point, ended in sweep.done()] == [(first.name, 2, 2)]
     assert [(ended.said, ended.host, ended.status) for _, ended in sweep.failed()] == [("no root", "there", 3)]
@@ -72,7 +72,7 @@ def test_a_point_that_is_never_faithful_ends_with_its_last_attempt(sweep: SweepF
     assert sweep.claim(point)
     for attempt in (1, 2, 3):
         assert sweep.begin(point) == attempt
-        assert sweep.finish(point, attempt, 8, "here", 1.0) == (attempt == 3)
+        assert sweep.end_attempt(point, Ended(attempt, 8, "here", 1.0)) == (attempt == 3)
     assert sweep.states() == PointCounts(2, 0, 1, 0, 1)
     assert [ended.attempt for ended in sweep.attempts(point)] == [1, 2, 3]
 
@@ -150,7 +150,9 @@ def test_a_sweep_of_another_version_is_run_no_further(sweep: SweepFolder) -> Non
         SweepFolder.open(sweep.path).check_inputs()
     for number, point in enumerate(sweep.points):
         assert sweep.claim(point) and sweep.begin(point) == 1
-        sweep.fail(point, 1, 3, "here", 1.0, "no") if number == 0 else sweep.finish(point, 1, 0, "here", 1.0)
+        sweep.end_attempt(point, Ended(1, 3, "here", 1.0, said="no")) if number == 0 else sweep.end_attempt(
+            point, Ended(1, 0, "here", 1.0)
+        )
     SweepFolder.open(sweep.path).check_inputs()
     with pytest.raises(ConfigError, match="was begun by Railyard"):
         SweepFolder.open(sweep.path).check_inputs(again=True)
@@ -160,7 +162,7 @@ def test_a_folder_below_a_link_is_used_as_any_other(sweep: SweepFolder, tmp_path
     (tmp_path / "link").symlink_to(sweep.path.parent)
     found = SweepFolder.open(tmp_path / "link" / sweep.path.name)
     point = found.points[0]
-    assert found.claim(point) and found.begin(point) == 1 and found.finish(point, 1, 0, "here", 1.0)
+    assert found.claim(point) and found.begin(point) == 1 and found.end_attempt(point, Ended(1, 0, "here", 1.0))
     assert sweep.states() == PointCounts(2, 0, 1, 0, 0)
 
 
@@ -247,5 +249,5 @@ def test_a_foreign_file_among_the_points_does_no_harm(sweep: SweepFolder) -> Non
     for name in ("notes.txt", "attempt-x", "attempt-1.cut"):
         (sweep.place(point) / name).write_text("mine")
     (sweep.path / "points" / "notes.txt").write_text("mine")
-    assert sweep.claim(point) and sweep.begin(point) == 1 and sweep.finish(point, 1, 0, "here", 1.0)
+    assert sweep.claim(point) and sweep.begin(point) == 1 and sweep.end_attempt(point, Ended(1, 0, "here", 1.0))
     assert sweep.states() == PointCounts(2, 0, 1, 0, 0)

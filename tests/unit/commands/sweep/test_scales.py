@@ -9,7 +9,7 @@ import pytest
 
 from commands.sweep import execute
 from commands.sweep.execute import run_point
-from commands.sweep.folder import SweepFolder
+from commands.sweep.folder import Ended, SweepFolder
 from commands.sweep.scales import SweepScales, is_automatic, scales_here, shared_scales, slowest, with_scale
 from commands.sweep.spec import SweepPoint, read_spec
 from commands.sweep.workers.placement import pieces
@@ -68,7 +68,7 @@ def done(sweep: SweepFolder, point: SweepPoint, *scales: Scale) -> None:
     results.mkdir()
     rows = [{"rate_scale": scale.rate, "time_scale": scale.time} for scale in scales]
     (results / "summary.json").write_text(json.dumps(rows))
-    sweep.finish(point, 1, 0, "here", 1.0)
+    sweep.end_attempt(point, Ended(1, 0, "here", 1.0))
 
 
 def test_what_is_kept_holds_for_points_whose_scale_is_left_to_machines_alone(sweep: SweepFolder) -> None:

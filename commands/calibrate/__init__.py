@@ -1,1 +1,0 @@
-"""The calibration experiment: small fabrics on which the capacity of this machine is measured."""
