@@ -414,5 +414,5 @@ class Service:
 
 
 def greeting() -> dict[str, Any]:
-    """What the side that was started says of itself first: its version, process id and private folder (or None)."""
+    """The first message of the side that was started: its version, process id and private folder (or None)."""
     return {"version": __version__, "pid": os.getpid(), "folder": os.environ.get(FOLDER_VARIABLE)}

@@ -222,7 +222,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         return {"datapath": self.datapath, "why": self._why, "open_vswitch": own}
 
     def fast_path_counts(self) -> dict[str, dict[int, PortCounts]]:
-        """What the kernel forwarded and dropped by rules at each port of each switch; empty with datapath ``ovs``."""
+        """Counts of packets that the kernel forwarded and dropped, by switch and port; empty with datapath ``ovs``."""
         return {} if self._offload is None else self._offload.port_counts()
 
     def _finish_checksums(self) -> None:

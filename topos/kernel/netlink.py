@@ -29,10 +29,10 @@ from pyroute2.netlink.rtnl.ndmsg import NUD_PERMANENT, ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from railyard.errors import MachineError
-from topos.kernel.buffers import SO_RCVBUFFORCE
 from topos.kernel.namespaces import inside
 
 LO_INDEX = 1
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
 _REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
 _TABLE_MAIN = 254

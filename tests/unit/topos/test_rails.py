@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.mesh.ports import choose_ports
 from railyard.validation import from_plain
 from topos.describe import plan
-from topos.plan import FabricPlan
+from topos.mesh import Mesh
+from topos.options import link_parameters, seconds
+from topos.plan import FabricPlan, MeshPlan
+from topos.racks import RackTopo
 from topos.rails import RailTopo
 
 
@@ -84,3 +89,60 @@ def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
     usual = plan(RailTopo(servers=2, gpus=1))
     assert plan(RailTopo(servers=2, gpus=1, slow="1:1")) == usual
     assert plan(RailTopo(servers=2, gpus=1, slow="1:0.1")).rail_of(1).port(1, 1).rate_mbps == pytest.approx(10.0)
+
+
+# ---- the option mesh -----------------------------------------------------------------------------------------------
+
+
+def meshes(**options: object) -> list[MeshPlan | None]:
+    return [switch.mesh for switch in plan(RailTopo(**options)).switches]
+
+
+def test_without_the_option_a_rail_has_no_mesh() -> None:
+    assert meshes(servers=2, gpus=2) == [None, None]
+    assert meshes(servers=2, gpus=1, mesh="none", gate_latency_us="0") == [None]
+    assert {switch.mesh for switch in plan(RackTopo(torus="2x2", server="1")).switches} == {None}
+
+
+def test_every_rail_and_nothing_else_is_made_of_it() -> None:
+    found = meshes(servers=4, gpus=2, ports=1, mesh="3x3", gate_latency_us=0.5, scale_up=True, front_end=True)
+    spaced = MeshPlan(3, 3, (0, 7, 14, 21), 0.5)
+    assert found == [spaced, spaced, *[None] * 5]
+
+
+def test_evenly_spaced_ports_are_those_of_the_definition() -> None:
+    (mesh,) = meshes(servers=5, gpus=1, ports=2, mesh="7x3")
+    assert mesh is not None and mesh.ports == tuple(44 * k // 10 for k in range(10))
+
+
+def test_ports_can_be_named_in_text() -> None:
+    (mesh,) = meshes(servers="2", gpus="1", ports="2", mesh="5x5@3/0/43/20", gate_latency_us="2e1")
+    assert mesh == MeshPlan(5, 5, (3, 0, 43, 20), 20.0)
+
+
+def test_ports_can_be_chosen() -> None:
+    (mesh,) = meshes(servers=4, gpus=1, ports=1, mesh="3x3@choose", choose_ports=choose_ports)
+    assert mesh is not None and len(set(mesh.ports)) == 4
+    Mesh.of(3, 3).check_ports(mesh.ports)
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_json_round_trip(ports: int) -> None:
+    fabric = plan(RailTopo(servers=4, gpus=2, ports=ports, mesh="3x3", gate_latency_us=1.5))
+    assert from_plain(FabricPlan, json.dumps(asdict(fabric)).encode(), "a plan") == fabric
+
+
+# ---- options of links ----------------------------------------------------------------------------------------------
+
+
+def test_link_parameters_are_mininets_and_zeros_are_left_out() -> None:
+    assert link_parameters("20", 0.5, "0.1") == {"delay": "20ms", "jitter": "0.5ms", "loss": 0.1}
+    assert link_parameters() == link_parameters(0, "0", 0.0) == {}
+    assert seconds("delay", link_parameters(12.3456)["delay"]) == pytest.approx(0.0123456)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("5ms", 0.005), ("250us", 0.00025), ("1s", 1.0), ("0.5ms", 0.0005), (None, 0.0), ("0ms", 0)]
+)
+def test_times_are_read_with_their_unit(text: object, expected: float) -> None:
+    assert seconds("delay", text) == pytest.approx(expected)

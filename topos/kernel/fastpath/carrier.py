@@ -11,10 +11,18 @@ from contextlib import ExitStack
 
 from railyard.errors import MachineError
 from topos.kernel import namespaces
-from topos.kernel.buffers import SO_RCVBUFFORCE
 from topos.kernel.fastpath.link_states import Act, LinkStates, SetCarrier
 from topos.kernel.fastpath.rules import KernelPort
-from topos.kernel.netlink import Netlink, NetlinkRequest, attributes, link_down, link_up, messages, set_carrier
+from topos.kernel.netlink import (
+    SO_RCVBUFFORCE,
+    Netlink,
+    NetlinkRequest,
+    attributes,
+    link_down,
+    link_up,
+    messages,
+    set_carrier,
+)
 
 _LINKS = 1  # RTMGRP_LINK of linux/rtnetlink.h
 _ERROR, _DONE, _NEW_LINK, _DELETED_LINK, _GET_LINK = 2, 3, 16, 17, 18

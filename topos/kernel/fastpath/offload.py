@@ -101,7 +101,7 @@ class Offload(Child):
         self._answer(_ATTACH_S)
 
     def port_counts(self) -> dict[str, dict[int, PortCounts]]:
-        """What the fast path forwarded and dropped at each port (OpenFlow number) of each switch."""
+        """Counts of packets that were forwarded and dropped, by switch and port (OpenFlow number)."""
         self.tell("counts")
         return {
             switch: {

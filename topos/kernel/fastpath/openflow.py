@@ -52,7 +52,7 @@ def message(kind: int, xid: int, body: bytes = b"") -> bytes:
 
 
 def monitor_requests(xid: int) -> bytes:
-    """What a connection sends so as to hear of all flows and ports of a switch, and of nothing else."""
+    """The messages after which a connection hears of all flows and ports of a switch, and of nothing else."""
     masks = ((_PACKET_IN, 0), (_PORT_CHANGES, 0b111), (_REMOVED_FLOWS, 0))
     asynchronous = b"".join(struct.pack("!HHI", kind, 8, mask) for kind, mask in masks)
     monitor = _MONITOR.pack(1, _ANY, _ANY, _INITIAL_ADD_REMOVED_MODIFY_INSTRUCTIONS, _WHOLE_TABLES, 0) + _MATCH_ALL

@@ -154,7 +154,7 @@ class BridgeRelay:
         return True
 
     def _rewriter(self) -> Statistics | None:
-        """What adds the fast path's counts to replies; None as long as nothing is attached to the bridge."""
+        """The rewriter of replies with the fast path's counts; None as long as nothing is attached to the bridge."""
         if self._statistics is None:
             monitor = self._monitor()
             self._statistics = None if monitor is None else Statistics(monitor.tables)

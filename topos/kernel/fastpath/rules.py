@@ -15,7 +15,7 @@ ANY_FLOW = 0
 
 
 class Rule(NamedTuple):
-    """What the kernel does with a packet.
+    """A decision about packets in the kernel.
 
     - ``port``: OpenFlow number of the port of the same switch that sends the packet (kind ``OUT``); a packet is never
       sent out of the port that received it, but dropped;
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
 
 
 class PortCounts(NamedTuple):
-    """What the kernel forwarded at one port, without packets that passed through Open vSwitch.
+    """Counts of the packets that the kernel forwarded at one port, without those that passed through Open vSwitch.
 
     ``dark``: packets received and dropped by a rule, which ``received`` includes.
     """
@@ -97,10 +97,10 @@ class Forwarder(Protocol):
         """Give a slot back that no rule names any more."""
 
     def flow_counts(self, flow: int) -> Counts:
-        """What the rules of slot ``flow`` have decided; zeros for ``ANY_FLOW``."""
+        """Counts of the packets that the rules of slot ``flow`` have decided about; zeros for ``ANY_FLOW``."""
 
     def port_counts(self, switch: str) -> dict[int, PortCounts]:
-        """What the ports of a switch forwarded, by OpenFlow number."""
+        """Counts of what the ports of a switch forwarded, by OpenFlow number."""
 
     def close(self) -> None:
         """Stop forwarding where that does not end with the process or the yard."""

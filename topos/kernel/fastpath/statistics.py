@@ -63,7 +63,7 @@ class Reset(NamedTuple):
 
 
 def resets(message: bytes, at: int = 0) -> Iterator[Reset]:
-    """What the message at ``at``, alone or in a bundle, sets to zero; ``struct.error`` if it is cut short."""
+    """Flows whose counts the message at ``at``, alone or in a bundle, resets; ``struct.error`` if it is cut short."""
     version, kind = struct.unpack_from("!BB", message, at)
     if kind == _BUNDLE_ADD and at == 0:
         yield from resets(message, 16)
@@ -224,12 +224,12 @@ class Flows(Protocol):
         """The name that clients are to see, by the name that Open vSwitch has for a port."""
 
     def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
-        """What the kernel forwarded by the live flow with exactly this simple match; zeros if there is none."""
+        """Counts in the kernel of the live flow with exactly this simple match; zeros if there is none."""
 
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
     ) -> Counts:
-        """What the kernel forwarded by a flow that is just removed; every client that hears of it asks."""
+        """Counts in the kernel of a flow that is just removed; every client that hears of it asks."""
 
     def reset(self, reset: Reset) -> Callable[[], object]:
         """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero.
@@ -241,7 +241,7 @@ class Flows(Protocol):
         """All live simple flows: table, priority, in_port, eth_dst, cookie, port of its output or None, counts."""
 
     def port_counts(self) -> Mapping[int, PortCounts]:
-        """What the kernel forwarded, by port."""
+        """Counts in the kernel, by port."""
 
 
 class Selection(NamedTuple):
@@ -283,7 +283,7 @@ class Aggregates:
                 return
 
     def answered(self, reply: bytes | bytearray) -> Selection | None:
-        """What was asked for by the request that ``reply`` answers; None if that is not known. Forgets it."""
+        """The selection of the request that ``reply`` answers; None if that is not known. Forgets it."""
         number = _xid(reply)
         found = next((entry for entry in self._open if entry[0] == number), None)
         if found is None:
@@ -441,7 +441,7 @@ def _port_number(data: bytearray, at: int) -> int:
 
 
 def selection(message: bytes) -> Selection:
-    """What an aggregate request selects; ``struct.error`` if it is cut short."""
+    """The flows that an aggregate request selects; ``struct.error`` if it is cut short."""
     version, what = message[0], struct.unpack_from("!H", message, 8)[0]
     if what == _EXTENSION:  # after 24 bytes: out_port, match's length, table, 3 pad, match
         out_port, length, table = struct.unpack_from("!HHB", message, 24)

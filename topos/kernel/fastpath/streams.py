@@ -60,7 +60,7 @@ class Loop:
                 heapq.heappop(self._timers)[2]()
 
     def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready, as soon as something is; nothing shortly before the time of a timer."""
+        """The files that are ready, as soon as one is; none shortly before the time of a timer."""
         if not self._timers:
             return self.selector.select()
         left = self._timers[0][0] - time.monotonic() - SPIN_S

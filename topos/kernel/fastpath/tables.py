@@ -254,14 +254,14 @@ class FlowTables:
         return self._shared
 
     def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
-        """What the fast path counted for the flow with exactly this match; zeros if there is none."""
+        """Counts of the flow with exactly this match; zeros if there is none."""
         flow = self._simple.get((priority, in_port, eth_dst)) if table == 0 else None
         return Counts() if flow is None else self._counts(flow)
 
     def removed_counts(
         self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
     ) -> Counts:
-        """What the fast path counted for a flow that was removed; every client that hears of it asks.
+        """Counts of a flow that was removed; every client that hears of it asks.
 
         If the flow lasts in the kernel, that is what it counted until now.
         """

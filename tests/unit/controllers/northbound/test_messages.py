@@ -79,17 +79,6 @@ def test_whatever_is_written_is_a_cycle_or_a_sentence(value: Any) -> None:
         assert found is None or isinstance(found, Cycle)
 
 
-@given(st.dictionaries(st.sampled_from(["op", "id", "job", "rank", "group", "index", "policy"]), ANYTHING) | ANYTHING)
-def test_whatever_is_sent_is_a_request_or_a_sentence(message: Any) -> None:
-    line = json.dumps(message).encode()
-    try:
-        found = read_request(line)
-    except ConfigError as error:
-        assert str(error) and "\n" not in str(error)
-    else:
-        assert header_of(line) == (found.id, found.op)
-
-
 @pytest.mark.parametrize("line", [b"", b"hello", b"\xff", b'{"op":"jobs"', b"[" * 100_000])
 def test_what_is_no_json_has_no_header(line: bytes) -> None:
     assert header_of(line) == (None, None)

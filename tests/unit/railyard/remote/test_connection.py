@@ -17,7 +17,7 @@ from railyard import __version__
 from railyard.errors import CircuitError, ConfigError, ControlError, MachineError, PeerLost, RailyardError
 from railyard.protocol import from_json, to_json
 from railyard.remote import connection as module
-from railyard.remote.connection import Connection, Service
+from railyard.remote.connection import SSHD_VARIABLE, Connection, Service, watch_connection
 
 
 def pipes(**options: Any) -> tuple[Connection, Connection]:
@@ -366,3 +366,34 @@ def test_large_descriptor_numbers_are_served(many_open_files: None) -> None:
 def test_numbers_that_json_has_not_come_as_nothing() -> None:
     """So that nobody relies on them: an offset that is not known must be told as None."""
     assert from_json(to_json([float("nan"), float("inf")])) == [None, None]
+
+
+# ---- the connection of a login -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A listening socket and a client that is connected to it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    return listener, socket.create_connection(listener.getsockname())
+
+
+def test_the_connection_of_the_login_is_watched_by_the_kernel(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener, client = pair
+    monkeypatch.setenv(SSHD_VARIABLE, str(os.getpid()))
+    with listener, client:
+        assert watch_connection()
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 2
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8000
+    assert SSHD_VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("given", [None, "", "x", "0", "-1", "4194305"])
+def test_a_process_without_a_login_watches_nothing(given: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SSHD_VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(SSHD_VARIABLE, given)
+    assert not watch_connection()

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from fast_path.doubles import flow_match, flow_update, monitor_reply, output
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import connection, decode, encode
 
-from topos.kernel.fastpath import lasting, openflow, statistics
+from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.openflow import FlowUpdate, SimpleMatch
 
 MAC = b"\2\0\0\0\0\7"
@@ -141,22 +139,6 @@ def test_a_description_of_a_port_that_is_too_short_is_an_error(length: int) -> N
     reply = openflow.message(openflow.MULTIPART_REPLY, 1, struct.pack("!HH4x", 13, 0) + description)
     with pytest.raises(ValueError, match=f"a description of a port of {length} bytes is too short"):
         list(openflow.ports(reply))
-
-
-READERS: list[Callable[[bytes], Any]] = [
-    *(openflow.flow_updates, openflow.ports, openflow.read_match, openflow.read_instructions, openflow.changed_port),
-    *(openflow.has_more, statistics.resets, statistics.selection, lasting.decode),
-    *(lambda message: openflow.from_11(message, 0), lambda message: openflow.from_10(message, 0)),
-]
-
-
-@given(st.integers(0, len(READERS) - 1), st.binary(max_size=100) | st.lists(st.sampled_from([0, 1, 4, 8])).map(bytes))
-def test_any_bytes_are_read_or_refused_and_never_keep_a_reader_busy(number: int, message: bytes) -> None:
-    try:
-        found = READERS[number](message)
-        assert not isinstance(found, Iterator) or len(list(found)) <= len(message)
-    except (ValueError, IndexError, struct.error):
-        return
 
 
 def test_configurations_of_ports() -> None:

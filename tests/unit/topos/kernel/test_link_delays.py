@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from mininet.net import Mininet
 from mininet.topo import Topo
+from recorded_net import recorded as recorded_net
 
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import link_delays
@@ -18,9 +19,8 @@ from topos.kernel.link_delays import (
     room_bytes,
     switch_end_requests,
 )
-from topos.kernel.links import RecordedLink, Way
-from topos.kernel.nodes import RailHost, RailSwitch
-from topos.kernel.wiring import link_requests, number_interfaces
+from topos.kernel.links import Way
+from topos.kernel.wiring import link_requests
 
 
 class Three(Topo):  # type: ignore[misc]
@@ -38,13 +38,7 @@ class Three(Topo):  # type: ignore[misc]
 def recorded(
     monkeypatch: pytest.MonkeyPatch, access: dict[str, Any] | None = None, trunk: dict[str, Any] | None = None
 ) -> Mininet:
-    monkeypatch.setattr(Mininet, "init", classmethod(lambda cls: None))
-    for cls in (RailHost, RailSwitch):
-        monkeypatch.setattr(cls, "setup", classmethod(lambda cls: None))
-    topo = Three(access=access or {}, trunk=trunk or {})
-    net = Mininet(topo, host=RailHost, switch=RailSwitch, link=RecordedLink, controller=None)
-    number_interfaces(net.links)
-    return net
+    return recorded_net(monkeypatch, Three(access=access or {}, trunk=trunk or {}))
 
 
 def says(net: Mininet, method: Method) -> list[str]:
