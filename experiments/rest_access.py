@@ -7,7 +7,6 @@ import os
 import shlex
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from railyard.ownership import invoker, naming, open_new, reached
 TOKEN_FILE = "rest-token"
 _KEY = "rest_token_file"
 _OTHERS = 0o077
-_FORMER_VARIABLE = "RAILYARD_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ class RestAccess:
 def reserved_address(settings: PacketSettings) -> Iterator[socket.socket | None]:
     """Listen on the address of the REST interface of a run for all its fabrics; None without a REST interface.
 
-    Refuses an address and a token file that cannot be used, before anything is up; says that RAILYARD_TOKEN is not
-    read.
+    Refuses an address and a token file that cannot be used, before anything is up.
     """
     _check_token_file(settings)
     if settings.rest is None:
@@ -69,8 +66,6 @@ def _check_token_file(settings: PacketSettings) -> None:
                 "is used by the REST interface only; give its address too, as --rest or key rest", key=_KEY
             )
         read_token(Path(settings.rest_token_file))
-    if settings.rest is not None and _FORMER_VARIABLE in os.environ:
-        print(f"railyard: {_FORMER_VARIABLE} is not read any more; use --rest-token-file FILE", file=sys.stderr)
 
 
 def rest_access(settings: PacketSettings, held: socket.socket | None, folder: Path) -> RestAccess | None:

@@ -47,9 +47,10 @@ class Option:
 
 
 def parts(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union without None, or the annotation itself."""
-    union = get_origin(annotation) in (Union, UnionType)
-    return tuple(part for part in get_args(annotation) if part is not type(None)) if union else (annotation,)
+    """The members of a union without None, each without its metadata, or the annotation itself."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    bare = (get_args(part)[0] if get_origin(part) is Annotated else part for part in members)
+    return tuple(part for part in bare if part is not type(None))
 
 
 def is_list(annotation: Any) -> bool:

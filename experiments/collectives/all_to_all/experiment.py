@@ -16,8 +16,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -27,20 +28,24 @@ from pydantic import Field, field_validator, model_validator
 from rich.console import Console
 
 from controllers.circuits.decomposition import check_demand
-from controllers.circuits.rotation import Cycle, Demand
+from controllers.circuits.rotation import Cycle, Demand, Slot
+from controllers.policies.policy import slots_alone
+from controllers.policies.rotor import RotorPolicy
 from experiments.collectives.all_to_all.formula import at_line_rate
 from experiments.collectives.all_to_all.row import AllToAllRow
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.experiment import Action
 from experiments.job_point import with_guard
-from experiments.settings import Delay, GuardMs, Mtu, Option, PortGbps, Sizes
+from experiments.settings import Delay, GuardMs, Mtu, Option, PacketSettings, PortGbps, Sizes
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, shortened
 from railyard.reading import read_text
-from railyard.scale import MTU_BYTES, goodput_bytes_per_s
+from railyard.scale import MTU_BYTES, Scale, goodput_bytes_per_s
+from topos.plan import FabricPlan
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.collectives.algorithms import straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import check_members, schedule
+from workloads.program import Group
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
 
@@ -293,10 +298,55 @@ class AllToAllSettings(TrialSettings):
         return found
 
 
+RankPairs = frozenset[tuple[int, int]]
+"""Ordered pairs (sender, receiver)."""
+
+
+@dataclass(frozen=True)
+class SlotReach:
+    """One slot among ``n`` ranks: the pairs that should reach each other (``expected``), and those that did."""
+
+    n: int
+    slot: int
+    expected: RankPairs
+    reached: RankPairs
+
+    @property
+    def as_expected(self) -> bool:
+        return self.expected == self.reached
+
+
+def slot_reach(settings: PacketSettings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
+    """Set the slots of a rotor on ``fabric`` one after another and ping between all ranks in each; needs root."""
+    from experiments.session import Session  # with the emulator, which a prediction does without
+    from measure.live.ping_matrix import PingMatrix
+
+    with Session(settings, fabric.topology(Scale(1.0))) as session:
+        slots = rotor_slots(session.plan, simplex)
+        with PingMatrix(session.plan, session.netns_fds()) as matrix:
+            for number, slot in enumerate(slots):
+                for name, matching in slot.wiring.items():
+                    circuits = [list(circuit.ports) for circuit in matching]
+                    session.call("rewire", switch=name, circuits=circuits, update="overwrite", delay_s=0.0)
+                lanes = sorted({path[1] for path in slot.paths})
+                expected = {(a, b) for a, _, b, _ in slot.paths}
+                if not simplex:
+                    expected |= {(b, a) for a, b in expected}
+                yield SlotReach(fabric.ranks, number, frozenset(expected), matrix.reach(lanes))
+
+
+def rotor_slots(plan: FabricPlan, simplex: bool) -> tuple[Slot, ...]:
+    """The slots of a rotor policy over all ranks of ``plan``."""
+    return slots_alone(RotorPolicy(plan), Group("all", "ep", tuple(range(plan.ranks))), Cycle(simplex=simplex))
+
+
+def meetings(found: list[SlotReach]) -> Counter[tuple[int, int]]:
+    """In how many slots each sender reached each receiver."""
+    return Counter(pair for one in found for pair in one.reached)
+
+
 def reach(experiment: AllToAll, console: Console) -> int:
     """Test by pings which ranks reach each other in every slot of a rotor; returns the exit status."""
-    from experiments.collectives.all_to_all.slot_reach import meetings, slot_reach
-
     settings, status = experiment.settings, 0
     for n in settings.ranks or (8, 16):
         found = list(slot_reach(settings, settings.fabric("rotor", n), settings.simplex))

@@ -215,8 +215,9 @@ def _reconfigurations(e: StragglerSettings, n: int, size: int) -> Points:
     """Packet switches, then circuits that follow the schedule."""
     delay_s, circuits = e.long_delay_s(n, size), e.fabric_of(n, "ocs")
     yield {"delay_s": delay_s, "fabric": e.fabric_of(n, "electrical")}
-    for change_s in (change_ms / 1e3 for change_ms in e.reconfiguration_delays_ms):
-        yield {"delay_s": delay_s + (n - 2) * change_s, "fabric": circuits, "reconfiguration_delay_s": change_s}
+    for change_ms in e.reconfiguration_delays_ms:
+        late_s, change_s = delay_s + (n - 2) * change_ms / 1e3, change_ms / 1e3
+        yield {"delay_s": late_s, "fabric": circuits, "reconfiguration_delay_s": change_s}
 
 
 def _predictions(e: StragglerSettings, n: int, size: int) -> Points:

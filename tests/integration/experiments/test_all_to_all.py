@@ -15,8 +15,7 @@ from tries import Try
 
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
-from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings
-from experiments.collectives.all_to_all.slot_reach import rotor_slots
+from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings, rotor_slots
 from experiments.job_point import JobPoint
 from experiments.runner import Measured, Runner
 from experiments.session import Session

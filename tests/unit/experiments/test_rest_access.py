@@ -154,16 +154,6 @@ def test_an_address_of_a_family_that_the_kernel_lacks_is_refused(monkeypatch: py
         reserve(settings("[::1]:80"))
 
 
-def test_the_variable_of_former_versions_is_said_to_be_without_effect(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RAILYARD_TOKEN", "s3cret")
-    reserve(settings(rest=None))
-    assert capsys.readouterr().err == ""
-    reserve(settings())
-    assert capsys.readouterr().err == "railyard: RAILYARD_TOKEN is not read any more; use --rest-token-file FILE\n"
-
-
 def test_the_line_of_a_run_is_a_command_that_works(token_file: Path) -> None:
     line = RestAccess(ADDRESS, "s3cret", token_file).line("127.0.0.1:9")
     assert line.startswith(f"REST on http://127.0.0.1:9 with the token in {token_file}:\n  sed ")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments.collectives.straggler.experiment import LOG_SHARE, StragglerSettings
+from commands.run import experiment_of, parser_of
+from experiments.collectives.straggler.experiment import LOG_SHARE, Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s, findings
 from experiments.collectives.straggler.law import LAW_ALGORITHMS
 from experiments.collectives.trial import Trial
@@ -29,6 +30,11 @@ def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_
     assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
     assert delays[-1] > law.first_phase_s
     assert len(trials) == len(delays) * len(LAW_ALGORITHMS)
+
+
+def test_several_sizes_are_an_option_of_their_own() -> None:
+    options = parser_of(Stragglers).read(["--sizes", "1M,2M"])
+    assert experiment_of(Stragglers, options).settings.sizes == (1 << 20, 1 << 21)
 
 
 def test_only_the_late_rank_computes_longer() -> None:
