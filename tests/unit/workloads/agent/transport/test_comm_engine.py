@@ -18,10 +18,10 @@ from railyard.errors import ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig, AgentMode
-from workloads.agent.transport import connections, payload
+from workloads.agent.transport import connection as connections
+from workloads.agent.transport import payload
 from workloads.agent.transport.comm_engine import CommEngine
-from workloads.agent.transport.connection import PeerConnection
-from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.connection import PeerConnection, Transport
 from workloads.agent.transport.loop import Poller
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.sockets import drop_packets, take_packets
