@@ -96,7 +96,7 @@ class ControlCost:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What this machine carries over one datapath.
+    """The capacity of this machine over one datapath.
 
     - ``aggregate_mbps``: sum of the links' rates, one direction, up to which ``hosts`` hosts in a ring all reach 95 %
       of line-rate goodput through one bridge; ``aggregate_limited`` is False if the benchmark stopped at its ceiling;
@@ -213,7 +213,7 @@ class Calibration:
         return next((name for name in DATAPATHS if name in self.datapaths), "ovs")
 
     def of(self, asked: str = "auto") -> Capacity:
-        """What the datapath carries that a run takes with ``asked``; conservative values if it was not measured."""
+        """The capacity of the datapath that a run takes with ``asked``; conservative values if it was not measured."""
         name = self.takes(asked)
         return self.datapaths.get(name, UNCALIBRATED[name])
 

@@ -29,7 +29,7 @@ Pace = Mapping[int, float]
 
 @dataclass(frozen=True)
 class ScaleNeeds:
-    """What a job asks of the scale.
+    """Demands of a job on the scale.
 
     ``ports`` links of ``real_gbps`` (real Gb/s) may all send at once; ``smallest_bytes`` is its smallest transfer (real
     bytes; 0: none), ``pace`` how often transfers follow each other (empty: unknown).

@@ -1,4 +1,4 @@
-"""What a verdict consists of: checks with a value, a limit and a reason. Pure.
+"""The parts of a verdict: checks with a value, a limit and a reason. Pure.
 
 On several machines each is judged by itself: the samples of another machine have a field ``machine``; those of a run on
 one machine have none.
@@ -234,5 +234,5 @@ def on_machine(name: str | None, check: Check) -> Check:
 
 
 def _badness(check: Check) -> tuple[bool, bool, float]:
-    """What is worse is greater: failed, then not measured, then nearer to its limit or further beyond."""
+    """The worst check is the greatest: failed, then not measured, then nearer to its limit or further beyond."""
     return not check.ok, not check.ok and check.value is None, (check.value or 0.0) / (check.limit or 1.0)

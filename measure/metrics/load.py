@@ -31,7 +31,7 @@ def _named(processors: Iterable[tuple[str, float]]) -> str:
 
 
 def largest_of(processors: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Those of the processes to name, by how many processors' time each took, the largest first."""
+    """The processes to name, by how many processors' time each took, the largest first."""
     ordered = sorted(processors.items(), key=lambda each: -each[1])[:_MOST_NAMES]
     least = _LEAST_PART * sum(processors.values())
     return (*ordered[:1], *(each for each in ordered[1:] if each[1] >= least))

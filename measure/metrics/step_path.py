@@ -236,7 +236,7 @@ class Timeline:
         return tuple(path.parts)
 
     def _last(self, rank: int, t: float, seen: set[int]) -> Event | _Operation | None:
-        """What ended last on ``rank`` by ``t``, began before and is not in ``seen``, to which it is added."""
+        """The operation that ended last on ``rank`` by ``t``, began before and is not in ``seen``; it is added."""
         ends, items = self._ends.get(rank, ([], []))
         place = bisect_right(ends, t + _CLOCK_S)
         for item in reversed(items[:place]):

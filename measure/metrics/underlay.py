@@ -25,7 +25,7 @@ LOSS, RATE, CLOCK = "underlay loss", "underlay rate", "clock uncertainty"
 
 @dataclass(frozen=True)
 class Underlay:
-    """What a probe found of the network between two machines.
+    """Results of a probe of the network between two machines.
 
     ``round_trip_ms`` is the median and ``jitter_ms`` the mean difference of successive round trips. ``loss_share`` is
     the share of ``datagrams`` that did not come back. ``packet_bytes`` is the largest IP packet that passed both ways
@@ -43,7 +43,7 @@ class Underlay:
 
 @dataclass(frozen=True)
 class UnderlayNeeds:
-    """What links of MTU ``mtu`` between machines ``a`` and ``b`` need: ``demand_mbps`` each way, by ``Placed``.
+    """Needs of links of MTU ``mtu`` between machines ``a`` and ``b``: ``demand_mbps`` each way, by ``Placed``.
 
     ``version`` is that of the Internet Protocol of the underlay, 4 or 6 (``ip_version``).
     """

@@ -47,7 +47,7 @@ that were delayed too may come."""
 
 
 class Hang(NamedTuple):
-    """What hangs (``subject``, with its verb), since when in words (``what``), and the ``rank`` whose step tells when.
+    """A process that hangs (``subject``, with its verb), since when (``what``), and the ``rank`` whose step tells when.
 
     Rank -1: that of no single agent.
     """
@@ -79,7 +79,7 @@ class HangWatch:
         return float("inf") if moment is None else max(moment, self._not_before)
 
     def complaint(self, now: float) -> Hang | None:
-        """What hangs; None if nothing does.
+        """The agent that hangs; None if none does.
 
         If no agent sends heartbeats any more, it is the process that starts them and passes their messages on.
         """

@@ -1,4 +1,4 @@
-"""What the readers share: their result, and the largest message.
+"""Shared by the readers: their result, the units of times, and the largest message.
 
 Files do not state the unit of their compute times, and their writers do not agree: ASTRA-sim documents cycles of its
 simulated clock; AICB measures kernels and appears to write nanoseconds; Chakra has one column that is microseconds by

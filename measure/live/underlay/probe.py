@@ -64,7 +64,7 @@ class Echo(Child):
 
 
 def probe(address: str, port: int, token: bytes, packet_bytes: int) -> Underlay:
-    """What the network between this machine and the echo on ``address`` is like; takes 1.1 s and a few round trips.
+    """Properties of the network between this machine and the echo on ``address``; takes 1.1 s and a few round trips.
 
     ``packet_bytes``: the largest IP packet that is wanted to pass whole. Raises ``MachineError`` if nothing comes back.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from topos.plan import FabricPlan, HostPort, SwitchPlan
-from workloads.agent.transport import connections
+from workloads.agent.transport import connection as connections
 from workloads.agent.transport.message import HEADER_BYTES, Header
 
 LONGEST_WAIT_S = 10.0

@@ -18,8 +18,7 @@ from railyard.errors import PeerLost, VerifyError
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.transport.connection import PeerConnection
-from workloads.agent.transport.connections import TCP_REPEATS_SYN_S, Transport
+from workloads.agent.transport.connection import TCP_REPEATS_SYN_S, PeerConnection, Transport
 from workloads.agent.transport.loop import Poller, Timers
 from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.pacing import UpWindow

@@ -121,16 +121,6 @@ def test_a_broken_file_is_named_with_the_remedy(tmp_path: Path, text: str) -> No
         load_calibration(path)
 
 
-def test_a_file_of_the_first_version_is_to_be_measured_again(tmp_path: Path) -> None:
-    path = tmp_path / "calibration.json"
-    timer = dataclasses.asdict(GOOD_TIMER)
-    first = {"format": 1, "measured_at": "2026-01-01", "quick": True, "kernel": "6.1", "cpus": 2, "datapath": "netdev"}
-    first |= {"hosts": 16, "aggregate_mbps": 7600.0, "aggregate_limited": True, "alpha_s": 1e-4, "alpha_p99_s": 1e-3}
-    path.write_text(json.dumps(first | {"busy_share": 0.0, "timer_idle": timer, "timer_loaded": timer}))
-    with pytest.raises(MachineError, match=r"another version; measure again with: (sudo )?/.*railyard calibrate"):
-        load_calibration(path)
-
-
 @pytest.mark.parametrize("number", [1, 99])
 def test_a_file_of_another_version_is_to_be_measured_again(tmp_path: Path, number: int) -> None:
     path = tmp_path / "calibration.json"

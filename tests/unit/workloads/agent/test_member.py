@@ -19,8 +19,7 @@ from railyard.scale import Scale
 from workloads.agent import member
 from workloads.agent.checkpoint import Checkpoint
 from workloads.agent.config import Incarnation
-from workloads.agent.member import StateAccumulator
-from workloads.agent.startup import BackgroundTask, StartupStages
+from workloads.agent.member import BackgroundTask, StartupStages, StateAccumulator
 from workloads.agent.state import State, expected_checksums
 from workloads.agent.transport import payload
 from workloads.program import Collective, Program

@@ -68,26 +68,38 @@ class RackResult:
     """(step, operation) in the order of completion."""
 
 
-def play(executor: Executor, seed: int) -> RackResult:
-    """Answer intents in a random order until nothing is left to answer."""
+def play(executor: Executor, seed: int, asks: set[str] = ASKS) -> RackResult:
+    """Answer intents in a random order until nothing is left; data moves only between acknowledgement and release."""
     rng = random.Random(seed)
     played = RackResult([], [])
     todo: list[RankAction] = []
+    held: set[str] = set()
+    moving: dict[int, str] = {}
 
     def take(new: list[RankAction]) -> None:
         played.actions.extend(new)
+        for action in new:
+            if isinstance(action, StartCommunication) and action.op.group in asks:
+                assert action.op.group in held
+                moving[action.op.id] = action.op.group
+            if isinstance(action, ReleaseCircuits):
+                assert action.group not in moving.values()
+                held.remove(action.group)
         todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
 
     take(executor.begin())
     while todo:
         action = todo.pop(rng.randrange(len(todo)))
         if isinstance(action, RequestCircuits):
+            held.add(action.group)
             take(executor.acknowledged(action.group, action.index))
             continue
         assert isinstance(action, StartCompute | StartCommunication)
         played.done.append((action.step, action.op.id))
+        moving.pop(action.op.id, None)
         done = executor.compute_done if isinstance(action, StartCompute) else executor.communication_done
         take(done(action.op.id))
+    assert not held
     return played
 
 
@@ -120,40 +132,6 @@ def test_every_request_is_acknowledged_and_released_exactly_once(
     program = Program("p", (tuple(operations),), GROUPS)
     per_step = [(p, g) for p, phase in enumerate(phases(program, 0)) for g in groups_of(program, 0, phase) if g in ASKS]
     assert len(asked) == steps * len(per_step)
-
-
-@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
-def test_data_moves_only_between_ack_and_release(
-    operations: list[Operation], steps: int, provisioned: bool, seed: int
-) -> None:
-    executor = make(operations, steps, provisioned)
-    held: set[str] = set()
-    moving: dict[int, str] = {}
-    rng = random.Random(seed)
-    todo: list[RankAction] = []
-
-    def take(new: list[RankAction]) -> None:
-        for action in new:
-            if isinstance(action, StartCommunication) and action.op.group in ASKS:
-                assert action.op.group in held
-                moving[action.op.id] = action.op.group
-            if isinstance(action, ReleaseCircuits):
-                assert action.group not in moving.values()
-                held.remove(action.group)
-        todo.extend(i for i in new if isinstance(i, StartCompute | StartCommunication | RequestCircuits))
-
-    take(executor.begin())
-    while todo:
-        action = todo.pop(rng.randrange(len(todo)))
-        if isinstance(action, RequestCircuits):
-            held.add(action.group)
-            take(executor.acknowledged(action.group, action.index))
-        elif isinstance(action, StartCompute):
-            take(executor.compute_done(action.op.id))
-        elif isinstance(action, StartCommunication):
-            moving.pop(action.op.id, None)
-            take(executor.communication_done(action.op.id))
-    assert not held
 
 
 @given(rank_programs(), st.booleans(), st.integers(0, 1 << 30))
@@ -209,7 +187,7 @@ def test_on_demand_asks_when_the_operation_is_runnable() -> None:
 
 def test_a_group_that_does_not_ask_never_waits() -> None:
     executor = make(smoke(), 2, provisioned=False, asks=set())
-    played = play(executor, 1)
+    played = play(executor, 1, set())
     assert not [i for i in played.actions if isinstance(i, RequestCircuits | ReleaseCircuits | Blocked)]
     assert executor.finished
 

@@ -17,7 +17,6 @@ from controllers.engine.jobs import Job
 from controllers.policies.catalog import load_policy
 from measure.model.prediction import Simulation
 from measure.model.simulated_control import Costs, SimulatedControl
-from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -349,17 +348,6 @@ def test_a_collective_that_waits_for_circuits_of_its_own_is_not_planned_ahead() 
     for rank in (first, second):
         rank.prepare()
         assert not rank._plans._planned
-
-
-def test_nothing_moves_without_an_acknowledgement_and_the_wait_is_noted() -> None:
-    rank = machine((Send(0, "s", "pair", 1, 400),), asks=True)
-    assert rank.begin(0.0, 0.0) == [RequestCircuits("pair", 0)]
-    rank.check_waits(29.0, 30.0, 30.0)
-    with pytest.raises(ControlError, match="no acknowledgement of request 0 of group pair within 30 s"):
-        rank.check_waits(31.0, 30.0, 30.0)
-    assert kinds(rank.note_waits(1.0)) == ["wait"] and rank.waits_for == "the circuits of group pair"
-    (wait, opened) = rank.acknowledged("pair", 0, (HOP,), 2.0)
-    assert isinstance(wait, Event) and (wait.t, wait.end, wait["index"]) == (0.0, 2.0, 0) and opened == OpenPath(PATH)
 
 
 def test_releases_wait_for_buffered_sends_and_none_is_lost() -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from controllers.circuits.matchings import one_factorization
 from railyard.errors import ControlError
 from railyard.protocol import Hop, SlotWindow
 from workloads.rank.slot_sender import LATE_S, Lanes, Moved, SlotSender
@@ -162,28 +157,3 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------
-
-
-@given(n=st.integers(2, 7), data=st.data())
-def test_an_all_to_all_ends_in_one_round_if_all_is_there_at_the_beginning(n: int, data: st.DataObject) -> None:
-    """Everybody has something for some; slots change when all have moved, and end when all are idle."""
-    said: dict[int, list[Moved]] = defaultdict(list)
-    circuit_clients = [SlotSender[tuple[int, int]](rank, "ep", 0, said[rank].append) for rank in range(n)]
-    pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
-    wanted = data.draw(st.lists(st.sampled_from(pairs), max_size=20))
-    for a, b in wanted:
-        circuit_clients[a].offer(b, (a, b))
-    arrived, matchings = list[tuple[int, int]](), one_factorization(n)
-    for number, matching in enumerate(matchings):
-        paths = tuple(Hop(a, 0, b, 0) for a, b in matching)
-        for sender in circuit_clients:
-            sender.begin_slot(SlotWindow(number, 0.0), paths)
-        for sender in circuit_clients:
-            gone = sender.free()
-            sender.report()
-            for item in gone:
-                arrived.append(item)
-                sender.acknowledged()
-        assert all(len(said[rank]) == number + 1 and said[rank][-1].slot == number for rank in range(n))
-    assert sorted(arrived) == sorted(wanted)
-    assert all(said[rank][-1].idle for rank in range(n))

@@ -20,8 +20,7 @@ from railyard.scale import goodput_share
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 from workloads.agent.checkpoint import Store, fetch
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.connection import PeerConnection
-from workloads.agent.transport.connections import Transport
+from workloads.agent.transport.connection import PeerConnection, Transport
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket, UpWindow
 from workloads.rank.flows import Flow
