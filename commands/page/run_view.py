@@ -72,7 +72,6 @@ class RunView:
 
     @property
     def live(self) -> bool:
-        """Whether the run is under way."""
         return self._locked and not self._gone and "ended" not in self._manifest
 
     @property
@@ -204,7 +203,6 @@ class RunView:
         return {**shown, "loaded": round(share, 4)}
 
     def state(self, point: int, t: float) -> dict[str, Any]:
-        """What holds at the moment ``t`` of a point."""
         return payloads.state(self._index(point, self._patience_s)[0], t)
 
     def strips(

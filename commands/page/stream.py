@@ -106,13 +106,11 @@ class Audience:
             return page
 
     def leave(self, page: Page) -> None:
-        """Forget a page."""
         with self._changed:
             self._pages.discard(page)
             self._changed.notify_all()
 
     def tell(self, tick: Tick) -> None:
-        """Give a tick to all pages."""
         with self._changed:
             for page in self._pages:
                 page.give(tick)

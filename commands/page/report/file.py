@@ -44,7 +44,6 @@ class Packing:
         self._pieces: list[bytes] = []
 
     def add(self, content: str) -> None:
-        """Append text."""
         self._pieces.append(self._packer.compress(content.encode()))
 
     def add_within(self, content: str, most: int) -> bool:
@@ -328,7 +327,6 @@ def figures_in(folder: Path) -> tuple[dict[str, bytes], list[str]]:
 
 
 def report_html(told: Sequence[Told], compared: Mapping[str, Any] | None) -> Iterator[bytes]:
-    """The file in pieces."""
     overviews = [each.view.overview() for each in told]
     fixed = sum(len(image) for each in told for image in each.figures.values())
     room = max(_LEAST_TIMELINES, int(USUAL_BYTES / _BASE64) - fixed)

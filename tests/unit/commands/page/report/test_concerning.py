@@ -27,7 +27,6 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mesh(computed: Path, tmp_path: Path) -> Path:
-    """A copy of those results, to be changed."""
     return Path(shutil.copytree(computed, tmp_path / "out"))
 
 

@@ -20,7 +20,6 @@ def bars_of(rows: list[tuple[float, float, int]]) -> Bars:
 
 
 def covered(rows: Table, moments: np.ndarray) -> np.ndarray:
-    """Whether each moment is in a bar."""
     return np.array([bool(((rows["s"] <= t) & (t < rows["e"])).any()) for t in moments])
 
 

@@ -248,7 +248,6 @@ def agent_lines(n: int, rank: int, group: str) -> list[bytes]:
 
 
 def kept(index: PointIndex) -> int:
-    """How much an index keeps of the lines of agents."""
     ranks = index.ranks
     lists: tuple[Sized, ...] = (ranks._waits, ranks._steps, ranks._posted, ranks.members, ranks.groups, *ranks._posts)
     return sum(map(len, (*lists, *ranks.lanes, index.steps._steps, index.labels.texts, index.kinds)))
