@@ -199,7 +199,7 @@ def record(runs: Sequence[Recounted], comparison: Mapping[str, Any] | None) -> I
 
 def _run(run: Recounted, number: int) -> Iterator[str]:
     found = run.overview
-    yield f"<h2>{text(found.get('name', ''))}</h2>\n"
+    yield f"<h2>{text(run.overview['name'])}</h2>\n"
     yield f"<p>Railyard experiment {text(found.get('experiment', ''))}: <code>{text(found.get('command') or '')}</code>"
     yield f", {text(found.get('written') or 'date unknown')}</p>\n"
     for stamp in found.get("stamps", ()):

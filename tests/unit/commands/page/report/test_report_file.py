@@ -251,10 +251,6 @@ def test_a_piece_that_is_taken_back_leaves_no_trace() -> None:
     assert gzip.decompress(base64.b64decode(b"".join(packing.base64()))) == b"[1,2]"
 
 
-def test_numbers_that_json_has_not_are_left_out() -> None:
-    assert as_json({"a": [1.0, float("nan")], "b": float("inf")}) == '{"a":[1.0,null],"b":null}'
-
-
 def test_a_file_of_the_page_that_would_end_its_script_early_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text('<head>\n</head><body><script src="a.js"></script></body>')
     for content in ("'</script>'", "// <!-- x"):
