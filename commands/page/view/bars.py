@@ -201,7 +201,7 @@ class Labels:
 # ---- looks of bars and marks -----------------------------------------------------------------------------------------
 
 
-BARS: Mapping[str, Look] = {
+LOOKS: Mapping[str, Look] = {
     "compute": ACTIVITIES["compute"],
     **DIMENSIONS,
     "other": ACTIVITIES["rewired"],
@@ -240,7 +240,7 @@ def looks() -> dict[str, dict[str, str]]:
             "hatch": look.hatch,
             "marker": look.marker,
         }
-        for kind, look in {**MARKS, **BARS}.items()
+        for kind, look in {**MARKS, **LOOKS}.items()
     }
 
 
