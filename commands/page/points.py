@@ -173,7 +173,7 @@ class LiveFiles:
 
 @dataclass
 class About:
-    """What the manifest says of all points."""
+    """Facts of the manifest about all points."""
 
     plans: Mapping[str, FabricPlan]
     groups: Mapping[str, Group]

@@ -24,7 +24,7 @@ BOTH = ("overview", "timeline")
 
 
 class RunView:
-    """What a page asks of the run in ``folder``. All times are seconds of the real system since the start of a point.
+    """The reader of the run in ``folder``. All times are seconds of the real system since the start of a point.
 
     ``patience_s`` bounds the time that a question takes for reading a point for the first time; ``refresh`` then reads
     on. ``kind`` is the experiment, for code that is not part of Railyard. ``ConfigError`` for a folder that this
@@ -142,7 +142,7 @@ class RunView:
     # ---- questions ---------------------------------------------------------------------------------------------
 
     def overview(self) -> dict[str, Any]:
-        """What the run is: its points, tables, verdicts, and drawings of its fabrics."""
+        """The run as a whole: its points, tables, verdicts, and drawings of its fabrics."""
         if self._gone and self._shown is not None:
             state = "killed" if self._shown["state"] == "live" else self._shown["state"]
             return {**self._shown, "state": state, "notes": [*self._shown["notes"], self._gone]}
@@ -220,7 +220,7 @@ class RunView:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file: its inode, size and time of change; None without it."""
+    """Inode, size and time of change of a file; None without it."""
     try:
         status = path.stat()
     except OSError:

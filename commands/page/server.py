@@ -90,7 +90,7 @@ class AccessCheck:
 
 
 class Site:
-    """What the server of ``run`` answers. ``control`` acts on it while it is live; None: nothing does."""
+    """The answers of the server of ``run``. ``control`` acts on it while it is live; None: nothing does."""
 
     def __init__(self, run: Watched, audience: Audience, control: Control | None = None) -> None:
         self._run, self._audience, self._control = run, audience, control

@@ -42,7 +42,7 @@ class Tick:
 
 
 class Page:
-    """What one open page is still to be told."""
+    """News that one open page is still to be told."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -43,7 +43,7 @@ class Fact(NamedTuple):
 
 
 def facts(manifest: Mapping[str, Any]) -> Iterator[Fact]:
-    """What decides what a run measures, settings first; a key without a value has an empty text."""
+    """Facts that decide what a run measures, settings first; a key without a value has an empty text."""
     for key, value in _flat(manifest.get("experiment") or {}):
         if key not in _SECRET:
             yield Fact("setting", key, in_words(value))

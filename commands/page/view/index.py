@@ -44,7 +44,7 @@ _Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PointFacts:
-    """What is known of a point beside its events. ``t0`` and ``end`` are wall-clock seconds; None: not ended.
+    """Facts of a point beside its events. ``t0`` and ``end`` are wall-clock seconds; None: not ended.
 
     ``predicted`` are the times of steps by the model in real seconds, of which the last holds for all later ones.
     ``groups`` are those of the program; further ones are known from the events. What somebody did over REST before
