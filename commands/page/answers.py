@@ -78,8 +78,8 @@ def moment(query: Mapping[str, str], key: str) -> float | None:
     return value
 
 
-def as_json(payload: Mapping[str, Any]) -> bytes:
-    """The body of an answer with plain data; what JSON has no number for, as a changed file may lead to, is null."""
+def as_json(payload: Any) -> bytes:
+    """Plain data as compact JSON in ASCII; what JSON has no number for is null."""
     try:
         text = json.dumps(payload, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -84,7 +84,6 @@ class Control:
             raise Refused(status if 400 <= status < 600 else 502, _sentence(answer))
 
     def _own_token(self) -> str:
-        """The token in the results folder."""
         file = self._folder / TOKEN_FILE
         if not file.exists():
             raise ConfigError(
@@ -165,7 +164,6 @@ def _called(host: str, port: int, token: str, verb: str, path: str, body: str) -
 
 
 def _sentence(answer: bytes) -> str:
-    """The sentence of an answer of the REST interface."""
     try:
         found = json.loads(answer)["error"]
     except (ValueError, LookupError, TypeError):

@@ -166,7 +166,7 @@ class Overview:
         return self.recorded.predicted or (packets and bool(rows) and all(row.get("faithful") is None for row in rows))
 
     def _stamps(self) -> Iterator[dict[str, str]]:
-        """What must be seen before any number: not faithful, partial, or of the model alone."""
+        """Stamps, to be seen before any number: not faithful, partial, or of the model alone."""
         rows = judged(self.recorded.rows)
         if self._model_only:
             yield _stamp("MODEL ONLY", "Nothing was measured: all numbers are those of the model.")

@@ -138,7 +138,6 @@ class PointBlocks:
         self._last = self.found[head["point"]] = PointBlock(head, start, start)
 
     def forget(self) -> None:
-        """Look at the file from its beginning."""
         self.found, self.scanned, self._last = {}, 0, None
 
 
@@ -174,7 +173,7 @@ class LiveFiles:
 
 @dataclass
 class About:
-    """What the manifest says of all points."""
+    """Facts of the manifest about all points."""
 
     plans: Mapping[str, FabricPlan]
     groups: Mapping[str, Group]
@@ -337,13 +336,11 @@ class Points:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all points, that under way included."""
         extra = {self.under_way.number} if self.under_way else set()
         return sorted(self.blocks.found.keys() | extra)
 
     @property
     def unreadable(self) -> int:
-        """Lines that could not be read so far."""
         live = self.under_way.unreadable if self.under_way else 0
         return sum(self._bad.values()) + live
 

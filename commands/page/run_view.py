@@ -24,7 +24,7 @@ BOTH = ("overview", "timeline")
 
 
 class RunView:
-    """What a page asks of the run in ``folder``. All times are seconds of the real system since the start of a point.
+    """The reader of the run in ``folder``. All times are seconds of the real system since the start of a point.
 
     ``patience_s`` bounds the time that a question takes for reading a point for the first time; ``refresh`` then reads
     on. ``kind`` is the experiment, for code that is not part of Railyard. ``ConfigError`` for a folder that this
@@ -72,7 +72,6 @@ class RunView:
 
     @property
     def live(self) -> bool:
-        """Whether the run is under way."""
         return self._locked and not self._gone and "ended" not in self._manifest
 
     @property
@@ -143,7 +142,7 @@ class RunView:
     # ---- questions ---------------------------------------------------------------------------------------------
 
     def overview(self) -> dict[str, Any]:
-        """What the run is: its points, tables, verdicts, and drawings of its fabrics."""
+        """The run as a whole: its points, tables, verdicts, and drawings of its fabrics."""
         if self._gone and self._shown is not None:
             state = "killed" if self._shown["state"] == "live" else self._shown["state"]
             return {**self._shown, "state": state, "notes": [*self._shown["notes"], self._gone]}
@@ -204,7 +203,6 @@ class RunView:
         return {**shown, "loaded": round(share, 4)}
 
     def state(self, point: int, t: float) -> dict[str, Any]:
-        """What holds at the moment ``t`` of a point."""
         return payloads.state(self._index(point, self._patience_s)[0], t)
 
     def strips(
@@ -222,7 +220,7 @@ class RunView:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file: its inode, size and time of change; None without it."""
+    """Inode, size and time of change of a file; None without it."""
     try:
         status = path.stat()
     except OSError:

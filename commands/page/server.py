@@ -68,8 +68,6 @@ class AccessCheck:
         self._token = token.encode()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one call, with the headers ``STRICT``."""
-
         def start(status: str, headers: list[tuple[str, str]], error: Any = None) -> Any:
             return start_response(status, [*headers, *STRICT], error)
 
@@ -92,14 +90,13 @@ class AccessCheck:
 
 
 class Site:
-    """What the server of ``run`` answers. ``control`` acts on it while it is live; None: nothing does."""
+    """The answers of the server of ``run``. ``control`` acts on it while it is live; None: nothing does."""
 
     def __init__(self, run: Watched, audience: Audience, control: Control | None = None) -> None:
         self._run, self._audience, self._control = run, audience, control
         self._free = threading.BoundedSemaphore(MOST_CALLS)
 
     def app(self) -> bottle.Bottle:
-        """The application, without ``AccessCheck``."""
         app = bottle.Bottle()
         for path, payload in {
             "overview": self._overview,
@@ -209,7 +206,6 @@ class Site:
 
 
 def _body(content: bytes, kind: str, *, pack: bool = True) -> bytes:
-    """The body of an answer, whose headers are set."""
     response = bottle.response
     response.content_type = kind
     found = answers.packed(content, bottle.request.get_header("Accept-Encoding", "")) if pack else None
@@ -242,7 +238,6 @@ class WatchServer:
         self._thread = threading.Thread(target=self._http.serve, name="http", daemon=True)
 
     def start(self) -> None:
-        """Serve, and follow the folder."""
         self._thread.start()
         self._follower.start()
 

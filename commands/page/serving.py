@@ -111,7 +111,6 @@ _DAYS_S = 1e6
 
 
 def add_options(add: Callable[..., argparse.Action]) -> None:
-    """Add the options of the page to a parser."""
     about = "a page of the run in a browser, on this port (default any free one), until the run ends"
     add("--watch", nargs="?", type=page_address, const="0", metavar="PORT", help=about)
     add("--control", action="store_true", help="with --watch: the page can act on the run, through a REST interface")

@@ -42,7 +42,7 @@ class Tick:
 
 
 class Page:
-    """What one open page is still to be told."""
+    """News that one open page is still to be told."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -106,13 +106,11 @@ class Audience:
             return page
 
     def leave(self, page: Page) -> None:
-        """Forget a page."""
         with self._changed:
             self._pages.discard(page)
             self._changed.notify_all()
 
     def tell(self, tick: Tick) -> None:
-        """Give a tick to all pages."""
         with self._changed:
             for page in self._pages:
                 page.give(tick)

@@ -88,7 +88,6 @@ class Watched:
 
     @property
     def folder(self) -> Path:
-        """The results folder."""
         return self._view.folder
 
     @property
@@ -118,7 +117,6 @@ class Watched:
         return self.ask(lambda view: self._tick(PARTS))
 
     def close(self) -> None:
-        """Close all files."""
         with self._lock:
             self._view.close()
 
@@ -146,7 +144,6 @@ class Follower:
         self._said = ""
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -156,7 +153,6 @@ class Follower:
         self._thread.join()
 
     def look(self) -> None:
-        """Read the folder and tell what is new."""
         try:
             tick = self._run.refresh()
         except Exception as error:  # such as a folder that was removed: pages keep what they have

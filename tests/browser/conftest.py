@@ -39,6 +39,5 @@ def finished(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="session")
 def page(finished: Path) -> Iterator[Served]:
-    """The page of the finished run."""
     with watching(finished) as served:
         yield served

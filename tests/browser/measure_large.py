@@ -143,7 +143,6 @@ def points_in(source: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def finished(folder: Path) -> None:
-    """Measure a finished folder."""
     print(f"{(folder / 'events.jsonl').stat().st_size / 1e6:.0f} MB of events")
     began = time.perf_counter()
     view = RunView(folder, patience_s=0.3)
@@ -223,14 +222,12 @@ def under_way(folder: Path, events: list[dict[str, Any]]) -> None:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds that a call took, and its result."""
     began = time.perf_counter()
     found = call()
     return time.perf_counter() - began, found
 
 
 def memory_mb(process: int | str = "self") -> float:
-    """Memory of a process now (default this one), in MB."""
     pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 

@@ -28,7 +28,6 @@ SETTLE_S = 1.0
 
 
 def main() -> None:
-    """Take the pictures and print their names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("run", "failover"):
         parser.add_argument(name, help=f"results folder {name.upper()}, with #MOMENT if that is to be another one")
@@ -51,7 +50,6 @@ def main() -> None:
 
 
 def split(given: str) -> tuple[Path, str]:
-    """A folder and the moment after it, with its #."""
     folder, sign, moment = given.partition("#")
     return Path(folder).resolve(), sign + moment
 

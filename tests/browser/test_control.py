@@ -67,14 +67,12 @@ class Fabric:
         self.run.note(dataclasses.replace(event, t=event.t + late, end=None if event.end is None else event.end + late))
 
     def circuits(self) -> list[list[int]]:
-        """The circuits that the controller has on rail 0."""
         found: list[list[int]] = self.rest.get("/circuits/rail0")["circuits"]
         return found
 
 
 @pytest.fixture
 def fabric(chromium: Browser, tmp_path: Path) -> Iterator[Fabric]:
-    """A live run with a controller."""
     made = Fabric.at(tmp_path / "live")
     yield made
     made.run.end()
@@ -82,7 +80,6 @@ def fabric(chromium: Browser, tmp_path: Path) -> Iterator[Fabric]:
 
 
 def choose(browser: Browser, **choices: str) -> None:
-    """Choose values on the panel, as a person does."""
     for key, value in choices.items():
         browser.js(
             """(box => { box.value = given[1]; box.dispatchEvent(new Event('change', {bubbles: true})); })

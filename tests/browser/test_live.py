@@ -53,7 +53,6 @@ WATCH = """
 
 @pytest.fixture
 def live(chromium: Browser, tmp_path: Path) -> Iterator[LiveRun]:
-    """A run of 16 ranks, whose point has begun."""
     with LiveRun(tmp_path / "live", gpus=4) as run:
         run.begin()
         yield run
@@ -61,7 +60,6 @@ def live(chromium: Browser, tmp_path: Path) -> Iterator[LiveRun]:
 
 @pytest.fixture
 def page(live: LiveRun, browser: Browser) -> Iterator[Served]:
-    """The page of the run, open in the browser."""
     with watching(live.folder) as served:
         browser.open(served.url)
         browser.until("Railyard.debug.window.live && Railyard.debug.window.follow")
@@ -239,7 +237,6 @@ def events_of(url: str, heard: list[float], joined: threading.Barrier, leaves: t
 
 
 def memory_mb(pid: int) -> float:
-    """The memory that a process holds at most, in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1e3
 

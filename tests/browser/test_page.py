@@ -52,7 +52,6 @@ def seconds(browser: Browser, lane: str, window: tuple[float, float]) -> dict[st
 
 
 def joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The union of intervals."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1] + 1e-9:
@@ -236,7 +235,6 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, page: Served, dar
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of a colour of CSS (WCAG 2.2)."""
     parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
     r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b

@@ -246,7 +246,7 @@ def _faithful(found: Sequence[bool | None]) -> str:
 
 
 def _notes(a: Side, b: Side, pairs: Sequence[Pair]) -> Iterator[str]:
-    """What must be known before any number is believed."""
+    """Sentences that must be known before any number is believed."""
     for letter, side in zip(LETTERS, (a, b), strict=True):
         rows = side.recorded.rows
         bad = sum(row.get("faithful") is False for row in rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands.page.answers import as_json
 from commands.page.report.comparison import Side
 from commands.page.report.record import Recounted, concerning, facts, occasion, record, text
 from commands.page.watched import View
 from experiments.experiment import Experiment
 from measure.results.foreign import reading
-from measure.results.plain import plain
 from measure.results.results import FIGURES, REPORT, Results
 from railyard.errors import ConfigError
 from railyard.reading import files_below
@@ -44,7 +43,6 @@ class Packing:
         self._pieces: list[bytes] = []
 
     def add(self, content: str) -> None:
-        """Append text."""
         self._pieces.append(self._packer.compress(content.encode()))
 
     def add_within(self, content: str, most: int) -> bool:
@@ -74,12 +72,8 @@ class Packing:
         yield base64.b64encode(left)
 
 
-def as_json(value: Any) -> str:
-    """Compact JSON in ASCII; None in place of infinity and NaN, which JSON has not."""
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        return json.dumps(plain(value), separators=(",", ":"))
+def _json(value: Any) -> str:
+    return as_json(value).decode()
 
 
 # ---- data of the runs ------------------------------------------------------------------------------------------------
@@ -118,19 +112,19 @@ def embedded(
     line that takes more is made of fewer pixels.
     """
     packing, left_out, noted = Packing(), list[list[int]](), list[Mapping[str, Any]]()
-    packing.add(f'{{"format":1,"comparison":{as_json(compared)},"runs":[')
+    packing.add(f'{{"format":1,"comparison":{_json(compared)},"runs":[')
     for number, (view, overview) in enumerate(zip(views, overviews, strict=True)):
         packing.add(f'{"," if number else ""}{{"timelines":{{')
-        points = sorted(overview.get("points", ()), key=lambda point: not point.get("counts"))
+        points = sorted(overview["points"], key=lambda point: not point["counts"])
         budget = _Budget(packing, room // len(views), len(points))
         strips = dict[int, str]()
         for point in points:  # both of a point together, whose events are then read once
             if _timeline(view, point, budget, "," if strips else ""):
-                strips[point["number"]] = as_json(view.strips(point["number"], 0.0, _end(point), STRIPS_PX))
+                strips[point["number"]] = _json(view.strips(point["number"], 0.0, _end(point), STRIPS_PX))
         left_out.append([point["number"] for point in points if point["number"] not in strips])
         charts = ",".join(f'"{number}":{chart}' for number, chart in strips.items())
         noted.append(_noted(view.overview(), left_out[-1], says[number] if says else ()))
-        packing.add(f'}},"strips":{{{charts}}},"overview":{as_json(noted[-1])}}}')
+        packing.add(f'}},"strips":{{{charts}}},"overview":{_json(noted[-1])}}}')
     packing.add("]}")
     return Embedded(packing, noted, left_out)
 
@@ -139,9 +133,9 @@ def _noted(overview: Mapping[str, Any], left_out: Sequence[int], says: Sequence[
     """The overview with notes about what the file has not."""
     said = list(says)
     if left_out:
-        lines = f"The time lines of {len(left_out)} of {len(overview.get('points', ()))} points are not in this file"
+        lines = f"The time lines of {len(left_out)} of {len(overview['points'])} points are not in this file"
         said.append(f"{lines}; railyard watch shows them.")
-    return {**overview, "notes": [*overview.get("notes", ()), *said]}
+    return {**overview, "notes": [*overview["notes"], *said]}
 
 
 class _Budget:
@@ -163,7 +157,7 @@ def _timeline(view: View, point: Mapping[str, Any], budget: _Budget, comma: str)
     share, px = budget.share(), MOST_PX
     while share and px >= LEAST_PX:
         shown = view.timeline(point["number"], 0.0, _end(point), px)
-        if budget.packing.add_within(f'{comma}"{point["number"]}":{as_json(shown)}', share):
+        if budget.packing.add_within(f'{comma}"{point["number"]}":{_json(shown)}', share):
             return True
         px //= _FEWER
     return False
@@ -171,7 +165,7 @@ def _timeline(view: View, point: Mapping[str, Any], budget: _Budget, comma: str)
 
 def _end(point: Mapping[str, Any]) -> float | None:
     """The end of a point; None of one that was under way, of which all is shown."""
-    duration = point.get("duration")
+    duration = point["duration"]
     return None if duration is None else float(duration)
 
 
@@ -328,13 +322,12 @@ def figures_in(folder: Path) -> tuple[dict[str, bytes], list[str]]:
 
 
 def report_html(told: Sequence[Told], compared: Mapping[str, Any] | None) -> Iterator[bytes]:
-    """The file in pieces."""
     overviews = [each.view.overview() for each in told]
     fixed = sum(len(image) for each in told for image in each.figures.values())
     room = max(_LEAST_TIMELINES, int(USUAL_BYTES / _BASE64) - fixed)
     data = embedded([each.view for each in told], overviews, compared, room, [each.left for each in told])
     runs = [_recounted(*each) for each in zip(told, data.overviews, strict=True)]
-    title = " and ".join(str(overview.get("name", "")) for overview in overviews)
+    title = " and ".join(overview["name"] for overview in overviews)
     yield from inlined(f"{title} - Railyard", record(runs, compared), data.packing.base64())
 
 

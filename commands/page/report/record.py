@@ -43,7 +43,7 @@ class Fact(NamedTuple):
 
 
 def facts(manifest: Mapping[str, Any]) -> Iterator[Fact]:
-    """What decides what a run measures, settings first; a key without a value has an empty text."""
+    """Facts that decide what a run measures, settings first; a key without a value has an empty text."""
     for key, value in _flat(manifest.get("experiment") or {}):
         if key not in _SECRET:
             yield Fact("setting", key, in_words(value))
@@ -199,7 +199,7 @@ def record(runs: Sequence[Recounted], comparison: Mapping[str, Any] | None) -> I
 
 def _run(run: Recounted, number: int) -> Iterator[str]:
     found = run.overview
-    yield f"<h2>{text(found.get('name', ''))}</h2>\n"
+    yield f"<h2>{text(run.overview['name'])}</h2>\n"
     yield f"<p>Railyard experiment {text(found.get('experiment', ''))}: <code>{text(found.get('command') or '')}</code>"
     yield f", {text(found.get('written') or 'date unknown')}</p>\n"
     for stamp in found.get("stamps", ()):

@@ -77,7 +77,6 @@ class Bars:
             self._take()
 
     def extend(self, rows: Table) -> None:
-        """Add many bars at once."""
         self._take()
         self._append(rows)
 
@@ -123,7 +122,6 @@ class Bars:
         return inside
 
     def at(self, t: float) -> Table:
-        """The bars that cover the moment ``t``."""
         found = self.within(t, math.nextafter(t, math.inf))
         here: Table = found[(found["s"] <= t) & (t < found["e"])]
         return here
@@ -193,7 +191,6 @@ class Labels:
         self._numbers: dict[str, int] = {}
 
     def __call__(self, text: str) -> int:
-        """The number of ``text``."""
         number = self._numbers.get(text)
         if number is None:
             number = self._numbers[text] = len(self.texts)
@@ -204,7 +201,7 @@ class Labels:
 # ---- looks of bars and marks -----------------------------------------------------------------------------------------
 
 
-BARS: Mapping[str, Look] = {
+LOOKS: Mapping[str, Look] = {
     "compute": ACTIVITIES["compute"],
     **DIMENSIONS,
     "other": ACTIVITIES["rewired"],
@@ -243,7 +240,7 @@ def looks() -> dict[str, dict[str, str]]:
             "hatch": look.hatch,
             "marker": look.marker,
         }
-        for kind, look in {**MARKS, **BARS}.items()
+        for kind, look in {**MARKS, **LOOKS}.items()
     }
 
 

@@ -31,17 +31,14 @@ class Box:
 
     @property
     def middle(self) -> Point:
-        """The point in the middle."""
         return self.x + self.w / 2, self.y + self.h / 2
 
     @property
     def bottom(self) -> float:
-        """The y of the lower edge."""
         return self.y + self.h
 
     @property
     def right(self) -> float:
-        """The x of the right edge."""
         return self.x + self.w
 
     def inset(self, by: float) -> Box:
@@ -87,7 +84,6 @@ class Canvas:
         )
 
     def switch_port(self, switch: str, number: int, mbps: float, at: Point, inward: Point = DOWN) -> None:
-        """Add a port of a switch that leads to another switch."""
         self._port(switch, number, at, inward, self._gbps(mbps), None, None, None)
 
     def _port(

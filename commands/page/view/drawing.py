@@ -223,7 +223,6 @@ def _photonic(canvas: Canvas, chips: Mapping[int, Box], switches: Sequence[Switc
 
 
 def _electrical(canvas: Canvas, torus: Torus, chips: Mapping[int, Box]) -> None:
-    """Chips in their nodes, with the links between nodes."""
     nodes = {s.name: (s, s.ports[0]) for s in canvas.plan.network("rail") if s.ports}
     ends: dict[tuple[str, int], tuple[Point, Point, float]] = {}
     for link in canvas.plan.links:
@@ -296,7 +295,6 @@ def edge_drawing(plan: FabricPlan, edge: EdgePlan, scale: Scale) -> dict[str, An
 
 
 def _bar(column: Box) -> Box:
-    """The switch of a region, as wide as its column."""
     gap = min(6.0, column.w / 10)
     return Box(column.x + gap, _REGION_TOP, column.w - 2 * gap, _REGION_HEIGHT)
 

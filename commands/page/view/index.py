@@ -44,7 +44,7 @@ _Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PointFacts:
-    """What is known of a point beside its events. ``t0`` and ``end`` are wall-clock seconds; None: not ended.
+    """Facts of a point beside its events. ``t0`` and ``end`` are wall-clock seconds; None: not ended.
 
     ``predicted`` are the times of steps by the model in real seconds, of which the last holds for all later ones.
     ``groups`` are those of the program; further ones are known from the events. What somebody did over REST before
@@ -139,7 +139,6 @@ class PointIndex:
             self.latest, self.horizon = max(self.latest, t), max(self.horizon, t)
 
     def add(self, data: dict[str, Any]) -> None:
-        """Take one event as parsed."""
         source, kind = data["source"], data["kind"]
         t, end = self._time(data["t"]), data.get("end")
         until = t if end is None else self._time(end)
@@ -164,7 +163,6 @@ class PointIndex:
         self.settled = until
 
     def _time(self, wall: float) -> float:
-        """Seconds of the point for a time of an event."""
         return (wall - self.facts.t0) / self.facts.scale.time
 
     def _inside(self, source: str, t: float, until: float) -> bool:
@@ -176,7 +174,6 @@ class PointIndex:
         return until >= -slack and t <= self._end + slack
 
     def _learn(self, group: str, dimension: str) -> int:
-        """The kind of the bars of a group of ``dimension``."""
         kind = self.kinds[self.labels(group)] = KIND.get(dimension, KIND["other"])
         return kind
 

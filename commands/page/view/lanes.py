@@ -28,7 +28,6 @@ class Lane:
     port: int | None = None
 
     def shown(self) -> dict[str, Any]:
-        """The lane as plain data."""
         return asdict(self)
 
 
@@ -84,7 +83,6 @@ class EdgeLanes:
         self.bars: dict[str, Bars] = {}
 
     def add(self, t: float, end: float, data: Mapping[str, Any]) -> None:
-        """An event of an edge run."""
         kind = data["kind"]
         if kind == "trunk":
             region = data["region"]
@@ -102,7 +100,6 @@ class EdgeLanes:
         return self.bars.setdefault(name, Bars())
 
     def more_lanes(self) -> Iterator[Lane]:
-        """The lanes of jobs and of the trunk that have bars."""
         for name in sorted(self.bars, key=lambda each: (len(each), each)):
             if name.startswith("job"):
                 yield Lane(name, f"job {name[3:]}", "jobs", "job")

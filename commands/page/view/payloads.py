@@ -57,7 +57,7 @@ def timeline(index: PointIndex, start: float, end: float, px: int, until: float,
 
 
 def state(index: PointIndex, t: float) -> dict[str, Any]:
-    """What holds at the moment ``t``: circuits, dark and failed ports, dead ranks, rates of links, and who waits."""
+    """The state at the moment ``t``: circuits, dark and failed ports, dead ranks, rates of links, and who waits."""
     texts = index.labels.texts
     circuits = index.circuits.state(t, texts) if index.circuits else {"circuits": {}, "dark": {}, "failed": {}}
     members = {name: group.members for name, group in index.facts.groups.items()}

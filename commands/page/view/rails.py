@@ -104,7 +104,6 @@ def _columns(box: Box, count: int) -> int:
 
 
 def _title(box: Box) -> float:
-    """The height of the name of a server."""
     return min(16.0, box.h / 4)
 
 
@@ -114,7 +113,6 @@ def _bar(box: Box) -> Box:
 
 
 def _scale_up(canvas: Canvas, bar: Box, plugged: Mapping[int, tuple[SwitchPlan, HostPort, Box]]) -> None:
-    """Draw a scale-up switch, with a port above each GPU."""
     switch = next(iter(plugged.values()))[0]
     places = [bar.x + (i + 0.5) * bar.w / len(plugged) for i in range(len(plugged))]
     for x, (_, port, gpu) in zip(places, plugged.values(), strict=True):
@@ -291,7 +289,6 @@ def mesh_drawing(plan: FabricPlan, scale: Scale) -> dict[str, Any]:
 
 
 def _around(canvas: Canvas, rail: SwitchPlan) -> dict[str, Any]:
-    """The drawing of a single mesh, with its servers around it."""
     frame = Box(MARGIN, MARGIN, WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN)
     box = Box(
         frame.x + _SERVER_WIDTH + 30, frame.y + _SERVER_HEIGHT + 24, frame.w - 2 * _SERVER_WIDTH - 60,
@@ -349,7 +346,6 @@ def _angle(at: Point) -> float:
 
 
 def _draw(canvas: Canvas, rail: SwitchPlan, box: Box, placed: Honeycomb) -> None:
-    """Draw a rail: its box, its gates and its ports."""
     canvas.node(rail.name, rail.kind, box)
     for number, gate in enumerate(placed.gates):
         canvas.link(f"{rail.name}/gate{number}", "mesh", gate)

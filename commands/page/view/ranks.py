@@ -84,7 +84,6 @@ class Ranks:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def group(self, name: str) -> int:
-        """The number of a group, from 1."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.groups)
@@ -103,7 +102,6 @@ class Ranks:
         self._waits.append((rank, start, end, group, step))
 
     def stepped(self, rank: int, start: float, end: float) -> None:
-        """``rank`` was in a step."""
         self._steps.append((rank, start, end))
 
     def acknowledged(self, t: float, ready: float, group: str) -> None:
@@ -113,7 +111,6 @@ class Ranks:
         readies.append(ready)
 
     def failed(self, rank: int, t: float) -> None:
-        """``rank`` is dead from ``t`` on."""
         self.dead.setdefault(rank, t)
 
     def settle(self, until: float, split: _Split) -> None:
@@ -278,7 +275,6 @@ class StepTable:
             self._job_of[rank] = job, incarnation
 
     def step(self, rank: int, number: int, start: float, end: float) -> None:
-        """``agent step`` of one rank."""
         found = self._of(rank, number)
         first = not found.ranks
         found.start = start if first else min(found.start, start)

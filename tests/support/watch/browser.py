@@ -95,7 +95,6 @@ class Browser:
             time.sleep(0.02)
 
     def text(self, selector: str) -> str:
-        """What a reader sees of the first element that fits."""
         return str(self.js("(document.querySelector(given[0]) || {innerText: ''}).innerText", selector))
 
     def click(self, selector: str) -> None:
@@ -107,7 +106,6 @@ class Browser:
         element.click()
 
     def keys(self, *keys: str) -> None:
-        """Press keys on whatever the keyboard is."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
@@ -124,7 +122,6 @@ class Browser:
     # ---- what is drawn -------------------------------------------------------------------------------------------
 
     def circuits(self) -> set[tuple[str, int, int]]:
-        """The circuits in the drawing: (switch, port, port)."""
         read = "p => [p.dataset.switch, +p.dataset.a, +p.dataset.b]"
         found = self.js(f"[...document.querySelectorAll('path.circuit')].map({read})")
         return {(switch, min(a, b), max(a, b)) for switch, a, b in found}

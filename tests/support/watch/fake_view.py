@@ -23,7 +23,6 @@ class FakeView:
         self.big = 0
 
     def refresh(self) -> bool:
-        """Take what is ``new``."""
         self.refreshed += 1
         if self.error is not None:
             raise self.error
@@ -33,29 +32,23 @@ class FakeView:
         return changed
 
     def overview(self) -> dict[str, Any]:
-        """Some keys of an overview, and ``big`` bytes."""
         return {"format": 1, "name": "<b>fake</b>", "control": False, "big": "x" * self.big}
 
     def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
-        """What was asked for."""
         return self._asked("timeline", point, start=start, end=end, px=px)
 
     def state(self, point: int, t: float) -> dict[str, Any]:
-        """What was asked for."""
         return self._asked("state", point, t=t)
 
     def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
-        """What was asked for."""
         return self._asked("strips", point, start=start, end=end, px=px)
 
     def now(self, point: int) -> float:
-        """The latest moment of a point."""
         if point not in (0, 1):
             raise LookupError(point)
         return self.moment
 
     def close(self) -> None:
-        """Take note of it."""
         self.closed = True
 
     def _asked(self, what: str, point: int, **asked: float | None) -> dict[str, Any]:

@@ -60,7 +60,6 @@ def finished_folder(folder: Path, points: int = 2, steps: int = 3, *, samples: b
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run on its folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

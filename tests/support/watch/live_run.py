@@ -54,7 +54,6 @@ class LiveRun:
 
     @property
     def place(self) -> Path:
-        """The folder of the point under way."""
         return self._running / f"point{self.point.number}"
 
     def begin(self, title: str = "on-demand, 200 ms") -> None:
@@ -68,7 +67,6 @@ class LiveRun:
         self._sampling.start()
 
     def agent(self, rank: int, *events: Event) -> None:
-        """Write events of an agent, as it does after a step."""
         write_events(self.place / f"g{rank}.jsonl", events)
 
     def note(self, event: Event) -> None:
@@ -97,7 +95,6 @@ class LiveRun:
         return self.point
 
     def end(self) -> None:
-        """End the run as complete, and free the folder."""
         if self._ended:
             return
         self._ended = True

@@ -80,7 +80,6 @@ def stretched(job: Job, factor: float, names: str = "{}") -> Job:
 
 
 def begun(point: Point, t: float, steps: int) -> Iterator[Event]:
-    """What a run notes of a point before its first step."""
     fields = {"point": point.number, "mode": point.mode, "plan": point.plan.fabric, "title": point.title}
     fields |= {"delay_s": point.scale.emulated_s(point.reconfiguration_delay_s), "steps": steps}
     yield Event(t - 0.4, "run", "begun", None, {**fields, "expected_s": float(steps)})
@@ -92,7 +91,6 @@ def begun(point: Point, t: float, steps: int) -> Iterator[Event]:
 
 
 def row_of(point: Point, events: Sequence[Event]) -> RailRow:
-    """The row of a point in the summary."""
     metrics = measure_point(point, events)
     row = RailRow(
         workload="smoke",

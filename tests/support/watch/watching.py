@@ -29,7 +29,6 @@ class Served:
 
     @property
     def origin(self) -> str:
-        """The address without the token."""
         return self.url.rsplit("/", 2)[0]
 
 

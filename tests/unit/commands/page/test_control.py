@@ -48,7 +48,6 @@ class Rest:
         return self.answer
 
     def close(self) -> None:
-        """End the server."""
         with suppress(OSError):
             self.server.socket.shutdown(socket.SHUT_RDWR)
         self.thread.join(5)

@@ -39,7 +39,6 @@ class FakeControl(Control):
         self.refusal: Refused | None = None
 
     def act(self, body: bytes) -> None:
-        """Keep an act."""
         if self.refusal is not None:
             raise self.refusal
         self.acts.append(body)
@@ -71,17 +70,14 @@ class Site:
         return answer.status, answer.headers, json.loads(data) if kind == "application/json" else data
 
     def bytes(self, sent: bytes) -> socket.socket:
-        """A connection on which ``sent`` was sent."""
         made = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         made.sendall(sent)
         return made
 
     def stream(self) -> Stream:
-        """An open page."""
         return Stream(self.bytes(f"GET /{TOKEN}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
 
     def wait_for_pages(self, number: int) -> None:
-        """Wait until as many pages are open."""
         end = time.monotonic() + PATIENCE_S
         while len(self.server.audience) != number:
             assert time.monotonic() < end, f"{len(self.server.audience)} pages are open, not {number}"
@@ -109,14 +105,12 @@ class Stream:
         return "", None
 
     def close(self) -> None:
-        """Go away."""
         self.file.close()
         self.connection.close()
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
-    """A function that starts a server of a fake view."""
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(server_module, "LAST_S", 0.1)
     with ExitStack() as stack:

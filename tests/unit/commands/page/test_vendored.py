@@ -67,9 +67,3 @@ def test_the_page_loads_each_of_its_scripts_and_styles_once() -> None:
     there = {names(path) for path in PAGE.rglob("*") if path.suffix in (".js", ".css")}
     assert there == set(loaded) | own_of_reports
     assert "style=" not in index and not re.search(r"\son[a-z]+=", index)
-
-
-@pytest.mark.parametrize("path", OURS, ids=names)
-def test_files_of_the_page_are_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-    assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 120

@@ -162,7 +162,6 @@ sys.addaudithook(_hear)  # which cannot be removed
 
 @contextmanager
 def changes() -> Iterator[list[str]]:
-    """What this process changes in files meanwhile."""
     _READING.append([])
     try:
         yield _READING[0]

@@ -1,12 +1,19 @@
-"""Following folders: what is told, how often they are looked at, and that no news is lost."""
+"""Following a folder and telling pages: no news is lost, nothing is kept twice, and how often is looked."""
 
 from __future__ import annotations
+
+import json
+import threading
+from typing import Any
 
 import pytest
 from watch.fake_view import FakeView
 
-from commands.page.stream import Audience
+from commands.page import stream
+from commands.page.answers import as_json
+from commands.page.stream import MOST_PAGES, Audience, Page, Tick
 from commands.page.watched import SHARE, STILL_S, TICK_S, Follower, Watched
+from railyard.errors import MachineError
 
 
 def test_news_that_a_question_reads_is_told_later() -> None:
@@ -64,3 +71,89 @@ def test_a_large_folder_that_has_ended_is_read_on_at_once() -> None:
     follower = Follower(run, Audience())
     follower.look()
     assert follower.pause_s(0.0) == STILL_S
+
+
+def tick(revision: int, *parts: str) -> Tick:
+    return Tick(revision, 3, 0.5 * revision, True, parts)
+
+
+def told(message: bytes) -> tuple[str, Any]:
+    kind, data = message.decode().removesuffix("\n\n").split("\n")
+    return kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+def test_a_slow_page_gets_one_tick_with_all_parts() -> None:
+    page = Page()
+    for revision in range(1, 1001):
+        page.give(tick(revision, "timeline"))
+    page.give(tick(1001, "overview"))
+    page.end("over")
+    messages = list(page.messages())
+    assert messages[0] == b"retry: 2000\n\n"
+    expected = {"revision": 1001, "point": 3, "now": 500.5, "live": True, "parts": ["overview", "timeline"]}
+    assert [told(message) for message in messages[1:]] == [
+        ("tick", expected),
+        ("over", {"says": "over"}),
+    ]
+
+
+def test_a_page_without_news_gets_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.001)
+    messages = Page().messages()
+    assert [next(messages) for _ in range(3)] == [b"retry: 2000\n\n", b":\n\n", b":\n\n"]
+
+
+def test_text_in_a_message_cannot_begin_another() -> None:
+    page = Page()
+    page.end("one\n\nevent: tick\ndata: {}")
+    *_, message = page.messages()
+    assert message.count(b"\n") == 3 and told(message)[1]["says"].count("\n") == 3
+
+
+def test_there_are_at_most_so_many_pages() -> None:
+    audience = Audience()
+    pages = [audience.join() for _ in range(MOST_PAGES)]
+    with pytest.raises(MachineError, match=f"^{MOST_PAGES} pages are open; close one of them$"):
+        audience.join()
+    audience.leave(pages[0])
+    audience.leave(pages[0])
+    audience.join()
+    assert len(audience) == MOST_PAGES
+
+
+def test_a_page_that_comes_after_the_end_is_told_so() -> None:
+    audience = Audience()
+    audience.end("over", 0.0)
+    *_, message = audience.join().messages()
+    assert told(message) == ("over", {"says": "over"})
+
+
+def test_waiting_ends_with_a_page_and_with_a_stop() -> None:
+    audience, stop, passed = Audience(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        audience.wait(stop)
+        passed.set()
+
+    def end() -> None:
+        stop.set()
+        audience.wake()
+
+    for begin in (audience.join, end):
+        passed.clear()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not passed.wait(0.02)
+        begin()
+        thread.join(5)
+        assert passed.is_set()
+        for page in list(audience._pages):
+            audience.leave(page)
+
+
+def test_a_number_that_json_has_not_is_null() -> None:
+    page = Page()
+    page.give(Tick(1, 3, float("inf"), True, ("overview",)))
+    page.end("over")
+    assert told(list(page.messages())[1])[1]["now"] is None
+    assert as_json({"a": [float("nan"), 1.5]}) == b'{"a":[null,1.5]}'
