@@ -163,23 +163,9 @@ def crate_of(
         "creativeWorkStatus": partial,
         "license": _ref(licensed) if licensed else None,
     }
-    status, ended = "Completed" if partial is None else "Active" if under_way else "Failed", manifest.get("ended")
-    run = {
-        "@id": _RUN,
-        "@type": "CreateAction",
-        "name": f"railyard run of {name}",
-        "instrument": _ref(_SOFTWARE),
-        "result": _refs(held),
-        "actionStatus": _ref(f"http://schema.org/{status}ActionStatus"),
-        "object": _refs(inputs) or None,
-        "description": manifest.get("command"),
-        "startTime": _moment(manifest["written"]),
-        "endTime": _moment(manifest.get("ended_at")),
-        "error": None if status != "Failed" else partial if ended in (None, COMPLETE) else ended,
-    }
     graph = [
         {"@id": CRATE, "@type": "CreativeWork", "conformsTo": _ref(_VERSION), "about": _ref("./")},
-        *(root, *held, run, *inputs, *_software(manifest)),
+        *(root, *held, _run(manifest, held, inputs, partial, under_way), *inputs, *_software(manifest)),
         {"@id": _AUTHORS, "@type": "Organization", "name": AUTHORS},
         *(
             {"@id": each, "@type": "CreativeWork", "name": each.rpartition("/")[2] or each, "identifier": each}
@@ -189,6 +175,25 @@ def crate_of(
     ]
     known = [{key: value for key, value in entity.items() if value is not None} for entity in graph]
     return {"@context": [f"{_VERSION}/context", _TERMS], "@graph": known}
+
+
+def _run(
+    manifest: Mapping[str, Any], held: list[Entity], inputs: list[Entity], partial: str | None, under_way: bool
+) -> Entity:
+    status, ended = "Completed" if partial is None else "Active" if under_way else "Failed", manifest.get("ended")
+    return {
+        "@id": _RUN,
+        "@type": "CreateAction",
+        "name": f"railyard run of {manifest['experiment']['experiment']}",
+        "instrument": _ref(_SOFTWARE),
+        "result": _refs(held),
+        "actionStatus": _ref(f"http://schema.org/{status}ActionStatus"),
+        "object": _refs(inputs) or None,
+        "description": manifest.get("command"),
+        "startTime": _moment(manifest["written"]),
+        "endTime": _moment(manifest.get("ended_at")),
+        "error": None if status != "Failed" else partial if ended in (None, COMPLETE) else ended,
+    }
 
 
 def licence_address(given: str) -> str:
