@@ -23,8 +23,7 @@ from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
 from experiments.report import exit_status, why_not_faithful
 from experiments.settings import validated
-from measure.figures.gantt import gantt
-from measure.figures.link_throughput import link_throughput
+from measure.figures.step import gantt, link_throughput
 from measure.figures.style import MEASURED, png, time_unit
 from measure.metrics.checks import Verdict
 from measure.metrics.load import OTHERS
