@@ -232,7 +232,7 @@ def _by_operation(point: ExplainedPoint, *, named: bool) -> Table:
 
 
 def _draw(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint]) -> str:
-    from measure.figures.explained import Bar, explained_figure  # matplotlib takes a second
+    from measure.figures.step import Bar, explained_figure  # matplotlib takes a second
     from measure.figures.style import png
 
     bars = [

@@ -92,8 +92,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.rails.figures import overhead as overheads
     from experiments.rails.figures import sweep, window_cdf
     from experiments.rails.windows import pooled_windows
-    from measure.figures.gantt import gantt
-    from measure.figures.link_throughput import link_throughput
+    from measure.figures.step import gantt, link_throughput
 
     rows = recorded.rows
     yield Drawn("step-time", sweep(rows), rows)

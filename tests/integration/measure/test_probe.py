@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.figures.link_throughput import throughputs
+from measure.figures.step import throughputs
 from measure.live.packets import Tap
 from measure.live.probe import ProbeTrain
 from measure.live.sampler import HostInterface, Sampler, queue_events

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
+from figure_words import words
 from reports import printed
 
 from experiments.allocation.experiment import STUDIES, AllocationSettings, AllocationStudy, study_rows
@@ -22,15 +21,6 @@ from measure.results.summary import Summary
 def rows() -> list[dict[str, Any]]:
     made = study_rows(validated(AllocationSettings, {"racks": 12, "clusters": 1}))
     return [{**row.to_json(), "experiment": "allocation"} for row in made]
-
-
-def words(figure: Figure) -> Iterator[str]:
-    for axes in figure.axes:
-        yield axes.get_title(loc="left")
-        yield from (text.get_text() for text in axes.texts)
-        if (legend := axes.get_legend()) is not None:
-            yield from (text.get_text() for text in legend.get_texts())
-    yield from (text.get_text() for legend in figure.legends for text in legend.get_texts())
 
 
 def test_a_figure_for_each_study_with_published_values_where_they_apply(rows: list[dict[str, Any]]) -> None:

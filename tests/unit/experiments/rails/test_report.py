@@ -14,7 +14,7 @@ from reports import printed
 from watch.rail_results import rail_results
 
 from experiments.rails.experiment import Rails
-from experiments.rails.figures import overhead, sweep, window_cdf
+from experiments.rails.figures import sweep, window_cdf
 from experiments.rails.report import REPORT, measured_points
 from experiments.rails.row import RailRow
 from experiments.rails.settings import RailSettings
@@ -22,9 +22,8 @@ from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
 from experiments.report import exit_status, why_not_faithful
 from experiments.settings import validated
-from measure.figures.gantt import gantt
-from measure.figures.link_throughput import link_throughput
-from measure.figures.style import MEASURED, png, time_unit
+from measure.figures.step import gantt, link_throughput
+from measure.figures.style import png, time_unit
 from measure.metrics.checks import Verdict
 from measure.metrics.load import OTHERS
 from measure.metrics.metrics import measure_point
@@ -194,21 +193,6 @@ def test_the_table_shows_intervals_of_repeats_paired_with_the_electrical_row_and
     assert ["on-demand", "100", "12.100", "23", "10.000", "+21.0", "+10.0", "0.0"] in [line[:8] for line in found]
     single = printed(Rails, [row("electrical", 0, [10.0]), row("on-demand", 100, [11.0])])
     assert "±" not in single and "Medians" not in single
-
-
-def test_a_measurement_far_from_the_model_is_inside_the_figures_of_the_sweep(folder: Path) -> None:
-    rows: list[dict[str, Any]] = [dict(row) for row in Results.open(folder).rows()]
-    for place, row in enumerate(rows):
-        row["step_time_s"] *= 1.0 + 0.3 * (place % 3)
-        row["samples"] = {"step_time_s": [share * row["step_time_s"] for share in (0.9, 1.0, 1.4)]}
-    for figure in (sweep(rows), overhead(rows)):
-        assert figure is not None
-        png(figure, Scale(0.5), faithful=True)
-        (axes,) = figure.axes
-        (left, right), (below, above) = axes.get_xlim(), axes.get_ylim()
-        drawn: Any = [line.get_xydata() for line in axes.get_lines() if line.get_gid() == MEASURED]
-        assert len(drawn) >= 8
-        assert all(left <= x <= right and below <= y <= above for line in drawn for x, y in line)
 
 
 def test_a_figure_names_the_check_that_failed_and_how_many_points_did() -> None:

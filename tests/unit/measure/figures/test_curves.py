@@ -183,15 +183,6 @@ def test_curves_show_every_measurement_on_both_scales(scale: str) -> None:
     assert below == [] and axes.get_ylim()[1] > max(e.high or 0.0 for e in drawn["one"].estimates.values())
 
 
-def test_collectives_far_from_the_model_are_inside_their_panels() -> None:
-    more = {"predicted_after_arrival_s": 1e-4, "samples": {"after_arrival_s": [0.01, 0.012, 0.03]}}
-    rows = [collective_row(name, size, **more) for name in ("ring", "tree") for size in (1 << 20, 1 << 22)]
-    figure = time_against_size(rows)
-    assert figure is not None
-    png(figure, None, faithful=True)
-    assert [place for place in outside(figure) if place[1] > 0 or not 0 <= place[0] <= 1] == []
-
-
 @pytest.mark.parametrize(
     ("values", "near", "far"),
     [((1.0, 1.1, 2.0, 9.0), [1.0, 1.1], [9.0, 2.0]), ((1.0, 1.1, 1.3), [1.0, 1.1, 1.3], [])],
@@ -199,3 +190,49 @@ def test_collectives_far_from_the_model_are_inside_their_panels() -> None:
 def test_what_is_far_above_is_named_and_not_drawn(values: Any, near: Any, far: Any) -> None:
     rows = [{"x": 0.0, "y": value} for value in values]
     assert tuple(map(list, near_and_far(curves(series_of(rows, lambda row: row["y"]), "x", "y")))) == (near, far)
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"y_scale": "near", "same": ("n",)},
+    {"x_scale": "log", "y_scale": "log", "ticks": str},
+    {"x_scale": "delays", "below": plot.Plot("x", "y", ("lower", ""), series="of", y_scale="ratio")},
+    {"categories": (3, 1), "apart": 0.3, "written": ".2f"},
+    {"categories": (), "across": True},
+]
+
+
+@pytest.mark.parametrize("more", KINDS, ids=lambda more: "-".join(more))
+def test_every_kind_of_plot_shows_what_was_measured_its_model_and_what_was_published(more: dict[str, Any]) -> None:
+    about = {"model": 1.0, "theirs": 1.2, "n": 4, "samples": {"y": [0.9, 1.0, 1.1]}}
+    rows = [{**about, "x": x, "of": of, "y": 1.0, "faithful": x < 3} for x in (1, 2, 3) for of in ("ring", "tree")]
+    spec = plot.Plot("x", "y", ("place", "value"), "A title", "model", series="of", published="theirs", **more)
+    figure = plot.figure_of(spec, rows)
+    assert figure is not None and plot.figure_of(spec, []) is None
+    axes = figure.axes[0]
+    assert (axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()) == ("A title", "place", "value")
+    marks = [line.get_marker() for line in axes.get_lines()]
+    assert marks.count("x") == 2, "a point of each series is not faithful"
+    assert marks.count("|" if "across" in more else "_") == 6, "each measurement has its interval"
+    opened = [line for line in axes.get_lines() if line.get_markerfacecolor() == "none"]
+    assert sum(np.size(line.get_xdata()) for line in opened) == 6
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert said == (["not faithful"] if "across" in more else ["ring", "tree", "not faithful"])
+    caption = figure.legends[0].get_title().get_text().replace("\n", " ")
+    assert caption == "markers: measured (n = 3, whiskers: 95 % interval); lines: model"
+    if "categories" in more:
+        ticks = axes.get_yticklabels() if "across" in more else axes.get_xticklabels()
+        assert [tick.get_text() for tick in ticks] == (["1", "2", "3"] if "across" in more else ["3", "1", "2"])
+    png(figure, None, faithful=True)
+    assert outside(figure) == [] or "below" in more
+
+
+def test_bars_of_series_stand_beside_each_other_in_their_category() -> None:
+    rows = [{"x": x, "of": of, "done": 2.0, "rest": 1.0} for x in (48, 96) for of in ("a", "b")]
+    spec = plot.Plot("x", "done", ("", "y"), series="of", categories=(), bars={"done": 1.0, "rest": 0.4})
+    figure = plot.figure_of(spec, rows)
+    assert figure is not None
+    bars_drawn: Any = figure.axes[0].patches
+    assert {(round(bar.get_x() + bar.get_width() / 2, 3), bar.get_y()) for bar in bars_drawn} == {
+        (place, bottom) for place in (-0.2, 0.2, 0.8, 1.2) for bottom in (0.0, 2.0)
+    }

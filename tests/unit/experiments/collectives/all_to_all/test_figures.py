@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from all_to_all_rows import EVERY, row, whole_run
+from figure_words import words
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from reports import printed
@@ -33,13 +34,6 @@ def rows() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def figures(rows: list[dict[str, Any]]) -> dict[str, Figure]:
     return all_to_all_figures(rows)
-
-
-def words(figure: Figure) -> Iterator[str]:
-    for axes in figure.axes:
-        yield axes.get_title(loc="left")
-        yield from (text.get_text() for text in axes.texts)
-    yield from (text.get_text() for legend in figure.legends for text in legend.get_texts())
 
 
 def marks(axes: Axes) -> set[tuple[float, float]]:
@@ -109,13 +103,6 @@ def test_nothing_is_drawn_of_what_does_not_vary() -> None:
     assert all_to_all_figures([]) == {}
     assert all_to_all_figures([row("rotor"), row("electrical")]) == {}
     assert all_to_all_figures([{**r, "experiment": "other"} for r in whole_run()]) == {}
-
-
-def test_a_point_that_is_not_faithful_is_crossed_out() -> None:
-    rows = [row("rotor", n=n, faithful=n != 8) for n in (4, 8)]
-    time = all_to_all_figures(rows)["all_to_all_ranks"].axes[0]
-    crosses = [line.get_xdata()[0] for line in time.get_lines() if line.get_marker() == "x"]  # type: ignore[index]
-    assert crosses == [8]
 
 
 def said_of(rows: Sequence[Mapping[str, Any]]) -> str:

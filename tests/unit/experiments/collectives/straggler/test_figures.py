@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
+from figure_words import words
 from matplotlib.figure import Figure
 
 from experiments.collectives.straggler.figures import (
@@ -80,12 +80,6 @@ def against_delay(rows: list[dict[str, Any]], laws: Sequence[StragglerLaw] = ())
     return straggler_figures(rows, laws)["straggler_delay"]
 
 
-def words(thing: Figure | Axes) -> list[str]:
-    """All text of the panels."""
-    panels = thing.axes if isinstance(thing, Figure) else [thing]
-    return [text.get_text() for panel in panels for text in panel.texts]
-
-
 def test_each_study_is_one_figure_and_others_are_left_out() -> None:
     every = [*delay_rows(study="delay"), *rank_rows(), *size_rows(), *reconfiguration_rows(), *prediction_rows()]
     names = ["delay", "ranks", "size", "reconfiguration", "prediction"]
@@ -120,20 +114,6 @@ def test_a_panel_for_each_number_of_ranks() -> None:
     assert titles == ["n = 4, 3 MB, electrical", "n = 8, 7 MB, electrical", "n = 16, 15 MB, electrical"]
 
 
-def test_points_that_are_not_faithful_are_crossed_out() -> None:
-    rows = delay_rows()
-    clean = against_delay(rows)
-    marked = against_delay([{**r, "faithful": i % 9 != 3} for i, r in enumerate(rows)])
-
-    def crosses(figure: Figure) -> int:
-        return sum(line.get_marker() == "x" for line in figure.axes[0].lines)
-
-    assert crosses(clean) == 0
-    assert crosses(marked) == 3, "one for each curve; Direct is far above the panel"
-    labels = [text.get_text() for legend in marked.legends for text in legend.get_texts()]
-    assert "not faithful" in labels
-
-
 def test_break_evens_of_the_other_studies() -> None:
     made = straggler_figures([*reconfiguration_rows(), *prediction_rows()], [LAW])
     said = words(made["straggler_reconfiguration"])
@@ -149,8 +129,7 @@ def test_break_evens_of_the_other_studies() -> None:
 def test_circuits_are_compared_with_packets_and_other_experiments_are_passed_over() -> None:
     packets = [row(LAW, a, 9.0, LAW.after_arrival_s(a, 9.0), study="reconfiguration") for a in ("ring", "stragglar")]
     figure = straggler_figures([*reconfiguration_rows(), *packets])["straggler_reconfiguration"]
-    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert "on packets, measured" in labels
+    assert "on packets, measured" in words(figure)
     assert straggler_figures([{**r, "experiment": "collective", "study": ""} for r in size_rows()]) == {}
 
 

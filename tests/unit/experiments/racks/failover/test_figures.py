@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 from failover_events import DETECT, FAULT, RESUMED, SLOW_STEP, STEP, struck
-from matplotlib.figure import Figure
+from figure_words import words
 from rich.console import Console
 
 from controllers.engine.jobs import Detection
@@ -107,17 +107,6 @@ def check_fits(report: Any, rows: list[Row], *, wide: bool = False) -> None:
         out = io.StringIO()
         Console(file=out, width=1000).print(as_rich(table, ALL_COLUMNS_WIDTH if wide else WIDTH))
         assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= WIDTH, out.getvalue()
-
-
-def words(figure: Figure) -> str:
-    found = [
-        text.get_text()
-        for axes in figure.axes
-        for text in (*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels())
-    ]
-    found += [axes.get_title(loc="left") for axes in figure.axes]
-    found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    return "\n".join(found)
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -233,20 +222,20 @@ def test_throughput_has_a_panel_for_each_fabric() -> None:
     found = [run for run in runs if run is not None]
     figure = throughput_over_time(found)
     assert figure is not None and len(figure.axes) == 2
-    assert "photonic (x)" in words(figure) and "second tenant" in words(figure)
+    assert "photonic (x)" in "\n".join(words(figure)) and "second tenant" in "\n".join(words(figure))
     assert found[0].marks["first step"] == pytest.approx(RESUMED + STEP - FAULT)
     assert throughput_over_time([]) is None
     stranded = fabric_run(struck(replaced=False).timeline(), "e2", "x", SCALE)
     assert stranded is not None
     drawn = throughput_over_time([stranded])
-    assert drawn is not None and "stranded" in words(drawn)
+    assert drawn is not None and "stranded" in "\n".join(words(drawn))
     assert png(drawn, SCALE, faithful=False)
 
 
 def test_the_breakdown_puts_measured_above_predicted() -> None:
     figure = recovery_breakdown(all_rows())
     assert figure is not None
-    said = words(figure)
+    said = "\n".join(words(figure))
     assert "7.91 s" in said and "s model" in said and "MORPHLUX (paper, measured)" in said and "library" in said
     bars = [patch for patch in figure.axes[0].patches if patch.get_width() == pytest.approx(DETECT)]  # type: ignore[attr-defined]
     assert len(bars) == 3
@@ -256,23 +245,25 @@ def test_the_breakdown_puts_measured_above_predicted() -> None:
 def test_step_times_have_the_band_that_we_derived() -> None:
     figure = step_times(all_rows())
     assert figure is not None
-    assert "derived by us: 1.6 to 2 x photonic" in words(figure) and "4.00" in words(figure)
+    assert "derived by us: 1.6 to 2 x photonic" in "\n".join(words(figure)) and "4.00" in "\n".join(words(figure))
     assert len(figure.axes[0].collections) == 1, "one electrical fabric that the range is of"
     alone = step_times(rows_of("e1", SLOW_STEP))
-    assert alone is not None and "derived" not in words(alone)
+    assert alone is not None and "derived" not in "\n".join(words(alone))
     assert step_times([]) is None
 
 
 def test_shapes_and_the_staircase() -> None:
     figure = shapes(shape_rows(BAD))
     assert figure is not None and len(figure.axes) == 3
-    assert "2.00x\nMORPHLUX 2.00x\n(measured)" in words(figure) and "1.60x\nMORPHLUX 1.72x" in words(figure)
+    assert "2.00x\nMORPHLUX 2.00x\n(measured)" in "\n".join(words(figure)) and "1.60x\nMORPHLUX 1.72x" in "\n".join(
+        words(figure)
+    )
     assert shapes([]) is None
     stairs = recovery_timeline(rows_of("photonic", STEP)[0])
     assert stairs is not None
-    assert "paper, measured: 4.5 s, collective library synchronised" in words(stairs)
-    assert "paper, measured: 14.5 s, data tokenised" in words(stairs), "also where we have no such part"
-    assert "given" in words(stairs)
+    assert "paper, measured: 4.5 s, collective library synchronised" in "\n".join(words(stairs))
+    assert "paper, measured: 14.5 s, data tokenised" in "\n".join(words(stairs)), "also where we have no such part"
+    assert "given" in "\n".join(words(stairs))
     nothing: Mapping[str, Any] = {"breakdown": []}
     assert recovery_timeline(nothing) is None
 

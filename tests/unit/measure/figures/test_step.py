@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from measure.figures.link_throughput import link_throughput, throughputs
+from measure.figures.step import link_throughput, throughputs
 from measure.figures.style import time_unit
 from railyard.scale import Scale
 from railyard.timeline import Event
