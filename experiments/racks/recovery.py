@@ -11,14 +11,13 @@ The outage ends when all members of a later incarnation have finished its first 
 
 from __future__ import annotations
 
-from experiments.racks.row import StartupStage
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from experiments.racks.row import NEIGHBOUR, FailoverRow
+from experiments.racks.row import NEIGHBOUR, FailoverRow, StartupStage
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.steps import Steps

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import socket
-from experiments.redraw import trace_json
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
@@ -28,7 +27,7 @@ from experiments.experiment import Experiment
 from experiments.propius.data import messages as edge
 from experiments.propius.data.messages import GetRequest, PushRequest, SumRequest
 from experiments.propius.data.server_process import Journal
-from experiments.redraw import read_folder
+from experiments.redraw import read_folder, trace_json
 from experiments.registry import find
 from experiments.report import show as show_report
 from experiments.settings import validated

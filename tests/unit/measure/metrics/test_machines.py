@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from experiments.redraw import build_trace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from synthetic_job import Job, build_point
 
+from experiments.redraw import build_trace
 from measure.metrics.checks import Verdict, machine_names, with_machine
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from experiments.racks.figures import step_times
-from experiments.racks.figures import throughput_over_time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from rich.console import Console
 from controllers.engine.jobs import Detection
 from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.failover.report import REPORT
-from experiments.racks.figures import recovery_breakdown, recovery_timeline
+from experiments.racks.figures import recovery_breakdown, recovery_timeline, step_times, throughput_over_time
 from experiments.racks.forecast import detection_bounds, predicted_parts
 from experiments.racks.recovery import neighbour_row, recoveries
 from experiments.racks.row import FailoverRow, State, add_ratios, judge_together
