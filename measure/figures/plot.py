@@ -72,7 +72,7 @@ Entries = Sequence[Artist] | Callable[[Rows], Sequence[Artist]]
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A further column of the rows as a line without markers: in the colour of its curve, if ``look`` has none."""
 
     y: Column
@@ -118,7 +118,7 @@ class Plot:
 
     grid: Literal["x", "y", "both"] = "both"
     room: bool = False
-    lines: Sequence[Line] = ()
+    lines: Sequence[PlotLine] = ()
     published: Column | None = None
     """Published values, as open marks of the look of their series, or of ``published_look``."""
 
@@ -255,7 +255,7 @@ def _places(plot: Plot, rows: Rows, series: Series, factor: float) -> tuple[Key,
     return place, ordered
 
 
-def _draw_line(panel: Panel, plot: Plot, line: Line, series: Series, x: Key) -> None:
+def _draw_line(panel: Panel, plot: Plot, line: PlotLine, series: Series, x: Key) -> None:
     """Draw a further column, each distinct line once, as most series have the same formula."""
     lines = curves(series, x, line.y, None, panel.factor)
     points = {name: tuple(lines[name].measured) for name in lines}

@@ -371,8 +371,7 @@ def openflow_match(data: bytes, folder: Path) -> None:
         with suppress(StructError):
             read(data, 0)
     with suppress(StructError):
-        openflow.from_fields(data, 0, len(data))
-    openflow.read_match(data)
+        openflow.read_match(data)
     openflow.read_instructions(data)
 
 

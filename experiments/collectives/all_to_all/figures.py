@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from measure.figures import style
 from measure.figures.curves import Rows, panel_rows
 from measure.figures.looks import DASHED, DOTTED, POLICIES, SHAPES, SPARE, TEXT, Look
-from measure.figures.plot import FORMULA, RATIO_TARGET, Line, Panel, Plot, figure_of
+from measure.figures.plot import FORMULA, RATIO_TARGET, Panel, Plot, PlotLine, figure_of
 from measure.results.estimates import values_of
 from measure.results.row import Row
 from railyard.size import size_in_words
@@ -75,7 +75,7 @@ def _over_formula(rows: Rows) -> Rows:
     ]
 
 
-_FORMULA = Line("formula_s", FORMULA)
+_FORMULA = PlotLine("formula_s", FORMULA)
 
 
 def _against(column: str, label: str, same: tuple[str, str], levels: Any = None) -> Callable[[Rows], Figure | None]:
@@ -152,7 +152,7 @@ def duty_against_slot(rows: Rows) -> Figure | None:
                         lines=[_FORMULA])  # fmt: skip
     else:
         below = by_slot("ratio", ("slot length (ms)", "time / formula"), model="model_ratio", derive=_over_formula,
-                        lines=[Line(lambda _: 1.0, FORMULA)])  # fmt: skip
+                        lines=[PlotLine(lambda _: 1.0, FORMULA)])  # fmt: skip
     plot = by_slot(
         "duty_cycle",
         ("", "duty cycle"),

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from measure.figures.curves import Rows
 from measure.figures.looks import ALGORITHMS, DOTTED, SHAPES, SPARE, Look
-from measure.figures.plot import Line, Plot, figure_of
+from measure.figures.plot import Plot, PlotLine, figure_of
 from measure.figures.style import entry
 from measure.results.row import Row
 from railyard.size import size_in_words
@@ -56,6 +56,6 @@ _PLOT = Plot(
     x_scale="log",
     y_scale="log",
     ticks=size_in_words,
-    lines=[Line("bound_s", {"linewidth": 0.8, "linestyle": DOTTED})],
+    lines=[PlotLine("bound_s", {"linewidth": 0.8, "linestyle": DOTTED})],
     entries=[entry("lower bound: wire time, no latency", linestyle=DOTTED)],
 )

@@ -12,7 +12,7 @@ from experiments.racks.server_fabric.experiment import EPOCH_GAINS
 from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, gain
 from measure.figures.curves import Rows
 from measure.figures.looks import DASHED, FABRICS, FAINT
-from measure.figures.plot import Line, Panel, Plot, figure_of
+from measure.figures.plot import Panel, Plot, PlotLine, figure_of
 from measure.figures.style import entry, note
 from measure.metrics.estimate import paired_ratio, ratios
 from measure.results.estimates import values_of
@@ -42,7 +42,7 @@ def shapes(rows: Rows) -> Figure | None:
             apart=0.36,
             ticks=lambda shape: shape.replace(", ", "\n"),
             grid="y",
-            published="published",
+            published="their_value",
             published_look=PUBLISHED,
             derive=_with_published,
             extra=_write_gains,
@@ -65,14 +65,14 @@ def _with_published(rows: Rows) -> Rows:
             return None
         return base / ratio if row["measure"] == "epoch" else base * ratio
 
-    return [{**row, "published": there(row)} for row in rows]
+    return [{**row, "their_value": there(row)} for row in rows]
 
 
 def _write_gains(panel: Panel) -> None:
     """Write the gain of the photonic fabric, ours and MORPHLUX's, above each shape."""
     rows, axes = panel.rows, panel.axes
     tallest = max(
-        value or 0.0 for row in rows for value in (*values_of(row, "value"), row.get("predicted"), row["published"])
+        value or 0.0 for row in rows for value in (*values_of(row, "value"), row.get("predicted"), row["their_value"])
     )
     measure = rows[0]["measure"]
     for place, shape in enumerate(panel.places):
@@ -121,7 +121,7 @@ def batches(rows: Rows, lines: Rows) -> Figure | None:
         published_look=PUBLISHED,
         ticks="{:g}".format,
         grid="y",
-        lines=[Line("second_path_ratio", dashed)],
+        lines=[PlotLine("second_path_ratio", dashed)],
         extra=lambda panel: panel.axes.set_ylim(1.0, 2.0),
         entries=[entry(second, FAINT, linestyle=DASHED), published_mark(f"MORPHLUX ({EPOCH_GAINS.label})")],
         columns=2,

@@ -302,10 +302,10 @@ def change(folder: Path, **values: Any) -> None:
     [
         ("{", "cannot be read; run the experiment again"),
         ("[3]", "is no list of rows"),
-        ('[{"mode": 5, "step_time_s": 1.0}]', "row 0: mode: must be text, not 5"),
-        ('[{"mode": "a", "step_time_s": "x"}]', "row 0: step_time_s: must be a number"),
+        (json.dumps([{**row(point=0).to_json(), "mode": 5}]), "row 0: mode: must be text, not 5"),
+        (json.dumps([{**row(point=0).to_json(), "step_time_s": "x"}]), "row 0: step_time_s: must be a number"),
         (
-            '[{"mode": "a", "faithful": true, "verdict": "NOT FAITHFUL: x"}]',
+            json.dumps([{**row(point=0).to_json(), "faithful": True, "verdict": "NOT FAITHFUL: x"}]),
             "row 0: faithful: is true, but its verdict",
         ),
     ],

@@ -16,7 +16,15 @@ from measure.results.summary import Summary
 from railyard.scale import Scale
 from railyard.timeline import Event
 
-MANIFEST: dict[str, Any] = {"railyard_results": 1, "scale": asdict(Scale(1 / 800)), "plans": {}, "groups": {}}
+MANIFEST: dict[str, Any] = {
+    "railyard_results": 1,
+    "written": "2026-11-23T12:00:00+0000",
+    "seed": 0,
+    "versions": {},
+    "scale": asdict(Scale(1 / 800)),
+    "plans": {},
+    "groups": {},
+}
 
 
 @pytest.fixture

@@ -53,7 +53,13 @@ def run(folder: Path) -> None:
         spool = begin(record, number)
         events = [Event(number + 0.5, "agent", "step", number + 1.0, {"rank": 0, "step": 0})]
         write_events(spool / "g0.jsonl", events)
-        record.add_events([Event(float(number), "run", "point", number + 1.0, {"point": number}), *events], spool)
+        record.add_events(
+            [
+                Event(float(number), "run", "point", number + 1.0, {"point": number, "mode": "m", "fabric": "f"}),
+                *events,
+            ],
+            spool,
+        )
         record.remove(spool)
         record.add([ResultRow()])
         REAL["write"](MARK, b"x")
@@ -169,7 +175,7 @@ def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> 
     record = Record(folder, Study(), Scale(1.0))
     record.open()
     if what == "events":
-        record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0})])
+        record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0, "mode": "m", "fabric": "f"})])
     elif what == "log":
         (record.running / CONTROLLER_LOG).write_text("it began\n")
     elif what == "point":
