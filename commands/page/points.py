@@ -123,9 +123,9 @@ class PointBlocks:
         before, pattern = self.scanned, f'"source":"run","kind":"{self.kind}"'.encode()
         while self.scanned - before < most and (piece := tail.piece(last=last)):
             place = piece.find(pattern)
-            while place >= 0:
+            while place >= 0 and (end := piece.find(b"\n", place)) >= 0:  # a crash may have cut the last line short
                 start = piece.rfind(b"\n", 0, place) + 1
-                self._begin(json.loads(piece[start : piece.find(b"\n", place)]), self.scanned + start)
+                self._begin(json.loads(piece[start:end]), self.scanned + start)
                 place = piece.find(pattern, place + 1)
             self.scanned += len(piece)
             if self._last is not None:
@@ -396,7 +396,7 @@ class Points:
         told = self._told.get(block.start)
         if told is None or told["t"] != block.head["t"]:
             lines = self._lines(EVENTS, block.start, min(block.stop, block.start + _FIRST_BYTES))
-            begun: Mapping[str, Any] = next((json.loads(line) for line in lines if _BEGUN in line[:_HEAD]), {})
+            begun: Mapping[str, Any] = next(_whole(line for line in lines if _BEGUN in line[:_HEAD]), {})
             told = self._told[block.start] = {**begun, **block.head}
         return told
 

@@ -143,7 +143,13 @@ def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]]
         "scale": {"rate": 1.0, "time": 1.0},
     }
     results = Results.create(tmp_path / "out", manifest)
-    rest = {"algorithm": "direct", "collective": "all_to_all", "bytes": 0, "rounds": 0, "second_phase_rounds": 0}
+    rest: dict[str, Any] = {
+        "algorithm": "direct",
+        "collective": "all_to_all",
+        "bytes": 0,
+        "rounds": 0,
+        "second_phase_rounds": 0,
+    }
     names = {field.name for field in fields(AllToAllRow) if field.init}
     whole = [AllToAllRow(**(rest | {key: row[key] for key in names & set(row)})).to_json() | row for row in rows]
     results.write_rows(Summary(whole), columns(AllToAllRow))
