@@ -50,7 +50,7 @@ def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """The script as a child in a session of its own; each point that is measured is measured once, unless the arguments say more."""
+    """The script as a child in a session of its own; it measures each point once, unless the arguments say more."""
     once = () if script == "plot.py" or "--print-plan" in arguments else ONCE
     return subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / script), *once, *arguments],
