@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.collectives.all_to_all.row import AllToAllRow
+from measure.results.row import defaults_of
 from railyard.scale import goodput_share
 
 GBPS, MTU = 400.0, 9000
@@ -23,6 +25,12 @@ def row(policy: str, **given: Any) -> dict[str, Any]:
     model = light / duty if duty else formula * SHARE[policy]
     sent = n * (n - 1) * size
     return {
+        **defaults_of(AllToAllRow),
+        "algorithm": "direct",
+        "collective": "all_to_all",
+        "bytes": n * size,
+        "rounds": n - 1,
+        "second_phase_rounds": 0,
         "experiment": "all-to-all",
         "study": given.get("study", ""),
         "fabric": "electrical" if electrical else "ocs",

@@ -50,8 +50,8 @@ def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """The script as a child in a session of its own; it measures each point once, unless the arguments say more."""
-    once = () if script == "plot.py" or "--print-plan" in arguments else ONCE
+    """The script as a child in a session of its own; each point is measured once, unless the arguments say more."""
+    once = () if script == "plot.py" else ONCE
     return subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / script), *once, *arguments],
         stdout=subprocess.PIPE,

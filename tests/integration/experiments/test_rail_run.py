@@ -243,9 +243,10 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     common = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs", "--time", "0.5")
-    status, plan, errors = finish(start(SCRIPT, *common, "--print-plan"))
-    assert status == 0, errors
-    (tmp_path / "plan.json").write_text(plan)
+    command = [sys.executable, str(ROOT / "scripts" / SCRIPT), *common, "--print-plan"]
+    plan = subprocess.run(command, capture_output=True, text=True)
+    assert plan.returncode == 0, plan.stderr
+    (tmp_path / "plan.json").write_text(plan.stdout)
     app = subprocess.Popen(
         [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", str(port)],
         env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
