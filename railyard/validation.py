@@ -94,7 +94,7 @@ def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None, 
     ``strict``: nothing is converted, such as text to a number.
     Raises ``ConfigError`` (``config_error``) for data that is not of this kind, also for unknown keys.
     """
-    adapter: TypeAdapter[_T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
+    adapter: TypeAdapter[_T] = adapter_of(kind)  # type: ignore[arg-type]  # a class is hashable
     try:
         if isinstance(data, bytes):
             return adapter.validate_json(data, extra="forbid", strict=strict)
@@ -104,7 +104,8 @@ def from_plain(kind: type[_T], data: Any, what: str, source: str | None = None, 
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """The checker of values of a type; made once, for which pydantic may import more of itself."""
     return TypeAdapter(kind)
 
 

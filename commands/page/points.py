@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -396,7 +396,7 @@ class Points:
         told = self._told.get(block.start)
         if told is None or told["t"] != block.head["t"]:
             lines = self._lines(EVENTS, block.start, min(block.stop, block.start + _FIRST_BYTES))
-            begun: Mapping[str, Any] = next(_whole(line for line in lines if _BEGUN in line[:_HEAD]), {})
+            begun: Mapping[str, Any] = next((json.loads(line) for line in lines if _BEGUN in line[:_HEAD]), {})
             told = self._told[block.start] = {**begun, **block.head}
         return told
 
@@ -463,17 +463,8 @@ class Points:
         With the time of its ``run started``, if there is one, which is then its time: that of the later ``run point``.
         """
         lines = self._lines(f"{RUNNING}/point{number}/{POINT}", 0, _FIRST_BYTES)
-        noted = {event["kind"]: event for event in _whole(lines)}
+        noted = {event["kind"]: event for event in map(json.loads, lines)}
         if "begun" not in noted:
             return None
         head = {**noted["begun"], "begun": noted["begun"]["t"]}
         return {**head, "t": noted["started"]["t"], "started": True} if "started" in noted else head
-
-
-def _whole(lines: Iterable[str | bytes]) -> Iterator[dict[str, Any]]:
-    """The events of ``lines``; a last line that a crash cut short is none."""
-    for line in lines:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return

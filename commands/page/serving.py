@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -255,16 +255,18 @@ def main() -> None:
 def _import_all(folder: Path) -> None:
     """Import all that serves the page of ``folder``: the user of the process may not be able to read our files."""
     import numpy.ma  # noqa: F401 - by numpy.unique, when it is first called
-    from pydantic import TypeAdapter
 
     from commands.page import run_view, server, watched  # noqa: F401 - the server also reads the files of the page
     from experiments.redraw import kind_of
     from measure.results import foreign  # noqa: F401
     from measure.results.results import Results
+    from railyard.validation import adapter_of
 
     with suppress(ConfigError):  # as of an experiment that is not installed, which the page says
-        kind_of(Results.open(folder)).report()
-    TypeAdapter(Sequence[int])  # pydantic imports some of its parts when it first meets a sequence, as in rows
+        kind = kind_of(Results.open(folder))
+        kind.report()
+        for row in kind.rows:
+            adapter_of(row)
 
 
 def _become(user: int, group: int, folder: Path) -> None:

@@ -10,14 +10,14 @@ gave it.
 from __future__ import annotations
 
 import struct
-from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from railyard.errors import AgentError
 from railyard.protocol import from_json, to_json
+from railyard.validation import adapter_of
 
 Payload = bytes | bytearray | memoryview
 
@@ -97,16 +97,11 @@ def read(kind: Any, frame: Frame) -> Any:
     Raises ``EdgeRefused``, in one sentence that names the first wrong key.
     """
     try:
-        return _adapter(kind).validate_json(frame.json)
+        return adapter_of(kind).validate_json(frame.json)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"])) or "the request"
         raise EdgeRefused(f"{key}: {first['msg'][:200]}") from None
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 Mode = Literal["authors", "fixed"]
