@@ -266,7 +266,7 @@ def _import_all(folder: Path) -> None:
         kind = kind_of(Results.open(folder))
         kind.report()
         for row in kind.rows:
-            adapter_of(row)
+            adapter_of(row)  # type: ignore[arg-type]  # a class is hashable
 
 
 def _become(user: int, group: int, folder: Path) -> None:
