@@ -29,7 +29,7 @@ from experiments.propius.control.managers import (
 from experiments.propius.control.policies import EdgePolicy, OpenJob, Scheduler, load_edge_policy
 from experiments.propius.data import messages
 from experiments.propius.data.clients import Binding, Offer
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool, Reply, connect_when_up, serve
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool, Reply, connect_when_up, serve, within
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame
 from experiments.propius.process import EventFile, Orders, Role
@@ -115,7 +115,7 @@ class ControlServer:
     async def _changed(self, until: float) -> bool:
         """Wait for the next change until ``until``; whether there was one."""
         with suppress(asyncio.TimeoutError):
-            return await asyncio.wait_for(self._news.wait(), until - time.monotonic())
+            return await within(until - time.monotonic(), self._news.wait())
         return False
 
     # ---- client managers and clients ---------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from experiments.propius.data import messages
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Payload
@@ -19,6 +19,7 @@ from railyard.protocol import to_json
 from topos.kernel.namespaces import inside
 
 Address = tuple[str, int]
+_T = TypeVar("_T")
 
 PATIENCE_S = 30.0
 """Default longest time of one call, and the time after which an unreachable peer counts as gone."""
@@ -31,6 +32,21 @@ _CONGESTION_CONTROLS = (b"cubic", b"reno")
 """The first that the kernel has is used, whatever the machine's default is."""
 _TCP_USER_TIMEOUT = 18
 """include/uapi/linux/tcp.h; Python has the name from 3.6 on, but not on every platform that mypy checks."""
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of ``work``; ``asyncio.TimeoutError`` if it is not done by then.
+
+    Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes when the work has just been done.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+        if task.done():
+            return task.result()
+        raise asyncio.TimeoutError
+    finally:
+        task.cancel()
 
 
 class Reply(NamedTuple):
@@ -221,7 +237,7 @@ class Client:
             sock = socket.socket()
         try:
             sock.setblocking(False)
-            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), patience_s)
+            await within(patience_s, asyncio.get_running_loop().sock_connect(sock, address))
             streams = await asyncio.open_connection(sock=sock, limit=_BUFFER_BYTES)
             return Client(FrameStream(*streams, most_payload), address, patience_s)
         except (OSError, asyncio.TimeoutError) as error:
@@ -251,7 +267,7 @@ class Client:
             raise EdgeError(f"the connection to {self._peer} is closed")
         why = "it has closed the connection"
         try:
-            frame = await asyncio.wait_for(self._ask(head, payload), self._patience_s)
+            frame = await within(self._patience_s, self._ask(head, payload))
             if frame is not None:
                 return frame
         except asyncio.TimeoutError:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from experiments.propius.data.endpoint import Client, Pool, Reply, Server, serve
+from experiments.propius.data.endpoint import Client, Pool, Reply, Server, serve, within
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, encode
 from railyard.errors import ControlError, MachineError
 
@@ -204,3 +204,16 @@ def test_an_address_that_cannot_be_used_is_an_error_of_the_machine() -> None:
             await serve(None, server.address, echo)
 
     with_server(test)
+
+
+def test_a_cancellation_is_not_lost_when_the_work_has_just_been_done() -> None:
+    async def run() -> None:
+        async def work() -> int:
+            caller.cancel()
+            return 1
+
+        caller = asyncio.create_task(within(5, work()))
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+
+    asyncio.run(run())
