@@ -33,7 +33,8 @@ class Ailing(World):
         self.speechless: set[int] = set()
         self.away: set[int] = set()
         self.replies: list[tuple[int, int]] = []
-        """Every reply to a barrier that a switch has sent, lost ones included."""
+        """Every reply to a barrier that confirms its message, lost ones included: none after an error, which a
+        connection would have delivered before it."""
         self.count: Counter[object] = Counter()
         for dpid in self.switches:
             self.join(dpid)
@@ -50,7 +51,8 @@ class Ailing(World):
                 return True
             switch.take(data)
             sent, switch.sent = switch.sent, []
-            self.replies += [(dpid, number) for kind, number in sent if kind == "barrier"]
+            if all(kind in ("barrier", "ports") for kind, _ in sent):
+                self.replies += [(dpid, number) for kind, number in sent if kind == "barrier"]
             if dpid not in self.speechless:
                 self.clock.after(REPLY_S, lambda: self.reply(dpid, sent) if self.sends[dpid] is send else None)
             return True
