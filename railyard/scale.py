@@ -109,6 +109,10 @@ def bucket_burst_bytes(rate_mbps: float, mtu_bytes: int = MTU_BYTES) -> int:
     return max(2 * (mtu_bytes + ETHERNET_HEADER_BYTES), round(rate_mbps * 1e6 / 8 * BURST_S))
 
 
+_ROUNDING = 1e-6
+"""What is so little under a floor is the floor: what ``round_up`` leaves away is less."""
+
+
 @dataclass(frozen=True)
 class Floors:
     """Least sizes and times of an emulated run; below them it would show the emulator and not the system.
@@ -127,7 +131,7 @@ class Floors:
 
         Unscaled transfers (rate x time of at least 1) are never refused.
         """
-        if scale.rate * scale.time >= 1:
+        if scale.rate * scale.time >= 1 - _ROUNDING:
             return
         need = self.packets_per_transfer * (mtu_bytes - TCP_IP_HEADER_BYTES)
         emulated_bytes = scale.emulated_bytes(real_bytes)
@@ -150,10 +154,6 @@ class Floors:
     def check_slot(self, real_s: float, what: str, scale: Scale) -> None:
         """Raise ``ConfigError`` for a slot that is too short for this machine; 0 (no fixed length) is allowed."""
         _check_time(real_s, self.slot_s, what, scale)
-
-
-_ROUNDING = 1e-6
-"""A time that is so little under a floor is the floor: what ``round_up`` leaves away is less."""
 
 
 def _check_time(real_s: float, least_s: float, what: str, scale: Scale) -> None:

@@ -73,6 +73,7 @@ def job_completion(rows: Rows) -> Figure | None:
         ticks="{:g}".format,
         published=lambda row: row.get("authors_jct_s") or None,
         entries=[theirs] if any(row.get("authors_jct_s") for row in rows) else [],
+        caption="" if any(row["layer"] == "packets" for row in rows) else "markers: virtual time",
     )
     return figure_of(plot, [{**row, "faithful": row["starved"] is None} for row in _pooled(rows, "jct_s")])
 

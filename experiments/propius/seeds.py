@@ -8,12 +8,9 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from measure.metrics.independent import student_t
 from measure.results.row import Row
 
-_T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
-"""Two-sided 95 % quantiles of Student's t for 1 to 18 degrees of freedom."""
-_T_MANY = 2.1
-"""For more: a little too wide, never too narrow."""
 SAME = ("layer", "policy", "mode", "topology", "clients")
 """Runs with equal values of these differ in their seed alone."""
 
@@ -36,8 +33,7 @@ def interval(values: Sequence[float]) -> Interval:
     mean, count = fmean(values), len(values)
     if count == 1:
         return Interval(mean, mean, mean, 1)
-    quantile = _T_95[count - 2] if count - 2 < len(_T_95) else _T_MANY
-    half = quantile * stdev(values) / sqrt(count)
+    half = student_t(count - 1) * stdev(values) / sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
 
 

@@ -84,23 +84,23 @@ def pick_scale(needs: ScaleNeeds, floors: Floors, capacity: Capacity, time: floa
 def _at_rate(needs: ScaleNeeds, floors: Floors, capacity: Capacity, rate: float, time: float | None) -> Scale:
     """The scale with ``rate``; ``ConfigError`` if its transfers would be too small with any time."""
     least = floors.packets_per_transfer * (needs.mtu_bytes - TCP_IP_HEADER_BYTES)
-    # One byte more than needed, since Scale rounds to whole bytes.
-    enough = (least + 1) / (needs.smallest_bytes * rate) if needs.smallest_bytes > 0 else 0.0
-    if enough > (time or MOST_TIME) and rate * (time or 1.0) < 1:
-        raise ConfigError(_too_small(needs, least, enough, time), key="scale")
+    limit = time or MOST_TIME
+    # One byte more than needed, since Scale rounds to whole bytes; with rate x time of 1 nothing is too small.
+    enough = min((least + 1) / (needs.smallest_bytes * rate), 1 / rate) if needs.smallest_bytes > 0 else 0.0
+    if enough > limit * (1 + 1e-9):
+        raise ConfigError(_too_small(needs, least, rate, enough, limit), key="scale")
     if time is not None:
         return Scale(rate=rate, time=time)
     off = (expected_error(needs, capacity, Scale(rate)) or 0.0) / TARGET_ERROR
-    stretch = max(min(off, MOST_STRETCH), enough if rate < 1 else 0.0)
+    stretch = max(min(off, MOST_STRETCH), enough)
     return Scale(rate=rate, time=round_up(stretch) if stretch > 1 else 1.0)
 
 
-def _too_small(needs: ScaleNeeds, least: int, enough: float, time: float | None) -> str:
-    limit = time or MOST_TIME
+def _too_small(needs: ScaleNeeds, least: int, rate: float, enough: float, limit: float) -> str:
     fewer = int(needs.ports * limit / enough)
     works = [
         time_in_words(enough),
-        f"transfers of at least {round_up(needs.smallest_bytes * enough / limit):,.0f} bytes",
+        f"transfers of at least {round_up((least + 1) / (rate * limit)):,.0f} bytes",
         f"at most {fewer} port{'s' if fewer > 1 else ''} sending at once" if fewer >= 1 else None,
     ]
     return (

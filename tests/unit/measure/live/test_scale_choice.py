@@ -85,6 +85,14 @@ def test_a_given_time_is_kept_or_refused() -> None:
         pick_scale(needs(32, 400, 1e7), FLOORS, OVS, time=1.0)
 
 
+@pytest.mark.parametrize("time", [None, 9.1])
+def test_what_is_not_scaled_is_never_too_small(time: float | None) -> None:
+    tiny = needs(1, 1, 1000)
+    scale = pick_scale(tiny, FLOORS, carrying(276), time)
+    assert scale.rate * scale.time == pytest.approx(1)
+    FLOORS.check_transfer(1000, "transfer", scale)
+
+
 def test_a_refusal_names_what_works() -> None:
     with pytest.raises(ConfigError) as refused:
         pick_scale(needs(64, 400, 1e7), FLOORS, OVS)
