@@ -138,7 +138,7 @@ def _named_in(path: Path) -> str:
 
 
 def mode_of(kind: type[Experiment[Any]], words: Sequence[str], *, predict: bool = False) -> str:
-    """What the ``words`` of a command line ask for: ``run``, ``predict``, or an action of the experiment."""
+    """The mode that the ``words`` of a command line ask for: ``run``, ``predict``, or an action of the experiment."""
     if predict or "--predict" in words:
         return "predict"
     return next((name for name in kind.actions if f"--{name}" in words), "run")

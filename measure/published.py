@@ -80,7 +80,7 @@ class Published:
 
     @property
     def label(self) -> str:
-        """What stands beside the number: whose it is, and its kind; ``paper`` only for what a paper gives."""
+        """The words beside the number: whose it is, and its kind; ``paper`` only for what a paper gives."""
         return "derived by us" if self.kind == "derived" else f"{_WHOSE[self.source.given_by]}, {self.kind}"
 
     @property

@@ -20,7 +20,7 @@ MOST_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Mark:
-    """What a kind of event is on a time line: the ``kind`` of its mark, and its sentence.
+    """The look of a kind of event on a time line: the ``kind`` of its mark, and its sentence.
 
     ``wanted`` says whether an event of the kind is a mark at all; all are if None.
     """
@@ -39,7 +39,7 @@ def mark_kind(event: Event) -> str | None:
 
 
 def says(event: Event) -> str:
-    """What ``event`` means, in one sentence without a full stop; of an event that is no mark, its source and kind."""
+    """``event`` as one sentence without a full stop; of an event that is no mark, its source and kind."""
     mark = MARKS.get((event.source, event.kind))
     try:
         said = mark.sentence(event) if mark is not None else f"{event.source} {event.kind}"

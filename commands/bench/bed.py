@@ -42,7 +42,7 @@ class Played(NamedTuple):
 
 
 class Baseline:
-    """What stock Mininet reached in this run; each shape is measured once, also if it failed."""
+    """The rates that stock Mininet reached in this run; each shape is measured once, also if it failed."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, Any] | MachineError] = {}

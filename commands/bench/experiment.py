@@ -84,7 +84,7 @@ def list_benchmarks(experiment: Bench, console: Console) -> int:
 
 
 def rows(name: str, part: Measure, bed: Bed) -> list[Measurement]:
-    """What a part of benchmark ``name`` measures on a datapath; one that cannot measure gives a row with the reason."""
+    """The rows that a part of benchmark ``name`` measures; a part that cannot measure gives a row with the reason."""
     try:
         found = finite(part(bed))
         used = bed.used

@@ -51,7 +51,7 @@ def is_where(where: Where, row: Row) -> bool:
 
 
 class Number(Section):
-    """What is made of rows, times ``times``, and ``plus`` added.
+    """A number of rows, times ``times``, and ``plus`` added.
 
     - ``value``: ``column`` of the only row; ``total``: its sum over all rows;
     - ``ratio``, ``difference``: ``column`` of the row ``top`` over, or less, that of the row ``base``;

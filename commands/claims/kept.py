@@ -38,7 +38,7 @@ class Kept:
 
 
 def kept_from(run: MeasuredRun, results: Results, manifest: Mapping[str, Any], rows: Sequence[Row]) -> Kept:
-    """What is kept of a results folder, from its ``manifest`` and its ``rows``."""
+    """The part of a results folder that is kept, from its ``manifest`` and its ``rows``."""
     kinds = find(results.experiment).rows
     kept = [_without_large(row, kind_of(row, kinds) or kinds[0], run.keep) for row in rows]
     return Kept(_origin(run, manifest), manifest["experiment"], kept)
@@ -97,7 +97,7 @@ def as_text(name: str, kept: Kept) -> str:
 
 
 def from_text(text: str | bytes, name: str) -> Kept:
-    """What a file keeps; rows have all fields of their type again. ``ValueError`` with a phrase if it is no such file.
+    """The content of a kept file; rows have all fields of their type. ``ValueError`` with a phrase if it is none.
 
     Fields that the row's type has in this version and had not in that of the file have their default.
     """

@@ -83,7 +83,7 @@ class Overview:
         return {**point, "title": title, "counts": counts}
 
     def _try(self, make: Callable[[], T], otherwise: T) -> T:
-        """What ``make`` gives; ``otherwise``, and a note, where the code of an experiment is not here, or fails."""
+        """The value of ``make``; ``otherwise``, and a note, where the code of an experiment is not here, or fails."""
         try:
             return make()
         except ConfigError as error:

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class View(Protocol):
-    """What a server needs of the reader of a results folder (``commands.page.run_view.RunView``)."""
+    """The reader of a results folder as a server needs it (``commands.page.run_view.RunView``)."""
 
     @property
     def folder(self) -> Path:
@@ -42,7 +42,7 @@ class View(Protocol):
 
     @property
     def parts(self) -> Collection[str]:
-        """What the last ``refresh`` changed, of ``PARTS``."""
+        """The ``PARTS`` that the last ``refresh`` changed."""
 
     @property
     def live(self) -> bool:
@@ -62,7 +62,7 @@ class View(Protocol):
         """The bars and marks of a point in a window (None: the start or end of the point) of ``px`` pixels."""
 
     def state(self, point: int, t: float) -> dict[str, Any]:
-        """What stood at moment ``t`` of a point."""
+        """The state at moment ``t`` of a point."""
 
     def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
         """Rates of links and times of steps in such a window."""
@@ -96,7 +96,7 @@ class Watched:
         return self._view.live
 
     def ask(self, question: Callable[[View], _T]) -> _T:
-        """What ``question`` finds in the view, which no other thread uses meanwhile."""
+        """The answer of ``question`` to the view, which no other thread uses meanwhile."""
         with self._lock:
             if time.monotonic() - self._read > _STALE_S:
                 self._refresh()

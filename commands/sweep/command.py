@@ -235,7 +235,7 @@ def _point(arguments: Sequence[str]) -> int:
 
 
 def _remote_point(arguments: Sequence[str]) -> int:
-    """What a worker on another machine runs for a point (``commands.sweep.workers.worker_task``)."""
+    """The command that a worker on another machine runs for a point (``commands.sweep.workers.worker_task``)."""
     from commands.sweep.workers.worker_task import main
 
     Parser(prog=f"railyard sweep {REMOTE_POINT}", description="Started by the workers of a sweep.").read(arguments)

@@ -70,7 +70,7 @@ def _namespace() -> int:
 
 @dataclass(frozen=True)
 class PointClaim:
-    """Who has a point: a process of a host, by its start time (clock ticks since boot) and boot; ``who`` for people.
+    """A process that has a point: its host, id, start time (clock ticks since boot) and boot; ``who`` for people.
 
     ``namespace`` is the number of the namespace that its process id is of, ``machine`` tells machines with one host
     name apart (``machine_id``).

@@ -215,7 +215,7 @@ def off(machine: str, found: Mapping[str, Sequence[float]]) -> float | None:
 
 
 def sentences(found: Mapping[str, Sequence[float]], what: str) -> list[str]:
-    """What the ratios of ``what``, a number in words, say about the machines; nothing of one machine."""
+    """Sentences on how the machines differ in ``what``, a number in words, by its ratios; nothing of one machine."""
     if len(found) < 2:
         return []
     differing = {machine: share for machine in found if (share := off(machine, found)) is not None}

@@ -64,7 +64,7 @@ class SweepScales:
 
     @cached_property
     def kept(self) -> Mapping[str, Scale]:
-        """What ``scales.json`` says, by the name of the point; empty without it. ``ConfigError`` if it was changed."""
+        """Scales of ``scales.json`` by the name of the point; empty without it. ``ConfigError`` if it was changed."""
         path = self._folder.path / SCALES
         if not path.exists():
             return {}

@@ -36,7 +36,7 @@ EXPERIMENT_FILE, RESULTS = "experiment.yaml", "results"
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """What one subprocess measures or predicts: the ``values`` of an experiment file, nested as in it.
+    """A point that one subprocess measures or predicts: the ``values`` of an experiment file, nested as in it.
 
     ``name`` says what the point is (``content_hash``), ``comparison`` names the points that belong on one machine, one
     after another. ``swept`` has the value of each swept key (dotted), ``repeat`` counts from 0. ``predict``: the model

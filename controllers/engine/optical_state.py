@@ -72,7 +72,7 @@ class OpticalState:
         self._how_failed[switch, port] = how or _FAILED
 
     def how_failed(self, switch: str, port: int) -> str:
-        """What messages say of a port that is broken."""
+        """The words of messages for a port that is broken."""
         return self._how_failed.get((switch, port), _FAILED)
 
     def target(self) -> dict[str, Matching]:

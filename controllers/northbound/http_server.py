@@ -37,7 +37,7 @@ _LINGER_S = 1.0
 
 
 class _Reader(io.RawIOBase):
-    """What a client sends, until ``deadline`` (monotonic seconds)."""
+    """The bytes that a client sends, until ``deadline`` (monotonic seconds)."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection, self._deadline = connection, deadline

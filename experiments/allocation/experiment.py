@@ -383,7 +383,7 @@ def _ratio(value: float, base: float) -> float | None:
 
 @dataclass
 class Outcomes:
-    """What became of requests: ``requests`` in all, the slices ``served`` and their ``chips``.
+    """The ends of requests: ``requests`` in all, the slices ``served`` and their ``chips``.
 
     ``egress`` is the sum over all served slices of chips x the share of a chip's egress that the slice can use;
     ``fragmented`` slices are joined from parts, the ``thin`` ones of them with fewer circuits than fibres.

@@ -162,7 +162,7 @@ class Trial:
         return replace(self.fabric, slow=f"{self.slow_rank}:{1 - self.background_share:g}")
 
     def work(self, iterations: int, *, known: bool = False) -> int:
-        """What it takes to check the trial, in transfers: those of the schedule, and one for ten late or early steps.
+        """The cost of checking the trial, in transfers: those of the schedule, and one for ten late or early steps.
 
         Circuits follow each transfer, and slots are computed from them, with matchings of all ranks for a demand.
         ``known``: the schedule was checked before.

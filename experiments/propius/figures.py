@@ -146,7 +146,7 @@ def root_bytes(rows: Rows) -> Figure:
 
 
 def updates(rows: Rows) -> Figure:
-    """What became of acknowledged updates, case by case: lost, twice or late, for both modes."""
+    """The ends of acknowledged updates, case by case: lost, twice or late, for both modes."""
     figure = new_figure(COLUMN if len(rows) <= _FEW_CASES else PAGE)
     axes = figure.add_subplot()
     room = panel_inches(axes) / len(rows) * 0.95

@@ -177,7 +177,7 @@ def load_job(settings: RailSettings) -> Workload:
 
 
 def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:
-    """What the job asks of a scale: ports, rates, and its transfers."""
+    """The needs of the job that a scale must meet: ports, rates, and its transfers."""
     gbps, ports, mtu = port_gbps(settings, workload), settings.fabric.ports_per_gpu, settings.fabric.mtu
     least = smallest_transfer(workload)
     carried = {"scale-out": ports * goodput_bytes_per_s(gbps, mtu)}

@@ -270,7 +270,7 @@ Pair = tuple[str, str]
 
 
 def underlay_needs(cluster: Cluster, placed: Placed) -> dict[Pair, UnderlayNeeds]:
-    """What each pair of machines that share cut links needs of the network between them."""
+    """The demands of each pair of machines that share cut links on the network between them."""
     found = {}
     for a, b in combinations(placed.machines, 2):
         demand = placed.demand_mbps(a, b)
@@ -325,7 +325,7 @@ def refuse_underlay(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Un
 
 
 def underlay_events(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Underlay], t: float) -> list[Event]:
-    """What was found at monotonic time ``t``, as events."""
+    """The measurements at monotonic time ``t``, as events."""
     return [underlay_event(t, needs[pair], one) for pair, one in found.items()]
 
 

@@ -81,7 +81,7 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a panel shows of its rows, and into which panels rows are split.
+    """The columns that a panel shows of its rows, and how rows are split into panels.
 
     ``x``, ``y`` and ``model`` are columns; ``series`` names the curve of a row, and ``looks`` gives its look. ``same``
     are the columns that are constant in a panel, of which there is one for each group of rows with ``least`` values of
@@ -394,7 +394,7 @@ def unfaithful_mark() -> Line2D:
 
 
 def caption(estimates: Iterable[Estimate], *, model: bool, markers: str = "markers") -> str:
-    """What markers and lines are, and of how many repeats: the caption of a legend."""
+    """The caption of a legend: what markers and lines are, and of how many repeats."""
     numbers = sorted({each.n for each in estimates})
     said = []
     if numbers:

@@ -269,7 +269,7 @@ def _gbps(emulated_bytes: int, wall_s: float, scale: Scale) -> float:
 
 
 def link_throughput(point: Point, inside: Sequence[Event], events: Iterable[Event]) -> Figure | None:
-    """What the rail ports that sent data in a step did: the step and the zero of time are those of ``gantt``.
+    """The throughput of the rail ports that sent data in a step: the step and the zero of time are those of ``gantt``.
 
     ``inside`` are the events of the point, ``events`` those of the run: a counter is recorded where it changes, so that
     the samples before and after a step may be outside of the point. None without a step or without counters.

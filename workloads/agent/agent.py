@@ -65,7 +65,6 @@ class EventLog:
 
     @property
     def empty(self) -> bool:
-        """Whether all events are in the file."""
         return not self._events
 
     def note(self, kind: str, t: float, end: float | None = None, **fields: Any) -> None:

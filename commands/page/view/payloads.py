@@ -72,7 +72,7 @@ def state(index: PointIndex, t: float) -> dict[str, Any]:
 
 
 def strips(index: PointIndex, start: float, end: float, px: int) -> dict[str, Any]:
-    """What each rail sent in intervals between ``start`` and ``end``, and the times and stalls of the steps.
+    """Bytes of each rail in intervals between ``start`` and ``end``, and the times and stalls of the steps.
 
     Rates are those of all ``ports`` of the ranks of jobs together, each with ``port_gbps`` (None if they differ); they
     are None in intervals that no sample covers.

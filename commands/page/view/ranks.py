@@ -179,7 +179,7 @@ class Ranks:
         return found
 
     def waits(self, t: float, members: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
-        """Who waits at ``t`` for whom: ``rank``, ``group`` and ``for``, the members that have not come that far.
+        """Ranks that wait at ``t``: ``rank``, ``group`` and ``for``, the members that have not come that far.
 
         They are the ranks that wait by ``doing``. ``members`` are the members of the groups of the program; of other
         groups, those that were seen. Nobody is missing where the controller or a dark circuit is waited for, and no
@@ -219,7 +219,7 @@ class Ranks:
         return min(readies[place], end) if known else start
 
     def _ready(self, group: str, t: float) -> bool:
-        """Whether all members had asked by ``t``, for the first acknowledgement that came after ``t``."""
+        """Whether ``t`` is after all members had asked, and before the acknowledgement that followed."""
         times, readies = self._acks.get(group, ((), ()))
         place = bisect_right(times, t)
         return place < len(times) and readies[place] <= t

@@ -165,7 +165,7 @@ def _steps(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]
 
 
 def _of_log(share: float) -> str:
-    """What stands beside the point with the proportions of the authors' log; nothing beside others."""
+    """The words beside the point with the proportions of the authors' log; nothing beside others."""
     if share != LOG_SHARE:
         return ""
     mean, most = GAPS.values["mean"], GAPS.values["most"]
