@@ -22,7 +22,6 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from experiments.parser import Parser
 from experiments.rest_access import TOKEN_FILE
 from measure.results.folder import is_locked
-from measure.results.foreign import reading
 from measure.results.partial import COMPLETE, partial
 from measure.results.results import Results
 from railyard import AUTHORS, LICENSE
@@ -96,15 +95,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _metadata(results: Results, said: str | None, licensed: str | None) -> str:
-    with reading(results.folder):
-        crate = crate_of(
-            results.manifest(),
-            held_files(results.folder),
-            published=time.strftime("%Y-%m-%d"),
-            partial=said,
-            under_way=is_locked(results.folder),
-            licensed=licensed,
-        )
+    crate = crate_of(
+        results.manifest(),
+        held_files(results.folder),
+        published=time.strftime("%Y-%m-%d"),
+        partial=said,
+        under_way=is_locked(results.folder),
+        licensed=licensed,
+    )
     return json.dumps(crate, indent=2) + "\n"
 
 

@@ -24,24 +24,18 @@ def acts_in(acts: Sequence[Event], point: int, title: str) -> dict[str, Any]:
     return {"point": point, "title": title, "acts": len(acts), "first": says(acts[0])}
 
 
-def _is_sound(entry: Any) -> bool:
-    """Whether an entry, which anybody may have changed, has what the sentence needs."""
-    kinds = {"acts": int, "title": str, "first": str}
-    return isinstance(entry, Mapping) and all(type(entry.get(key)) is kind for key, kind in kinds.items())
-
-
 def acted_on(manifest: Mapping[str, Any]) -> str | None:
     """The sentence about a run that somebody acted on over REST; None for any other."""
-    entries = manifest.get(ACTS)
-    found = [entry for entry in entries if _is_sound(entry)] if isinstance(entries, list) else []
-    if not found:
+    entries: Sequence[Mapping[str, Any]] = manifest.get(ACTS, ())
+    if not entries:
         return None
-    count, one = sum(entry["acts"] for entry in found), len(found) == 1
-    titles = list(dict.fromkeys(entry["title"] for entry in found))
+    count, one = sum(entry["acts"] for entry in entries), len(entries) == 1
+    titles = list(dict.fromkeys(entry["title"] for entry in entries))
     more = f" and {len(titles) - _MOST_NAMED} more" if len(titles) > _MOST_NAMED else ""
     first = "the first: " if count > 1 else ""
+    measurements = f"{len(entries)} measurement{'' if one else 's'}"
     return (
-        f"{ACTED_ON}: {count} act{'' if count == 1 else 's'} over REST in {len(found)} measurement{'' if one else 's'} "
-        f"({'; '.join(titles[:_MOST_NAMED])}{more}), {first}{found[0]['first']}. {'It' if one else 'They'}, and later "
-        "ones on the same fabric, may measure something else than the settings say."
+        f"{ACTED_ON}: {count} act{'' if count == 1 else 's'} over REST in {measurements} "
+        f"({'; '.join(titles[:_MOST_NAMED])}{more}), {first}{entries[0]['first']}. {'It' if one else 'They'}, and "
+        "later ones on the same fabric, may measure something else than the settings say."
     )

@@ -14,11 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from railyard import __version__
 from railyard.checkout import ROOT
-from railyard.errors import ConfigError
 from railyard.scale import Scale
-from railyard.validation import from_plain
+from railyard.validation import Name, Whole, from_plain
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -42,6 +43,67 @@ _PACKAGES = (
     "rich",
     "ortools",
 )
+
+
+class _Experiment(BaseModel):
+    experiment: Name
+    repeats: int = Field(1, ge=1)
+
+
+class _Scale(BaseModel):
+    rate: float = Field(gt=1e-9, le=1)
+    time: float = Field(gt=1e-9, lt=1e9)
+
+
+class _Git(BaseModel):
+    commit: str
+    changed: bool
+
+
+class _Input(BaseModel):
+    file: str
+    bytes: Whole
+    sha256: str
+
+
+class _Attempt(BaseModel):
+    piece: str
+    place: str | Whole | None = None
+    repeat: Whole
+    points: list[Whole]
+    faithful: bool | None
+    disturbed: bool = False
+
+
+class _Act(BaseModel):
+    point: Whole
+    title: str
+    acts: Whole
+    first: str
+
+
+class Manifest(BaseModel):
+    """What readers of a results folder rely on; further keys may be there. Plans and groups have types of their own."""
+
+    written: str
+    experiment: _Experiment
+    seed: int
+    scale: _Scale
+    versions: dict[str, str]
+    plans: dict[str, dict[str, Any]]
+    groups: list[dict[str, Any]]
+    calibration: dict[str, Any] | None = None
+    git: _Git | None = None
+    machine: dict[str, Any] = {}
+    planned: Whole | None = None
+    process: Whole | None = None
+    command: str | None = None
+    inputs: list[_Input] = []
+    attempts: list[_Attempt] = []
+    acts: list[_Act] = []
+    ended: str | None = None
+    ended_at: str | None = None
+    predicted: bool = False
 
 
 def build_manifest(
@@ -168,11 +230,7 @@ def counting_points(manifest: Mapping[str, Any]) -> list[tuple[int, ...]]:
 
 
 def scale_of(manifest: Mapping[str, Any]) -> Scale:
-    """The scale of the run, from its manifest; ``ConfigError`` for one by which times or rates are endless."""
-    scale = Scale(**manifest["scale"])
-    if not all(1e-9 < each < 1e9 for each in (scale.rate, scale.time)):
-        raise ConfigError("is none that a run can have; run it again", key="scale")
-    return scale
+    return Scale(**manifest["scale"])
 
 
 def plans_of(manifest: Mapping[str, Any]) -> dict[str, FabricPlan]:

@@ -27,10 +27,10 @@ def partial(manifest: Mapping[str, Any], rows: Iterable[Row], *, under_way: bool
     measured = sum(map(measured_in, rows))
     ended, planned = manifest.get("ended"), manifest.get("planned")
     if ended == COMPLETE:
-        if not isinstance(planned, int) or measured >= planned:
+        if planned is None or measured >= planned:
             return None
         why = "the run ended by itself, and the summary lacks the others"
-    elif isinstance(ended, str):
+    elif ended is not None:
         why = f"stopped: {ended.removeprefix(STOPPED)}"
     elif under_way:
         why = "the run is still under way"

@@ -17,8 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from measure.results.folder import MANIFEST, MOST_BYTES, FolderLock, manifest_of, not_writable
-from measure.results.manifest import FORMAT, MARK
+from measure.results.manifest import FORMAT, MARK, Manifest
 from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
@@ -26,6 +28,7 @@ from railyard.errors import ConfigError
 from railyard.ownership import make_folder, naming, open_binary, open_new, reached
 from railyard.reading import files_below, read_bytes
 from railyard.timeline import Event, events_in
+from railyard.validation import config_error
 
 EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING, POINT = (
     "events.jsonl",
@@ -74,19 +77,10 @@ class Results:
 
     @staticmethod
     def open(folder: Path) -> Results:
-        """Open an existing results folder; ``ConfigError`` for any other folder and for an unknown format."""
-        found = manifest_of(folder)
-        if found is None:
-            missing = f"it has no {MANIFEST} by Railyard" if folder.exists() else "it does not exist"
-            if (folder / SWEEP).is_file():
-                missing = f"it is that of a sweep, whose results are in the folders below {folder / POINTS}"
-            raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
-        if found[MARK] != FORMAT:
-            raise ConfigError(
-                f"{folder} has format {found[MARK]} and this version reads {FORMAT}; use the version that wrote it",
-                key="results",
-            )
-        return Results(folder)
+        """Open an existing results folder; ``ConfigError`` for any other folder (``manifest``)."""
+        results = Results(folder)
+        results.manifest()
+        return results
 
     def free(self) -> None:
         if self._lock is not None:
@@ -169,16 +163,28 @@ class Results:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        return manifest_of(self.folder) or {}
+        """Read the manifest, as it was written; ``ConfigError`` for another format or key (``manifest.Manifest``)."""
+        folder, found = self.folder, manifest_of(self.folder)
+        if found is None:
+            missing = f"it has no {MANIFEST} by Railyard" if folder.exists() else "it does not exist"
+            if (folder / SWEEP).is_file():
+                missing = f"it is that of a sweep, whose results are in the folders below {folder / POINTS}"
+            raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
+        if found[MARK] != FORMAT:
+            raise ConfigError(
+                f"{folder} has format {found[MARK]} and this version reads {FORMAT}; use the version that wrote it",
+                key="results",
+            )
+        try:
+            Manifest.model_validate(found)
+        except ValidationError as error:
+            raise config_error(error, Manifest, "the manifest of a run", source=str(folder / MANIFEST)) from None
+        return found
 
     @property
     def experiment(self) -> str:
-        """Name of the experiment in the manifest; ``ConfigError`` for a manifest without it."""
-        try:
-            return str(self.manifest()["experiment"]["experiment"])
-        except (LookupError, TypeError):
-            path = str(self.folder / MANIFEST)
-            raise ConfigError("names no experiment; run it again", key="experiment", source=path) from None
+        """Name of the experiment in the manifest."""
+        return str(self.manifest()["experiment"]["experiment"])
 
     def events(self) -> list[Event]:
         """Read all recorded events, in order of time, also those that a killed run left in ``running/``.

@@ -211,7 +211,16 @@ CALIBRATION = asdict(default_calibration(("bpf", "ovs")))
 
 NEXT_FILE = b"--next file--"
 """Between the manifest, the rows and the events of a folder in one input."""
-MANIFEST: dict[str, Any] = {"railyard_results": 1, "experiment": {"experiment": "collective"}, "seed": 1}
+MANIFEST: dict[str, Any] = {
+    "railyard_results": 1,
+    "written": "2026-01-31T12:00:00+0100",
+    "experiment": {"experiment": "collective"},
+    "seed": 1,
+    "scale": {"rate": 1.0, "time": 1.0},
+    "versions": {},
+    "plans": {},
+    "groups": [],
+}
 ROWS: list[Row] = [{"experiment": "collective", "algorithm": "ring", "n": 8, "size_bytes": 1024, "faithful": True}]
 EVENTS = [
     json.loads(event.to_line())
@@ -225,7 +234,7 @@ EVENTS = [
 def folder_parts(kind: type[Experiment[Any]]) -> list[Any]:
     """Manifest, rows and events of a small experiment; the rows are predicted ones."""
     rows = [row.to_json() for row in kind(validated(kind.Settings, {"ranks": 4, "sizes": [1024]})).predict()]
-    return [{**MANIFEST, "scale": {"rate": 1.0, "time": 1.0}}, rows, EVENTS]
+    return [MANIFEST, rows, EVENTS]
 
 
 def folder_bytes(parts: Sequence[Any]) -> bytes:

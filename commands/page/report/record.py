@@ -44,19 +44,19 @@ class Fact(NamedTuple):
 
 def facts(manifest: Mapping[str, Any]) -> Iterator[Fact]:
     """Facts that decide what a run measures, settings first; a key without a value has an empty text."""
-    for key, value in _flat(manifest.get("experiment") or {}):
+    for key, value in _flat(manifest["experiment"]):
         if key not in _SECRET:
             yield Fact("setting", key, in_words(value))
-    for key, value in _flat(manifest.get("scale") or {}):
+    for key, value in _flat(manifest["scale"]):
         yield Fact("scale", key, in_words(value))
     for key in ("datapath", "link_delay", "predicted"):
         yield Fact("run", key, in_words(manifest.get(key)))
     git = manifest.get("git") or {}
     yield Fact("run", "commit", f"{git.get('commit') or ''}{' (changed)' if git.get('changed') else ''}")
     for key in _ENDURING:
-        yield Fact("machine", key, in_words((manifest.get("machine") or {}).get(key)))
+        yield Fact("machine", key, in_words(manifest.get("machine", {}).get(key)))
     yield Fact("machine", "calibrated", in_words((manifest.get("calibration") or {}).get("measured_at")))
-    for key, value in (manifest.get("versions") or {}).items():
+    for key, value in manifest["versions"].items():
         yield Fact("version", key, value)
 
 
@@ -66,7 +66,7 @@ def occasion(manifest: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("run", key, in_words(manifest.get(key)))
     for file in manifest.get("inputs", ()):
         yield Fact("run", f"input {file['file']}", f"{file['bytes']} bytes, SHA-256 {file['sha256']}")
-    machine = manifest.get("machine") or {}
+    machine = manifest.get("machine", {})
     yield Fact("machine", "load_before", in_words(machine.get("load_before")))
     yield Fact("machine", "steal", in_words(machine.get("steal")))
 

@@ -189,7 +189,7 @@ def test_a_results_folder_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.Ca
     code = tmp_path / "evil.py"
     code.write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
     cases = {
-        "names no experiment; run it again": folder_of(tmp_path / "a", {}),
+        r"manifest\.json: experiment\.experiment: is missing; the manifest of a run": folder_of(tmp_path / "a", {}),
         "whose code is not part of Railyard; name it": folder_of(tmp_path / "b", {"experiment": f"{code}:X"}),
         "cannot be read; run the experiment again": folder_of(tmp_path / "c", {"experiment": "rails"}),
     }

@@ -35,9 +35,11 @@ MANIFEST: dict[str, Any] = {
 FILES = [HeldFile(PurePosixPath("summary.csv"), 10), HeldFile(PurePosixPath("figures/step time.png"), 20)]
 
 
+RUN = build_manifest(experiment={"experiment": "rails"}, seed=1, scale=Scale(1.0), plans=[], groups={})
+
+
 def folder_of(path: Path, **manifest: Any) -> Results:
-    plain = build_manifest(experiment={"experiment": "rails"}, seed=1, scale=Scale(1.0), plans=[], groups={})
-    results = Results.create(path, {**plain, "planned": 0, "ended": "complete", **manifest})
+    results = Results.create(path, {**RUN, "planned": 0, "ended": "complete", **manifest})
     results.free()
     return results
 
@@ -87,8 +89,7 @@ def test_a_run_under_way_is_said_to_be_active(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     lock = FolderLock.claim(tmp_path / "a")
     results = Results(tmp_path / "a")
-    manifest = build_manifest(experiment={"experiment": "rails"}, seed=1, scale=Scale(1.0), plans=[], groups={})
-    results.write_manifest({**manifest, "planned": 2})
+    results.write_manifest({**RUN, "planned": 2})
     assert main(["export", str(results.folder)]) == 9
     lock.free()
     assert exported(results.folder)["#run"]["actionStatus"]["@id"].endswith("/ActiveActionStatus")
@@ -108,8 +109,8 @@ def test_neither_the_token_nor_links_are_described(tmp_path: Path) -> None:
     [
         (None, "is not a Railyard results folder; it has no manifest.json by Railyard"),
         ({"railyard_results": 99}, "has format 99 and this version reads 1; use the version that wrote it"),
-        ({"railyard_results": 1, "ended": "complete", "inputs": ["x"]}, "holds what Railyard "),
-        ({"railyard_results": 1, "ended": "complete", "versions": [1]}, "holds what Railyard "),
+        ({**RUN, "inputs": ["x"]}, "manifest.json: inputs.0: "),
+        ({**RUN, "versions": [1]}, "manifest.json: versions: "),
     ],
 )
 def test_a_folder_that_is_no_results_folder_of_this_version(

@@ -78,9 +78,6 @@ def test_the_manifest_counts_acts_and_the_run_says_so_wherever_it_is_read(record
         f"ACTED ON: 2 acts over REST in 1 measurement (on-demand, 0 ms), the first: {says}. It, and later ones on the "
         "same fabric, may measure something else than the settings say."
     )
-    changed = {**record.manifest, ACTS: [first, {"acts": "3"}, 1]}
-    assert acted_on(changed) == acted_on(record.manifest), "entries that somebody changed are left out"
-    assert acted_on({ACTS: "text"}) is None
     for number in (2, 3, 4, 5):
         measured(number, f"on-demand, {number} ms", act(1.0))
     said = acted_on(record.manifest)

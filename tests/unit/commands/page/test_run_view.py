@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from watch.folders import SCALE, finished_folder, locked, running_files, synthetic, write_manifest
 
 from commands.page.run_view import RunView
-from measure.results.foreign import reading
-from measure.results.plain import MOST_LEVELS
 from railyard.errors import ConfigError
 from railyard.timeline import Event
 
@@ -173,27 +171,19 @@ def test_a_file_that_never_ends_is_not_waited_for(tmp_path: Path, name: str) -> 
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     writer = os.open(tmp_path / name, os.O_RDWR)
-    with pytest.raises(ConfigError, match=r"is no regular file|does not write"):
+    with pytest.raises(ConfigError, match=r"is no regular file|has no manifest.json by Railyard"):
         view.refresh()
         view.overview()
     os.close(writer)
 
 
-@pytest.mark.parametrize("levels", [MOST_LEVELS, 600, 5000, 200_000])
+@pytest.mark.parametrize("levels", [1, 600, 5000, 200_000])
 def test_a_manifest_that_is_nested_too_deep_is_refused_in_one_sentence(tmp_path: Path, levels: int) -> None:
     finished_folder(tmp_path)
     path = tmp_path / "manifest.json"
     path.write_text(path.read_text().replace('"seed": 1', '"seed": ' + "[" * levels + "]" * levels))
-    sentences = r"does not write \(ValueError: more than 100 tables and lists|has no manifest.json by Railyard"
-    with pytest.raises(ConfigError, match=sentences), reading(tmp_path):
-        RunView(tmp_path).overview()
-
-
-def test_a_manifest_that_is_nested_as_deep_as_may_be_is_shown(tmp_path: Path) -> None:
-    finished_folder(tmp_path)
-    path, levels = tmp_path / "manifest.json", MOST_LEVELS - 1
-    path.write_text(path.read_text().replace('"seed": 1', '"seed": ' + "[" * levels + "]" * levels))
-    assert json.dumps(RunView(tmp_path).overview()["seed"]) == "[" * levels + "]" * levels
+    with pytest.raises(ConfigError, match=r"seed: must be a whole number|has no manifest.json by Railyard"):
+        RunView(tmp_path)
 
 
 # ---- runs under way ----------------------------------------------------------------------------------------------

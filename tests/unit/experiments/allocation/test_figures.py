@@ -12,9 +12,11 @@ from experiments.allocation.figures import allocation_figures
 from experiments.allocation.row import AllocationRow
 from experiments.redraw import redraw
 from experiments.settings import validated
+from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
+from railyard.scale import Scale
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> No
 
 
 def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    results = Results.create(tmp_path / "out", {"railyard_results": 1, "experiment": {"experiment": "allocation"}})
+    settings = {"experiment": "allocation"}
+    manifest = build_manifest(experiment=settings, seed=0, scale=Scale(1.0), plans=[], groups={})
+    results = Results.create(tmp_path / "out", manifest)
     results.write_rows(Summary(rows), columns(AllocationRow))
     assert len(redraw(results.folder)) == len(STUDIES)
     said = printed(AllocationStudy, results.rows())

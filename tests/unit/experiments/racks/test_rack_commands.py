@@ -23,7 +23,7 @@ MANIFEST: dict[str, Any] = {
     "versions": {},
     "scale": asdict(Scale(1 / 800)),
     "plans": {},
-    "groups": {},
+    "groups": [],
 }
 
 

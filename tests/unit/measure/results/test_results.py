@@ -24,7 +24,7 @@ SENSELESS = "".join(f"{json.dumps({'t': 1, 'source': 'run', 'kind': 'point', 'en
 
 def _manifest(point: Any) -> dict[str, Any]:
     return build_manifest(
-        experiment={"workload": "smoke"}, seed=3, scale=point.scale, plans=[point.plan], groups=point.groups
+        experiment={"experiment": "rails"}, seed=3, scale=point.scale, plans=[point.plan], groups=point.groups
     )
 
 

@@ -19,9 +19,11 @@ from experiments.collectives.all_to_all.figures import all_to_all_figures
 from experiments.collectives.all_to_all.row import AllToAllRow
 from experiments.redraw import redraw
 from measure.figures.looks import POLICIES
+from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
+from railyard.scale import Scale
 
 NAMES = {f"all_to_all_{name}" for name in ("bytes", "ranks", "delay", "duty", "skew")}
 
@@ -136,11 +138,8 @@ def test_the_model_alone_is_marked_as_such() -> None:
 
 
 def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    manifest = {
-        "railyard_results": 1,
-        "experiment": {"experiment": "all-to-all"},
-        "scale": {"rate": 1.0, "time": 1.0},
-    }
+    settings = {"experiment": "all-to-all"}
+    manifest = build_manifest(experiment=settings, seed=0, scale=Scale(1.0), plans=[], groups={})
     results = Results.create(tmp_path / "out", manifest)
     results.write_rows(Summary(rows), columns(AllToAllRow))
     written = redraw(results.folder)

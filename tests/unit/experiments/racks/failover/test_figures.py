@@ -30,6 +30,7 @@ from experiments.settings import validated
 from measure.figures.style import png
 from measure.metrics.checks import Check, Verdict
 from measure.model.simulated_control import Costs
+from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from measure.results.row import Row, columns
 from measure.results.summary import Summary
@@ -267,11 +268,8 @@ def test_shapes_and_the_staircase() -> None:
 
 
 def test_a_folder_is_drawn_again_from_itself(tmp_path: Path) -> None:
-    manifest = {
-        "railyard_results": 1,
-        "scale": {"rate": 1 / 200, "time": 1.0},
-        "experiment": {"experiment": "server-fabric"},
-    }
+    settings = {"experiment": "server-fabric"}
+    manifest = build_manifest(experiment=settings, seed=0, scale=Scale(1 / 200), plans=[], groups={})
     results = Results.create(tmp_path / "out", manifest)
     for number, (fabric, after) in enumerate((("photonic", STEP), ("e1", SLOW_STEP))):
         moved = 1000.0 * number
