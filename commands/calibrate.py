@@ -238,7 +238,7 @@ def shortest_kept(dark: Mapping[float, Sequence[float]]) -> float:
 PORTS = 2
 COMPUTE_S = 0.04
 TRANSFER_S = 0.016
-"""Compute before each collective, and a transfer at line rate: those of a layer of the default transfer_rail job."""
+"""Compute before each collective, and a transfer at line rate: those of a layer of the default rail job."""
 TREE_MBPS, TREE_S = 50.0, 0.15
 """Rate of a port (less on a machine that carries less), and time of the bytes of an all-reduce over two trees."""
 _TREE_RANKS = (4, 16)

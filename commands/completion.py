@@ -46,7 +46,8 @@ def words(before: Sequence[str]) -> list[str]:
         from commands.sweep.command import words as of_sweep
 
         return of_sweep()
-    names = {"run": rest[:1], "predict": rest[:1], "cli": ["rails"]}.get(command, [command])
+    rest = ["rails", "--cli", *rest] if command == "cli" else rest
+    names = rest[:1] if command in ("run", "predict", "cli") else [command]
     if not names or names[0] not in {entry.name for entry in entries()}:
         return []
     from commands.run import mode_of, parser_of

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
 
+from experiments.experiment import Experiment
 from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder
 from experiments.report import (
@@ -87,12 +88,19 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     results = Results.open(options.results)
     with reading(results.folder):
-        recorded = read_folder(results, None if ":" in results.experiment else kind_of(results))
+        kind = None if ":" in results.experiment else kind_of(results)
+        recorded = read_folder(results, kind)
         points = list(_explained(results, recorded))
-    return _show(results, recorded, points, options)
+    return _show(results, kind, recorded, points, options)
 
 
-def _show(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint], options: argparse.Namespace) -> int:
+def _show(
+    results: Results,
+    kind: type[Experiment[Any]] | None,
+    recorded: Recorded,
+    points: Sequence[ExplainedPoint],
+    options: argparse.Namespace,
+) -> int:
     chosen = [point for point in points if options.point in (None, point.number)]
     if not chosen:
         raise ConfigError(f"there is no point {options.point}; use 0 to {len(points) - 1}", key="point")
@@ -104,8 +112,8 @@ def _show(results: Results, recorded: Recorded, points: Sequence[ExplainedPoint]
         print(f"railyard: {note}", file=sys.stderr)
     drawn = _draw(results, recorded, points)
     if not options.json:
-        if exit_status(recorded.rows):
-            for line in verdict_lines(judged(recorded.rows), kind_of(results).report().point):
+        if kind is not None and exit_status(recorded.rows):
+            for line in verdict_lines(judged(recorded.rows), kind.report().point):
                 console_for_tables().print(line, highlight=False)
         print(drawn)
     return PARTIAL_EXIT_STATUS if recorded.partial is not None else exit_status(recorded.rows)

@@ -22,6 +22,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from experiments.parser import Parser
 from experiments.rest_access import TOKEN_FILE
 from measure.results.folder import is_locked
+from measure.results.foreign import reading
 from measure.results.partial import COMPLETE, partial
 from measure.results.results import Results
 from railyard import AUTHORS, LICENSE
@@ -83,9 +84,11 @@ def main(arguments: Sequence[str]) -> int:
         except ValueError as error:
             raise ConfigError(str(error), key="--license") from None
     results = Results.open(folder)
-    said = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
+    with reading(folder):
+        said = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
+        metadata = _metadata(results, said, licensed)
     try:
-        path = results.write(CRATE, _metadata(results, said, licensed))
+        path = results.write(CRATE, metadata)
     except PermissionError:
         raise ConfigError(f"{folder} belongs to another user; use sudo, or copy it", key="results") from None
     if said is not None:

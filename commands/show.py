@@ -290,7 +290,7 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
         DEFAULT_RANKS if options.ranks is None else options.ranks,
         options.algorithm,
         straggler=options.straggler,
-        gpus_per_server=options.gpus_per_server or 1,
+        gpus_per_server=1 if options.gpus_per_server is None else options.gpus_per_server,
     )
     if options.xml:
         from workloads.formats.msccl_writer import write_msccl
@@ -299,7 +299,8 @@ def show_schedule(options: argparse.Namespace, size: int) -> None:
     elif options.json:
         print(json.dumps(schedule_json(found)))
     else:
-        print_schedule(found, size, options.port_gbps or DEFAULT_PORT_GBPS, _console(wide=options.wide))
+        port_gbps = DEFAULT_PORT_GBPS if options.port_gbps is None else options.port_gbps
+        print_schedule(found, size, port_gbps, _console(wide=options.wide))
 
 
 def print_schedule(found: Schedule, size: int, port_gbps: float, console: Console) -> None:

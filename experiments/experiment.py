@@ -86,7 +86,7 @@ class Experiment(ABC, Generic[S]):
     def identifier(self) -> str:
         """Name by which ``experiments.registry.find`` finds this kind of experiment, for its results folder."""
         kind = type(self)
-        if kind.__module__.startswith("experiments."):
+        if kind.__module__.startswith(("experiments.", "commands.")):
             return kind.name
         module = sys.modules[kind.__module__]
         of_file = module.__name__.startswith(FILE_MODULE)

@@ -23,7 +23,7 @@ _UNITS = {"_ms": "MS", "_s": "S", "_ps": "PS", "_db": "DB"}
 
 @dataclass(frozen=True)
 class FieldOption:
-    """The option of one field: ``path`` are the keys that lead to it, ``names`` the option and its older names."""
+    """The option of one field: ``path`` are the keys that lead to it, ``names`` the words of the option."""
 
     path: tuple[str, ...]
     names: tuple[str, ...]

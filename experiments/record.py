@@ -1,4 +1,4 @@
-"""Results folder of a run under way: manifest, events and rows are on disk after every point."""
+"""Results folder of a run under way: events are on disk after every point, rows soon after."""
 
 from __future__ import annotations
 

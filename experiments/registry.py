@@ -33,7 +33,7 @@ class Entry:
 ENTRIES = (
     Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay"),
     Entry("collective", "experiments.collectives.collective.experiment:Collectives", "NCCL-style",
-          "15 algorithms, measured as nccl-tests does"),
+          "16 algorithms, measured as nccl-tests does"),
     Entry("straggler", "experiments.collectives.straggler.experiment:Stragglers", "StragglAR",
           "all-reduce time with a late rank"),
     Entry("all-to-all", "experiments.collectives.all_to_all.experiment:AllToAll", "PIP, rotors",

@@ -1,6 +1,6 @@
 """Runs the points of an experiment into one results folder: fabrics, agents, counters, events, rows and manifest.
 
-A fabric stays up for the next point if that needs the same one. Events and rows are on disk after every point, so that
+A fabric stays up for the next point if that needs the same one. Events are on disk after every point, so that
 an error later loses no results.
 """
 

@@ -18,7 +18,7 @@ Perfetto), `figures/` and `report.html` (all of it in one page for a browser); [
 page lists the fields of a row, by experiment. It is made from the types of the rows by
 `python -m experiments.schema > docs/results.md`.
 
-A row combines the repeats of a point: its numbers are medians of the repeats that are faithful (of all if none is), and
+A row combines the repeats of a point: its numbers are medians of the repeats that nothing disturbed (else of all), and
 `samples` has the value in each repeat, in the same order in all rows, so that differences can be taken within a repeat.
 Everything else is that of the repeat with the lower median. The row is faithful if every repeat is. All measurements
 are in `events.jsonl`, and listed under `attempts` of `manifest.json` with their points and verdicts. Columns `.._low`

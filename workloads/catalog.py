@@ -197,7 +197,9 @@ def load_workload(
             return make_workload(_recipe(name_or_path, training))
         for key in training:
             raise ConfigError(f"applies only to the catalog and YAML recipes, not to {name_or_path}", key=key)
-        return workload_of(read_workload_file(Path(name_or_path), **options), gpus_per_server or 1)
+        return workload_of(
+            read_workload_file(Path(name_or_path), **options), 1 if gpus_per_server is None else gpus_per_server
+        )
 
 
 def is_recipe(name_or_path: str) -> bool:

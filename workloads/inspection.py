@@ -94,11 +94,11 @@ def inspect_file(
         return _of_workload(name_or_path, "recipe", workload, ())
     with in_file(name_or_path):
         if format_of(path) == "layers" and size is None:
-            return _layer_file(path, compute_unit, gpus_per_server or 1, **options)
+            return _layer_file(path, compute_unit, 1 if gpus_per_server is None else gpus_per_server, **options)
         reading, notes = _with_unit(
             lambda unit: read_workload_file(path, compute_unit=unit, size=size, **options), compute_unit
         )
-        workload = workload_of(reading, gpus_per_server or 1)
+        workload = workload_of(reading, 1 if gpus_per_server is None else gpus_per_server)
     return _of_workload(name_or_path, reading.format, workload, (*reading.notes, *notes))
 
 

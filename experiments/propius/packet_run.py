@@ -29,6 +29,7 @@ from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.counters import Counters
 from measure.metrics.checks import Check, Verdict
+from measure.metrics.point import point_event
 from railyard.errors import VerifyError
 from railyard.reading import files_below
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
@@ -128,7 +129,7 @@ def play(
         done += 1
         runner.progress.step(done)
 
-    scale, processes, began = settings.scale.scale(), EdgeProcesses(run), time.monotonic()
+    scale, processes, began, stopped = settings.scale.scale(), EdgeProcesses(run), time.monotonic(), True
     try:
         note_circuits(session, folder)
         with processes, counted(session, folder / "sampler.jsonl", counters):
@@ -138,9 +139,11 @@ def play(
                 processes.wait(scale.emulated_s(settings.longest_s), on_round, counters.check)
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
             root = read_root(session.netns_fds()[ROOT]).since(before)
+        stopped = False
     finally:
         events = events_of(folder, counters)
-        runner.record.add_events([_interval(number, title, session, began), *events], folder)
+        interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
+        runner.record.add_events([interval, *events], folder)
         runner.progress.done()
     runner.record.remove(folder)
     return PacketResult(
@@ -164,12 +167,6 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
     return sorted([*noted, *counters.events], key=lambda event: event.t)
 
 
-def _interval(number: int, title: str, session: Session, began: float) -> Event:
-    """The event ``run point`` of a point that ends now."""
-    fields = {"point": number, "mode": title, "fabric": session.plan.fabric}
-    return Event(began, "run", "point", time.monotonic(), fields)
-
-
 @contextmanager
 def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Path, list[Event]]]:
     """Count and sample while the block runs: (the folder of a new point for its processes, a list of events).
@@ -180,14 +177,17 @@ def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Pat
     number = runner.next_number()
     runner.progress.begin(title)
     folder = runner.record.point_folder(number, mode=title, plan=runner.fabric_name, title=title)
-    counters, events, began = Counted(session), list[Event](), time.monotonic()
+    counters, events, began, stopped = Counted(session), list[Event](), time.monotonic(), True
     try:
         note_circuits(session, folder)
         with counted(session, folder / "sampler.jsonl", counters):
             yield folder, events
+        stopped = False
     finally:
         events += events_of(folder, counters)
-        runner.record.add_events([_interval(number, title, session, began), *events], folder)
+        interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
+        runner.record.add_events([interval, *events], folder)
+        runner.progress.done()
     runner.record.remove(folder)
 
 

@@ -15,7 +15,7 @@ from experiments.job_point import Fabric
 from experiments.propius.data.jobs import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 from experiments.propius.data.messages import Mode
 from experiments.propius.model.authors import ONLINE_SHARE
-from experiments.settings import Delay, Option, PacketSettings, ScaleSection
+from experiments.settings import LEAST_SCALE, Delay, Option, PacketSettings, ScaleSection
 from topos.edge import EdgeTopo
 from topos.edge_plan import Trunk
 
@@ -41,7 +41,7 @@ class PropiusScale(ScaleSection):
         default=1.0, description=ScaleSection.model_fields["rate"].description
     )
     time: Annotated[float, Option("--time", "X")] = Field(
-        default=0.1, gt=0, le=1000, description=ScaleSection.model_fields["time"].description
+        default=0.1, ge=LEAST_SCALE, le=1000, description=ScaleSection.model_fields["time"].description
     )
 
     @field_validator("rate")

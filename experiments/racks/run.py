@@ -33,7 +33,7 @@ from measure.live.delivery import Delivery
 from measure.metrics.checks import Limits, Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import PointMetrics, measure_point
-from measure.metrics.point import Point
+from measure.metrics.point import Point, point_event
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
 from measure.results.results import CHECKPOINTS
 from railyard.errors import AgentError, ControlError, RailyardError
@@ -449,16 +449,17 @@ def play(
     context = RunContext(session, runner.launcher, folder, scale)
     jobs = tuple(JobSupervisor(context, spec) for spec in specs)
     job_group = JobGroup(context, jobs, kills, lambda text: runner.progress.say(f"  {text}"), controller_dies_after_s)
-    counters, began = Counted(session), time.monotonic()
+    counters, began, stopped = Counted(session), time.monotonic(), True
     try:
         before(session)
         sampled = counted(session, context.folder / "sampler.jsonl", counters)
         with sampled, runner.launcher.watching(counters.pids, counters.check):
             job_group.run(timeout_s(specs[0], seen, len(kills)))
+        stopped = False
     finally:
         events = sorted([*context.events(), *counters.events], key=lambda e: e.t)
-        point = {"point": number, "mode": setting.name, "fabric": session.plan.fabric}
-        runner.record.add_events([Event(began, "run", "point", time.monotonic(), point), *events], folder)
+        interval = point_event(number, setting.name, session.plan.fabric, began, time.monotonic(), stopped=stopped)
+        runner.record.add_events([interval, *events], folder)
     _keep_checkpoints(runner, jobs)
     runner.record.remove(folder)
     points = points_of(events, specs, seen)

@@ -230,7 +230,8 @@ def _unit(plot: Plot, rows: Rows) -> tuple[float, str]:
         return 1.0, ""
     columns = [plot.y, *([plot.x] if plot.timed == "xy" else [])]
     times = [value for row in rows for column in columns if (value := read_column(row, column))]
-    return time_unit(max(times or [read_column(row, plot.model) or 0.0 for row in rows if plot.model]))
+    predicted = [read_column(row, plot.model) or 0.0 for row in rows if plot.model]
+    return time_unit(max(times or predicted, default=0.0))
 
 
 def _looks(plot: Plot, rows: Rows) -> Mapping[Any, Look]:
@@ -407,7 +408,7 @@ def name_ticks(axis: Axis, places: Iterable[float | None], name: Callable[[Any],
     """Set a tick with its name at each place; at each second or third one if the names would crowd."""
     ordered = sorted({place for place in places if place is not None})
     most = _LETTERS_PER_INCH * panel_inches(axis.axes)
-    step = -int(-sum(len(name(place)) + 2 for place in ordered) // most)
+    step = max(1, -int(-sum(len(name(place)) + 2 for place in ordered) // most))
     axis.set_ticks(ordered[::step], [name(place) for place in ordered[::step]])
     axis.set_minor_locator(NullLocator())
 

@@ -78,9 +78,14 @@ class Point:
         ``stopped``: the point did not end by itself.
         """
         delays = {"delay_s": self.reconfiguration_delay_s, "link_recovery_s": self.link_recovery_s}
-        fields = {"point": self.number, "mode": self.mode, "fabric": self.plan.fabric}
-        fields |= {name: self.scale.emulated_s(delay) for name, delay in delays.items()}
-        return Event(t, "run", "point", end, fields | ({"stopped": True} if stopped else {}))
+        wall_s = {name: self.scale.emulated_s(delay) for name, delay in delays.items()}
+        return point_event(self.number, self.mode, self.plan.fabric, t, end, stopped=stopped, **wall_s)
+
+
+def point_event(number: int, mode: str, fabric: str, t: float, end: float, *, stopped: bool, **more: float) -> Event:
+    """The ``run point`` event of a measured point; ``stopped``: it did not end by itself."""
+    fields = {"point": number, "mode": mode, "fabric": fabric, **more}
+    return Event(t, "run", "point", end, fields | ({"stopped": True} if stopped else {}))
 
 
 def within(events: Iterable[Event], start: float, end: float) -> list[Event]:

@@ -51,8 +51,8 @@ class _Experiment(BaseModel):
 
 
 class _Scale(BaseModel):
-    rate: float = Field(gt=1e-9, le=1)
-    time: float = Field(gt=1e-9, lt=1e9)
+    rate: float = Field(ge=1e-9, le=1)
+    time: float = Field(ge=1e-9, lt=1e9)
 
 
 class _Git(BaseModel):
@@ -68,11 +68,11 @@ class _Input(BaseModel):
 
 class _Attempt(BaseModel):
     piece: str
-    place: str | Whole | None = None
+    place: Whole
     repeat: Whole
     points: list[Whole]
     faithful: bool | None
-    disturbed: bool = False
+    disturbed: bool
 
 
 class _Act(BaseModel):
@@ -219,10 +219,10 @@ def counting_points(manifest: Mapping[str, Any]) -> list[tuple[int, ...]]:
     last: dict[Any, dict[int, Mapping[str, Any]]] = {}
     attempts: Sequence[Mapping[str, Any]] = manifest.get("attempts", ())
     for one in attempts:
-        last.setdefault(one.get("place", one["piece"]), {})[one["repeat"]] = one
+        last.setdefault(one["place"], {})[one["repeat"]] = one
     found: list[tuple[int, ...]] = []
     for repeats in last.values():
-        good = [one for one in repeats.values() if not one.get("disturbed", not one["faithful"])]
+        good = [one for one in repeats.values() if not one["disturbed"]]
         counting = [one["points"] for one in good or repeats.values()]
         alike = len({len(points) for points in counting}) == 1
         found += zip(*counting, strict=True) if alike else [tuple(point for points in counting for point in points)]

@@ -2,7 +2,7 @@
 
 It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
 point), ``predicted.jsonl`` (the timeline that the model predicted for it, appended before it), ``summary.json`` and
-``summary.csv`` (replaced atomically after each point), ``trace.json``, ``figures/`` and ``report.html``.
+``summary.csv`` (replaced atomically as rows come), ``trace.json``, ``figures/`` and ``report.html``.
 While the run goes on, ``running/`` has what its processes write: a folder for the point under way, and the
 controller's events and log; ``point.jsonl`` in that folder is what the run itself notes of the point. A run that was
 killed leaves it, and its events are read from there.
@@ -176,7 +176,7 @@ class Results:
                 key="results",
             )
         try:
-            Manifest.model_validate(found)
+            Manifest.model_validate(found, strict=True)
         except ValidationError as error:
             raise config_error(error, Manifest, "the manifest of a run", source=str(folder / MANIFEST)) from None
         return found

@@ -27,7 +27,6 @@ from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
-from topos.kernel.fastpath.rules import PortCounts
 from topos.kernel.iperf import IperfLane, first_that_answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
@@ -220,10 +219,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         """How packets are forwarded: the datapath, why not a faster one, and Open vSwitch's own datapath."""
         own = {"system": "kernel", "netdev": "userspace"}[self.yard.datapath]
         return {"datapath": self.datapath, "why": self._why, "open_vswitch": own}
-
-    def fast_path_counts(self) -> dict[str, dict[int, PortCounts]]:
-        """Counts of packets that the kernel forwarded and dropped, by switch and port; empty with datapath ``ovs``."""
-        return {} if self._offload is None else self._offload.port_counts()
 
     def _finish_checksums(self) -> None:
         """Let packets be finished where they leave for Open vSwitch, if a controller may be sent them.

@@ -121,18 +121,6 @@ class StragglerLaw:
         return self.ring_s / self.second_phase_s
 
     @property
-    def slow_link_share(self) -> float:
-        """Share of the rate below which a slow link of the straggler makes StragglAR faster than Ring, without delay.
-
-        Every chunk of Ring and every round of the second phase uses the slow link, the first phase does not. 0: never.
-        """
-        gain_s = 2 * (self.n - 1) / self.n * self.wire_s - self.rounds / (self.n - 1) * self.wire_s
-        more_s = self.first_phase_s + (self.rounds - 2 * (self.n - 1)) * self.alpha_s
-        if more_s <= 0:
-            return 1.0
-        return min(max(gain_s / more_s, 0.0), 1.0)
-
-    @property
     def critical_reconfiguration_s(self) -> float:
         """Reconfiguration delay above which StragglAR, with circuits that change each round, loses to a static ring."""
         return max(self.ring_s - self.second_phase_s, 0.0) / self.rounds

@@ -31,7 +31,7 @@ from experiments.racks.setting import (
     specs_of,
 )
 from experiments.repeats import Piece, RepeatedExperiment
-from experiments.settings import Option, ScaleSection
+from experiments.settings import LEAST_SCALE, Option, ScaleSection
 from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
@@ -117,7 +117,7 @@ class ServerFabricScale(ScaleSection):
         default=1 / 100, description=ScaleSection.model_fields["rate"].description
     )
     time: Annotated[float, Option("--time", "X")] = Field(
-        default=0.25, gt=0, le=1000, description=ScaleSection.model_fields["time"].description
+        default=0.25, ge=LEAST_SCALE, le=1000, description=ScaleSection.model_fields["time"].description
     )
 
 

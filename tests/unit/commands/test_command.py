@@ -149,7 +149,7 @@ def test_help_of_an_action_is_about_the_action(capsys: pytest.CaptureFixture[str
 def test_what_an_action_or_a_prediction_has_not_is_neither_in_its_help_nor_completed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for words, missing in ((["predict", "rails"], "--pcap"), (["cli", "--cli"], "--out")):
+    for words, missing in ((["predict", "rails"], "--pcap"), (["cli"], "--out")):
         completed = completion.words(words)
         assert "--workload" in completed and missing not in completed
     assert "--pcap" in completion.words(["run", "rails"])

@@ -35,8 +35,9 @@ class Mine(Experiment[Settings]):
 def test_every_entry_is_the_experiment_it_says(entry: Entry) -> None:
     kind = find(entry.name)
     assert issubclass(kind, Experiment)
-    assert kind.name == entry.name
-    assert kind(kind.Settings()).needs_root() == entry.root
+    experiment = kind(kind.Settings())
+    assert kind.name == entry.name == experiment.identifier, "its results folder names it so that it is found again"
+    assert experiment.needs_root() == entry.root
 
 
 def test_a_file_of_the_users_own(tmp_path: Path) -> None:
