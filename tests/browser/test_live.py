@@ -141,13 +141,15 @@ def test_the_last_sentence_of_a_server_stays(live: LiveRun, page: Served, browse
 BARS = "document.querySelectorAll('#tl-bars g[data-lane=rank0] path').length"
 """Bars of the first rank that are drawn."""
 GONE_AFTER_OVERVIEW = """
-((ask, source) => source.overview = async (...given) => {
+((ask, source, read) => source.overview = async (...given) => {
   const found = await ask.apply(source, given);
-  if (found.state !== 'live') window.fetch = () => Promise.reject(new TypeError('Failed to fetch'));
+  const gone = () => Promise.reject(new TypeError('Failed to fetch'));
+  if (found.state !== 'live' || found.points.some(point => point.state !== 'running'))
+    window.fetch = (url, ...rest) => url.startsWith('overview') ? read(url, ...rest) : gone();
   return found;
-})(Railyard.app.source.overview, Railyard.app.source) && 1
+})(Railyard.app.source.overview, Railyard.app.source, window.fetch) && 1
 """
-"""From the overview on that tells the end of the run, the page can read nothing more."""
+"""From the overview on that tells the end of the run or of its point, the page can read only overviews."""
 SAYS_GONE = "document.querySelector('#banner').innerText.includes('with the folder live shows the run again')"
 
 

@@ -46,7 +46,9 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
             return task.result()
         raise asyncio.TimeoutError
     finally:
-        task.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))  # its socket may be closed only when the loop no longer watches it
 
 
 class Reply(NamedTuple):
