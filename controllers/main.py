@@ -72,7 +72,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
-    from railyard.child import die_with_parent  # which raises an error if variables of the environment are wrong
+    from railyard.process.start import (
+        die_with_parent,  # which raises an error if variables of the environment are wrong
+    )
 
     if not options.orphan:
         die_with_parent()

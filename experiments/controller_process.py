@@ -18,9 +18,9 @@ from typing import Any
 
 from controllers.openflow import app
 from experiments.rest_access import RestAccess
-from railyard.child import end_child, start_python
 from railyard.errors import ControlError
 from railyard.ownership import open_binary, remove_file
+from railyard.process.start import end_child, start_python
 from topos.plan import FabricPlan
 
 READY_TIMEOUT_S = 30.0

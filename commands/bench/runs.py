@@ -25,9 +25,9 @@ from commands.bench import Measurement, NotMeasured, QuickRun, not_measured
 from commands.bench.bed import Bed
 from measure.metrics.estimate import paired_ratio
 from measure.results.row import Row
-from railyard.child import MARK_VARIABLE, child_environment, end_child, python_command
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.ownership import temporary_folder
+from railyard.process.start import MARK_VARIABLE, child_environment, end_child, python_command
 
 _QUICK_RUN = ("run", "rails", "--quick")
 _LONGEST_S = 1800.0

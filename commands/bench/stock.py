@@ -23,8 +23,8 @@ from typing import Any
 
 from commands.bench import NotMeasured
 from measure.live.machine_benchmark import connected_ring, ring_goodputs
-from railyard.child import start_python
 from railyard.errors import MachineError, RailyardError
+from railyard.process.start import start_python
 from topos.kernel import namespaces
 from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import itertools
-import json
 import os
 import socket
 import struct
@@ -29,8 +28,9 @@ from commands.bench.control import matching
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_ERROR, VERSION, bundle, circuit_flow, header
 from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, open_packets
 from measure.live.probe import MAGIC, PROBE, received_numbers
-from railyard.child import Child, read_settings
 from railyard.priority import set_priority
+from railyard.process.child import Child
+from railyard.process.parent import Parent
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
@@ -325,8 +325,9 @@ def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple
 
 
 def main() -> None:
-    """Run the process: read settings as one line of JSON, send and receive, print send times and numbers."""
-    settings = read_settings()
+    """Run the process that sends and receives the probes."""
+    parent = Parent()
+    settings = parent.settings
     set_priority(_NICE)
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with ExitStack() as stack:
@@ -334,10 +335,10 @@ def main() -> None:
             [stack.enter_context(open_packets(Tap(**tap), kind, room)) for tap in settings[name]]
             for name, kind, room in (("receivers", ETHERTYPE, _BUFFER_BYTES), ("senders", 0, 0))
         )
-        print("ready", flush=True)
+        parent.ready()
         sent = _send(senders, settings["mac"], settings["rounds"])
         time.sleep(_SETTLE_S)
-        print(json.dumps({"sent_ns": sent, "received": [received_numbers(each) for each in receivers]}), flush=True)
+        parent.tell("result", sent_ns=sent, received=[received_numbers(each) for each in receivers])
 
 
 if __name__ == "__main__":

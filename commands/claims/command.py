@@ -35,9 +35,9 @@ from measure.results.foreign import reading
 from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
-from railyard.child import end_child, start_python
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, RailyardError, nearest
 from railyard.ownership import make_folder, open_text
+from railyard.process.start import end_child, start_python
 
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commands.page.control import Control
     from commands.page.server import WatchServer
     from experiments.experiment import Experiment
-    from railyard.child import Child
+    from railyard.process.child import Child
 
 ANY_PORT = "127.0.0.1:0"
 LEAST_NICE = 19
@@ -169,7 +169,7 @@ class Companion:
             return
         from controllers.northbound.token import new_token
         from experiments.rest_access import read_token
-        from railyard.child import Child
+        from railyard.process.child import Child
 
         file = settings.rest_token_file if self._control else None
         token = new_token()
@@ -196,8 +196,7 @@ class Companion:
 
     def _watch_over(self, child: Child, say: Callable[[str], None], folder: Path) -> None:
         """Say once that the process has ended, if it does before the run."""
-        while child.line(_DAYS_S):
-            pass
+        child.wait()
         if not self._ending.is_set():
             say(f"{_WHAT} has ended, and the run goes on; railyard watch {folder} shows it again")
 
@@ -226,11 +225,13 @@ def _reader(folder: Path) -> tuple[int, int] | None:
 
 
 def main() -> None:
-    """Run the process: read settings as one line of JSON, then serve until the next line."""
+    """Run the process that serves the page of a run."""
     from commands.page.control import Control
-    from railyard.child import die_with_parent, read_settings, stop_requested
+    from railyard.process.parent import Parent
+    from railyard.process.start import die_with_parent
 
-    settings = read_settings()
+    parent = Parent()
+    settings = parent.settings
     folder = Path(settings["folder"])
     set_priority(LEAST_NICE)  # while the process is root's: the priority of its session is not its user's to change
     if settings["user"] is not None:
@@ -245,9 +246,8 @@ def main() -> None:
     except RailyardError as error:
         print(f"railyard: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    print("ready", flush=True)
-    while not stop_requested(_DAYS_S):
-        pass
+    parent.ready()
+    parent.serve()
     hurry()
     server.close(f"the run has ended; railyard watch {folder} shows it again")
 

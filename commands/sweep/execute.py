@@ -24,9 +24,9 @@ from commands.sweep.scales import SweepScales
 from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
-from railyard.child import die_with_parent, start_python
 from railyard.errors import PARTIAL_EXIT_STATUS, shortened
 from railyard.ownership import open_binary
+from railyard.process.start import die_with_parent, start_python
 from railyard.signals import held_back
 
 _PATIENCE_S = 30.0

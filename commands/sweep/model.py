@@ -1,12 +1,10 @@
 """The model's rows of points, as ``railyard predict`` gives them, by one process that stays for all points.
 
-As a program it is that process: a line of JSON for each point on standard input, and one with its rows on output.
+As a program it is that process.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +14,12 @@ from experiments.registry import find
 from experiments.settings import validated
 from measure.results.plain import plain
 from measure.results.row import Row
-from railyard.child import Child, die_with_parent, read_line, read_settings
 from railyard.errors import MachineError, RailyardError
+from railyard.process.child import Child
+from railyard.process.parent import Parent
+from railyard.process.start import die_with_parent
 
-_LOOK_EVERY_S = 60.0
+_DAYS_S = 1e6
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,12 @@ class ModelProcess:
         try:
             if self._child is None:
                 self._child = Child(__name__, {}, (), "the process of the model").start()
-            self._child.tell(json.dumps([experiment, values]))
-            line = ""
-            while not line and not self._child.has_ended:
-                line = self._child.line(_LOOK_EVERY_S)
-            if line:
-                return Predicted(**json.loads(line))
+            return Predicted(**self._child.call("predicted", timeout_s=_DAYS_S, experiment=experiment, values=values))
         except MachineError as error:
+            gone = self._child is not None and self._child.connection.ended
             self.close()
-            return Predicted(status=error.exit_status, said=str(error), log=f"{error}\n")
-        self.close()
-        said = "the process of the model was killed, perhaps for lack of memory"
-        return Predicted(status=MachineError.exit_status, said=said, log=f"{said}\n")
+            said = "the process of the model was killed, perhaps for lack of memory" if gone else str(error)
+            return Predicted(status=error.exit_status, said=said, log=f"{said}\n")
 
     def close(self) -> None:
         child, self._child = self._child, None
@@ -90,17 +84,10 @@ class ModelProcess:
 
 def _serve() -> None:
     die_with_parent()
-    read_settings()
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what an experiment prints is no answer
-    out.write("ready\n")
-    out.flush()
-    for line in iter(read_line, ""):
-        if line == "stop\n":
-            return
-        found = predicted(*json.loads(line))
-        out.write(json.dumps(found.__dict__) + "\n")
-        out.flush()
+    parent = Parent()
+    parent.operations = {"predicted": predicted}
+    parent.ready()
+    parent.serve()
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from commands.sweep.workers.placement import PointBatch, pieces
 from experiments.registry import find
 from experiments.settings import validated
 from measure.results.results import SUMMARY, Results
-from railyard.child import child_environment, python_command
 from railyard.errors import ConfigError, MachineError, RailyardError, shortened
+from railyard.process.start import child_environment, python_command
 from railyard.reading import read_bytes
 from railyard.scale import Scale
 

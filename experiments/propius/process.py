@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -19,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.propius.run import EdgeRun
-from railyard.child import read_settings
 from railyard.errors import MachineError, RailyardError
 from railyard.ownership import open_text
+from railyard.process.parent import Parent
 from railyard.reading import line_count
 from railyard.timeline import Event
 from railyard.validation import from_plain
 
-_STDIN = 0
 _STOP_WITHIN_S = 0.3
 """All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
 
@@ -59,26 +57,14 @@ class EventFile:
 
 
 class Orders:
-    """The orders that the parent gives on standard input after the settings: a line ``go``, and ``stop`` or its end."""
+    """The orders that the parent gives: ``go``, and ``stop`` or its end. ``ready`` tells it that this process works."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: Parent) -> None:
         self.go = asyncio.Event()
         self.stop = asyncio.Event()
-        self._rest = b""
-        asyncio.get_running_loop().add_reader(_STDIN, self._read)
-
-    def ready(self) -> None:
-        """Tell the parent that this process works."""
-        print("ready", flush=True)
-
-    def _read(self) -> None:
-        data = os.read(_STDIN, 4096)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if b"go" in lines:
-            self.go.set()
-        if not data or b"stop" in lines:
-            asyncio.get_running_loop().remove_reader(_STDIN)
-            self.stop.set()
+        self.ready = parent.ready
+        parent.operations = {"go": self.go.set}
+        parent.on_stop(self.stop.set)
 
 
 MODULE = "experiments.propius.process"
@@ -108,27 +94,27 @@ class Role:
 
 def main() -> None:
     """Take the role in the run that the parent names in the settings of this process, which is a ``Child``."""
-    given = read_settings()
-    run = from_plain(EdgeRun, given["run"], "an edge run")
-    role = from_plain(Role, given["role"], "a process of an edge run")
+    parent = Parent()
+    run = from_plain(EdgeRun, parent.settings["run"], "an edge run")
+    role = from_plain(Role, parent.settings["role"], "a process of an edge run")
     module, _, work = _WORK[role.kind].partition(":")
-    run_actor(partial(getattr(import_module(module), work), run, role))
+    run_actor(parent, partial(getattr(import_module(module), work), run, role))
 
 
-def run_actor(work: Callable[[Orders], Awaitable[None]]) -> None:
+def run_actor(parent: Parent, work: Callable[[Orders], Awaitable[None]]) -> None:
     """Do ``work`` until it returns or the parent says stop.
 
     An error of Railyard's own is printed as one sentence, and the exit status is its.
     """
     try:
-        asyncio.run(_until_stopped(work))
+        asyncio.run(_until_stopped(parent, work))
     except RailyardError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_status)
 
 
-async def _until_stopped(work: Callable[[Orders], Awaitable[None]]) -> None:
-    orders = Orders()
+async def _until_stopped(parent: Parent, work: Callable[[Orders], Awaitable[None]]) -> None:
+    orders = Orders(parent)
     working = asyncio.ensure_future(work(orders))
     stopping = asyncio.ensure_future(orders.stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

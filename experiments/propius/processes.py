@@ -19,9 +19,9 @@ from types import TracebackType
 
 from experiments.propius.process import MODULE
 from experiments.propius.run import EdgeRun, split_name
-from railyard.child import Child
 from railyard.errors import AgentError, ConfigError, RailyardError
 from railyard.ownership import make_folder, open_binary
+from railyard.process.child import Child
 from railyard.timeline import Event, read_events
 
 _PATIENCE_S = 2.0

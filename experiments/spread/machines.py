@@ -25,8 +25,8 @@ from measure.metrics.underlay import (
 )
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
+from railyard.process.connection import Connection
 from railyard.remote.clock import Offset, between, offset_of, sampled
-from railyard.remote.connection import Connection
 from railyard.remote.ssh import HERE, RemoteProcess
 from railyard.timeline import Event, events_in
 from topos.kernel.relay import Relay, open_listener
@@ -81,7 +81,7 @@ class Cluster:
             self.run = self._stack.enter_context(RegisteredRun.open())
             begun = []
             for name in self.names:
-                begun.append(RemoteProcess.begin(name, _SERVER))
+                begun.append(RemoteProcess(name, _SERVER))
                 self._stack.callback(begun[-1].close)
             for process in begun:
                 self.machines[process.machine] = Machine(process.machine, process.ready())

@@ -23,9 +23,10 @@ from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from measure.live.underlay.probe import Echo, probe
 from measure.metrics.underlay import Underlay
-from railyard.child import die_with_parent
 from railyard.errors import RailyardError
-from railyard.remote.connection import FOLDER_VARIABLE, Connection, Service
+from railyard.process.connection import FOLDER_VARIABLE, Connection
+from railyard.process.parent import Parent
+from railyard.process.start import die_with_parent
 from railyard.remote.time_namespace import enter_time_offset
 from railyard.signals import stop_on_signals
 from railyard.validation import from_plain
@@ -259,10 +260,12 @@ def _hear(launcher: AgentLauncher) -> None:
 
 def main() -> int:
     stop_on_signals()
-    connection = Connection.of_standard_streams("head")
-    server = MachineServer(connection)
+    parent = Parent()
+    server = MachineServer(parent.connection)
+    parent.operations = server.operations
     try:
-        Service(connection, server.operations).serve(server.sources)
+        parent.ready()
+        parent.serve(server.sources)
     except KeyboardInterrupt:
         pass
     finally:

@@ -7,7 +7,6 @@ costs processor time: an all-reduce over 16 hosts of 50 Mb/s took 4 to 16 % long
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import struct
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
-from railyard.child import Child, read_settings, stop_requested, writing
 from railyard.errors import ConfigError
 from railyard.ownership import open_binary
+from railyard.process.child import Child
+from railyard.process.parent import Parent, writing
 from topos.plan import FabricPlan
 
 MAX_BYTES = 256 << 20
@@ -134,17 +134,18 @@ def _missed(tapped: socket.socket) -> int:
 
 
 def main() -> None:
-    """Run the capture process: read settings as one line of JSON, capture until the next line, print a summary."""
-    settings = read_settings()
+    """Run the capture process."""
+    parent = Parent()
+    settings = parent.settings
     os.nice(_NICENESS)
     with writing(settings["spool"]), ExitStack() as stack:
         out = stack.enter_context(open_binary(settings["spool"], "wb"))
         taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
         spool = _Spool(out, settings["max_bytes"])
-        print("ready", flush=True)
+        parent.ready()
         ended, missed, flushed = False, 0, time.monotonic()
         while not ended:
-            ended = stop_requested(_INTERVAL_S)
+            ended = parent.stops(_INTERVAL_S)
             if not spool.full:
                 for number, tapped in enumerate(taps):
                     spool.empty(number, tapped)
@@ -152,7 +153,7 @@ def main() -> None:
             if time.monotonic() - flushed > _FLUSH_S:
                 out.flush()
                 flushed = time.monotonic()
-    print(json.dumps({"missed": missed, "full": spool.full}), flush=True)
+    parent.tell("result", missed=missed, full=spool.full)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from measure.live.processor import Processor
 from measure.metrics.checks import Limits
 from measure.metrics.load import largest_of, others_says, steal_says
-from railyard.child import MARK, MARK_VARIABLE
+from railyard.process.start import MARK, MARK_VARIABLE
 
 _PROC = Path("/proc")
 _KERNEL_THREAD = 0x00200000

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
-from railyard.child import end_child, marked_environment
 from railyard.errors import MachineError
 from railyard.priority import set_priority
+from railyard.process.start import end_child, marked_environment
 from topos.kernel.namespaces import HostEnd, connect
 
 _SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))\n"

@@ -7,18 +7,18 @@ namespaces of a machine have the same clocks, so the difference is the one-way d
 from __future__ import annotations
 
 import errno
-import json
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from railyard.child import Child, read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority
+from railyard.process.child import Child
+from railyard.process.parent import Parent
 from topos.kernel.namespaces import inside
 
 PORT = 7410
@@ -134,14 +134,14 @@ def _send(streams: Sequence[Stream], stack: ExitStack) -> list[int]:
 
 
 def main() -> None:
-    """Run the sender: read settings as one line of JSON, send, print how many packets were sent."""
-    settings: Mapping[str, Any] = read_settings()
+    """Run the sender."""
+    parent = Parent()
     set_priority(_NICE)
-    streams = [Stream(**stream) for stream in settings["streams"]]
+    streams = [Stream(**stream) for stream in parent.settings["streams"]]
     with ExitStack() as stack:
-        print("ready", flush=True)
+        parent.ready()
         sent = _send(streams, stack)
-    print(json.dumps({"sent": sent}), flush=True)
+    parent.tell("result", sent=sent)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ send times, so queues on the path do not affect it: the error is at most one int
 from __future__ import annotations
 
 import errno
-import json
 import math
 import socket
 import struct
@@ -21,9 +20,10 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 
 from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
-from railyard.child import Child, read_settings
 from railyard.errors import ConfigError
 from railyard.priority import set_priority
+from railyard.process.child import Child
+from railyard.process.parent import Parent
 
 
 @dataclass(frozen=True)
@@ -165,19 +165,20 @@ def received_numbers(receiver: socket.socket) -> list[int]:
 
 
 def main() -> None:
-    """Run the probe process: read settings as one line of JSON, send and receive, print send times and numbers."""
-    settings = read_settings()
+    """Run the probe process."""
+    parent = Parent()
+    settings = parent.settings
     set_priority(_NICE)
     with ExitStack() as stack:
         receivers = {
             name: stack.enter_context(open_packets(Tap(**receiver), ETHERTYPE, _BUFFER_BYTES))
             for name, receiver in settings["receivers"].items()
         }
-        print("ready", flush=True)
+        parent.ready()
         sent = _send_train(Tap(**settings["sender"]), settings["mac"], settings["count"], settings["interval_s"])
         time.sleep(_SETTLE_S)
         received = {name: received_numbers(receiver) for name, receiver in receivers.items()}
-    print(json.dumps({"sent_ns": sent, "received": received}), flush=True)
+    parent.tell("result", sent_ns=sent, received=received)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from typing import Any, TextIO
 from measure.live.counters import Counters, LinkCounters
 from measure.live.interference import OtherProcesses
 from measure.live.processor import Processor
-from railyard.child import Child, read_settings, stop_requested, writing
 from railyard.errors import MachineError
 from railyard.ownership import open_text
+from railyard.process.child import Child
+from railyard.process.parent import Parent, writing
 from railyard.timeline import Event, read_events
 from topos.kernel.fastpath.offload import tap_name
 from topos.plan import FabricPlan, HostPort, SwitchPlan
@@ -130,8 +131,9 @@ class Sampler(Child):
 
     def check(self) -> None:
         if self.has_ended:
-            status = self._running().poll()
-            raise MachineError(f"the sampler of link counters ended with status {status}; its message is above, if any")
+            raise MachineError(
+                f"the sampler of link counters ended with status {self.status()}; its message is above, if any"
+            )
 
     def stop(self) -> list[Event]:
         self.close()
@@ -186,18 +188,19 @@ def _write(out: TextIO, events: Sequence[Event]) -> int:
     return len(events)
 
 
-def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
-    """Sample until a line on standard input or the end of the parent; ticks count from the start, without drift."""
+def _sample(parent: Parent, out: TextIO) -> None:
+    """Sample until the parent says stop or has ended; ticks count from the start, without drift."""
+    settings = parent.settings
     changes = Changes({name: HostInterface(**interface) for name, interface in settings["interfaces"].items()})
     processor, others = Processor(settings["pids"]), OtherProcesses(settings["run"])
     interval = settings["interval_s"]
     with Counters(settings["netns_fd"]) as counters:
         start = before = time.monotonic()
         written = _write(out, changes.take(start, counters.links()))
-        print("ready", flush=True)
+        parent.ready()
         tick, ended = 1, False
         while not ended:
-            ended = stop_requested(max(0.0, start + tick * interval - time.monotonic()))
+            ended = parent.stops(start + tick * interval - time.monotonic())
             now = time.monotonic()
             events = changes.take(now, counters.links())
             if now - before > interval / 2:
@@ -214,10 +217,10 @@ def _sample(settings: Mapping[str, Any], out: TextIO) -> None:
 
 
 def main() -> None:
-    """Run the sampler process: read settings as one line of JSON, then sample until the next line."""
-    settings = read_settings()
-    with writing(settings["out"]), open_text(settings["out"], "a") as out:
-        _sample(settings, out)
+    """Run the sampler process."""
+    parent = Parent()
+    with writing(parent.settings["out"]), open_text(parent.settings["out"], "a") as out:
+        _sample(parent, out)
 
 
 if __name__ == "__main__":

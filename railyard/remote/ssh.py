@@ -20,17 +20,18 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
-from railyard import __version__
 from railyard.checkout import ROOT
-from railyard.child import end_child, marked_environment, start_python
 from railyard.errors import ConfigError, MachineError, from_os_error, shortened
 from railyard.ownership import hand_over, invoker
-from railyard.remote.connection import FOLDER_VARIABLE, SSHD_VARIABLE, Connection
+from railyard.process.child import Child
+from railyard.process.connection import FOLDER_VARIABLE, SSHD_VARIABLE, Connection
+from railyard.process.start import end_child, marked_environment, start_python
 from railyard.remote.ssh_faults import cause
 from railyard.tools import how_to_install, safe_path
 
@@ -38,7 +39,7 @@ CONFIG_VARIABLE = "RAILYARD_SSH_CONFIG"
 """Environment variable that names a configuration file for ``ssh`` in place of the user's and the system's."""
 HERE = ("local", "localhost")
 """Names of this machine, which is reached without ``ssh``."""
-READY_S = 30.0
+_PATIENCE_S = 5.0
 _CONTROL = "c"
 _CONTROL_S = 10.0
 _EXIT_S = 2.0
@@ -78,7 +79,6 @@ _OPTIONS = {
     "ServerAliveCountMax": "3",
     "ServerAliveInterval": "2",
 }
-_R = TypeVar("_R", bound="RemoteProcess")
 
 
 @dataclass(frozen=True)
@@ -115,76 +115,54 @@ class Place:
         return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", module, *arguments]
 
 
-class RemoteProcess:
-    """A process of Railyard on a machine, with a connection to it; made by ``start``, or ``begin`` and ``ready``.
+class RemoteProcess(Child):
+    """A process of Railyard on a machine (``[user@]host[:port]``, or ``local``), which runs ``module``.
 
-    Its end is ``close``, or the end of a ``with``. Nothing of it is left on either machine.
+    ``arguments`` are visible to every user there; ``place`` is where Railyard is there (default: as here). Nothing of
+    it is left on either machine after its end. ``MachineError`` if it does not start, with the cause and what would
+    work.
     """
 
-    def __init__(self, machine: str, process: subprocess.Popen[bytes], folder: Path, ssh: list[str] | None) -> None:
-        assert process.stdin and process.stdout and process.stderr
-        self._machine, self._process, self._ssh = machine, process, ssh
-        self._folder = folder
-        self._remote_folder: Path | None = None
-        self._said = _Lines(process.stderr)
-        streams = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
-        process.stdin.close()
-        process.stdout.close()
-        self.connection = Connection(*streams, machine, last_words=self._said.last)
-
-    @classmethod
-    def start(cls: type[_R], machine: str, module: str, *arguments: str, place: Place | None = None) -> _R:
-        """Run ``module`` on ``machine`` (``[user@]host[:port]``, or ``local``), and wait until it has said hello.
-
-        The module must serve its standard streams (``Connection.of_standard_streams``, ``Service``). ``arguments`` are
-        visible to every user there. ``MachineError`` if that fails, with the cause and what would work.
-        """
-        return cls.begin(machine, module, *arguments, place=place).ready()
-
-    @classmethod
-    def begin(cls: type[_R], machine: str, module: str, *arguments: str, place: Place | None = None) -> _R:
-        """Start what ``start`` does without a wait, so that several machines start at once; ``ready`` must follow."""
+    def __init__(
+        self,
+        machine: str,
+        module: str,
+        *arguments: str,
+        settings: Mapping[str, Any] | None = None,
+        place: Place | None = None,
+    ) -> None:
         address = None if machine in HERE else Address.of(machine)
-        folder = Path(tempfile.mkdtemp(prefix="railyard-ssh-", dir="/tmp"))  # short: a socket's name has 107 bytes
+        super().__init__(module, settings or {}, (), f"machine {machine}", patience_s=_PATIENCE_S)
+        self._machine, self._address, self._arguments, self._place = machine, address, arguments, place or Place()
+        self._folder = Path()
+        self._when_late = "try ssh by hand"
+        self._ssh: list[str] | None = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._folder = Path(tempfile.mkdtemp(prefix="railyard-ssh-", dir="/tmp"))  # short: a socket has 107 bytes
         try:
-            hand_over(folder)
-            if address is None:
-                process = start_python(
-                    module, *arguments, environment={FOLDER_VARIABLE: str(folder)}, bufsize=0, **_pipes()
-                )
-                return cls(machine, process, folder, None)
-            command = ["sh", "-c", _SCRIPT, "railyard", *(place or Place()).command(module, *arguments)]
-            process = _start_ssh(folder, [*_master(folder), *address.words, shlex.join(["exec", *command])])
-            return cls(machine, process, folder, ["-S", str(folder / _CONTROL), *address.words])
+            hand_over(self._folder)
+            if self._address is None:
+                environment = {FOLDER_VARIABLE: str(self._folder)}
+                return start_python(self._module, *self._arguments, environment=environment, bufsize=0, **_pipes())
+            words = self._address.words
+            self._ssh = ["-S", str(self._folder / _CONTROL), *words]
+            there = self._place.command(self._module, *self._arguments)
+            command = ["exec", "sh", "-c", _SCRIPT, "railyard", *there]
+            return _start_ssh(self._folder, [*_master(self._folder), *words, shlex.join(command)])
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def ready(self: _R, timeout_s: float = READY_S) -> _R:
-        """Wait until the process has said hello; it is ended if it does not, or is of another version."""
-        try:
-            try:
-                hello = self.connection.next_message(timeout_s)
-            except MachineError as error:
-                raise self._unreachable(error) from None
-            if hello is None:
-                raise MachineError(f"machine {self._machine} was not ready within {timeout_s:g} s; try ssh by hand")
-            version = hello.get("version")
-            if hello["op"] != "hello" or version != __version__:
-                raise MachineError(
-                    f"machine {self._machine} has version {str(version)[:40]} of Railyard and this one {__version__}; "
-                    f"install the same version on both"
-                )
-            self._remote_folder = Path(str(hello.get("folder")))
-            return self
-        except BaseException:
-            self.close(0.0)
-            raise
+    def _connected(self, source: int, sink: int) -> Connection:
+        assert self._process is not None and self._process.stderr is not None
+        self._said = _Lines(self._process.stderr)
+        return Connection(source, sink, self._what, raised=f"on {self._what}: ", last_words=self._said.last)
 
-    def _unreachable(self, error: MachineError) -> MachineError:
+    def _not_started(self, error: MachineError) -> MachineError:
         """The error of a process that has ended before it was ready."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_EXIT_S)
+            self._running().wait(_EXIT_S)
         if self._ssh is None:
             return error
         return MachineError(cause(self._machine, self._said.all()) or str(error))
@@ -204,9 +182,9 @@ class RemoteProcess:
     @property
     def remote_folder(self) -> Path:
         """The private folder of the process on its machine, for remote ends of ``forward``."""
-        if self._remote_folder is None:
+        if not self.told:
             raise MachineError(f"machine {self._machine} is not ready")
-        return self._remote_folder
+        return Path(str(self.told["folder"]))
 
     def forward(self, remote_path: str | Path, local_path: str | Path) -> None:
         """Let connections to the Unix socket ``remote_path`` on the machine come out at ``local_path`` here.
@@ -232,22 +210,14 @@ class RemoteProcess:
                 f"allow it (AllowStreamLocalForwarding yes), and the folder must belong to the user who logs in"
             )
 
-    def close(self, patience_s: float = 5.0) -> None:
-        """End the process by the end of its input, wait ``patience_s`` seconds for it, then end ``ssh``."""
-        if self.connection.closed:
-            return
-        self.connection.close(patience_s)
+    def _end(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
+        """End the process by the end of its input, wait for it, then end ``ssh``."""
+        connection.close(self._patience_s)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LAST_S)
-        self._process.terminate()  # ssh stays as long as connections are open that it forwards
-        end_child(self._process, _EXIT_S if self._ssh else 0.0)
+            process.wait(_LAST_S)
+        process.terminate()  # ssh stays as long as connections are open that it forwards
+        end_child(process, _EXIT_S if self._ssh else 0.0)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self: _R) -> _R:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Lines:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from railyard.checkout import ROOT
-from railyard.child import python_command
+from railyard.process.start import python_command
 from tests.campaign.acts import NotPossible
 from tests.campaign.fault import Fault
 from tests.campaign.machine_state import DISK

@@ -44,7 +44,7 @@ from experiments.spread.machines import (  # noqa: E402
 from experiments.spread.parts import UDP_PORT, part_to_plain, parts, topology_to_plain  # noqa: E402  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
-from railyard.remote.connection import Connection  # noqa: E402
+from railyard.process.connection import Connection  # noqa: E402
 from railyard.remote.ssh import RemoteProcess  # noqa: E402
 from railyard.signals import stop_on_signals  # noqa: E402
 from railyard.timeline import read_events  # noqa: E402
@@ -61,7 +61,7 @@ JOB = ["run", "rails", "--workload", "llama3-8b-16", "--modes", "on-demand", "--
 RUN = [sys.executable, "-m", "commands.main", *JOB, "--repeats", "1", "--attempts", "1", "--out"]
 HEARTBEATS = """
 import sys
-from railyard.remote.connection import Connection
+from railyard.process.connection import Connection
 
 fd, count, ranks = map(int, sys.argv[1:])
 connection = Connection(fd, fd, "head")

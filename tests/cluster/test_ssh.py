@@ -22,7 +22,7 @@ from railyard.remote.clock import offset_of, sampled
 from railyard.remote.ssh import Place, RemoteProcess
 
 def start(machine, place=Place(root=os.environ["PYTHONPATH"])):
-    return RemoteProcess.start(machine, "cluster.remote_service", place=place)
+    return RemoteProcess(machine, "cluster.remote_service", place=place).start()
 
 def say(value):
     print(json.dumps(value), flush=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import os
 import random
 import select
@@ -22,12 +21,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
-from railyard.child import Child, read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority, set_real_time
+from railyard.process.child import Child
+from railyard.process.parent import Parent
 from topos.kernel.holding import Holding, Lateness, Line
 from topos.kernel.namespaces import inside
 
@@ -47,7 +46,6 @@ _OLDEST_NS = 1_000_000_000
 _EARLY_NS = 30_000
 """A frame may leave so much before it is due: waking up for it takes longer."""
 _CLOCK_MONOTONIC, _TFD_ABSOLUTE = 1, 1
-_STDIN = 0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,12 +64,8 @@ class DelayRelay(Child):
     def report(self) -> dict[str, Any]:
         """``Lateness.report`` of the frames since the last report; ``MachineError`` if the relay has ended."""
         self.check()
-        self.tell("report")
-        try:
-            found: dict[str, Any] = json.loads(self.line(_ANSWER_S))
-        except json.JSONDecodeError:
-            raise MachineError("the relay of delayed links does not answer") from None
-        return found
+        report: dict[str, Any] = self.call("report", timeout_s=_ANSWER_S)
+        return report
 
 
 def _packet_socket(interface: str) -> socket.socket:
@@ -107,7 +101,10 @@ class _Timer:
 class _Relay:
     """The running relay: its sockets, the frames that it holds, and the measured lateness."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, parent: Parent) -> None:
+        settings = parent.settings
+        self._parent = parent
+        parent.operations = {"report": self._report}
         passages = settings["passages"]
         names = dict.fromkeys(passage[end] for passage in passages for end in ("enters", "leaves"))
         with inside(settings["netns_fd"]):
@@ -127,20 +124,21 @@ class _Relay:
 
     def run(self) -> None:
         """Relay frames until the parent asks for the end, or has ended."""
-        parent, wait, arrived = os.getppid(), select.epoll(), select.epoll()
+        wait, arrived = select.epoll(), select.epoll()
         for fd in self._into:
             arrived.register(fd, select.EPOLLIN)
-        for fd in (_STDIN, self._timer.fd, arrived.fileno()):
+        for fd in (self._parent.fileno(), self._timer.fd, arrived.fileno()):
             wait.register(fd, select.EPOLLIN)
         while True:
-            if self._wait(wait, arrived) or os.getppid() != parent:
+            self._wait(wait, arrived)
+            if self._parent.stopping:
                 return
             for fd, _ in arrived.poll(0):
                 self._read(*self._into[fd])
             self._send()
 
-    def _wait(self, wait: select.epoll, arrived: select.epoll) -> bool:
-        """Wait until there may be something to do; whether the parent asks for the end.
+    def _wait(self, wait: select.epoll, arrived: select.epoll) -> None:
+        """Wait until there may be something to do, and do what the parent asks for.
 
         While frames are held, arrivals alone do not wake the process: it reads them when it sends, but at least every
         ``_scan_ns``.
@@ -150,13 +148,9 @@ class _Relay:
         if next_ns is not None:
             next_ns = min(next_ns - _EARLY_NS, time.monotonic_ns() + self._scan_ns)
         self._timer.set(next_ns)
-        for fd, _ in wait.poll(_PARENT_S):
-            if fd == _STDIN:
-                said = os.read(_STDIN, 4096)
-                if not said or b"stop" in said:
-                    return True
-                print(json.dumps(self._report()), flush=True)
-        return False
+        ready = [fd for fd, _ in wait.poll(_PARENT_S)]
+        if not ready or self._parent.fileno() in ready:
+            self._parent.take()
 
     def _read(self, line: int, source: socket.socket) -> None:
         buffers, view = [self._buffer], memoryview(self._buffer)
@@ -197,16 +191,16 @@ class _Relay:
 
 
 def main() -> None:
-    """Run the relay process: read settings as one line of JSON, then relay; ``report`` on a line asks for a report."""
-    settings = read_settings()
+    """Run the relay process."""
+    parent = Parent()
     set_priority(_NICE)
     set_real_time()
     gc.disable()  # nothing here refers to itself, and a collection would make frames late
     try:
-        relay = _Relay(settings)
+        relay = _Relay(parent)
     except OSError as error:
         sys.exit(f"delayed links cannot be relayed: {error.strerror or error}")
-    print("ready", flush=True)
+    parent.ready()
     relay.run()
 
 

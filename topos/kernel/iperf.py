@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from railyard.child import end_child, marked_environment
 from railyard.errors import ConfigError, MachineError
+from railyard.process.start import end_child, marked_environment
 from railyard.tools import TOOLS, how_to_install
 from topos.kernel.namespaces import HostEnd, inside
 

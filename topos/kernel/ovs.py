@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from railyard.child import marked_environment
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
+from railyard.process.start import marked_environment
 from railyard.tools import need_tools
 from topos.kernel import namespaces
 from topos.kernel.namespaces import inside

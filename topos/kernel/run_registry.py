@@ -19,8 +19,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from railyard.child import MARK, MARK_VARIABLE
 from railyard.errors import MachineError
+from railyard.process.start import MARK, MARK_VARIABLE
 from topos.kernel import run_watcher
 from topos.kernel.run_watcher import Process
 

@@ -33,9 +33,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from railyard.child import start_python
 from railyard.errors import AgentError
 from railyard.liveness import Liveness
+from railyard.process.start import start_python
 from workloads.agent.config import AgentConfig, configs_to_json
 
 MISSES = 3

@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from railyard.child import die_with_parent
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.priority import set_priority
+from railyard.process.start import die_with_parent
 from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, configs_from_json
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES

@@ -6,18 +6,16 @@ rate. A separate process sends and receives it, from sockets in the namespaces o
 
 from __future__ import annotations
 
-import json
-import os
 import select
 import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from railyard.child import Child, read_settings, waiting_for
 from railyard.errors import ConfigError, MachineError
+from railyard.process.child import Child
+from railyard.process.parent import Parent
 from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.kernel.namespaces import HostEnd, connect
 from topos.plan import FabricPlan
@@ -127,7 +125,8 @@ class Background(Child):
 
     def stop(self) -> SentTraffic:
         """End the traffic and return its result; raises ``MachineError`` if it ended early."""
-        return SentTraffic(**self.answer(_END_S + _DRAIN_S))
+        result = self.answer(_END_S + _DRAIN_S)
+        return SentTraffic(result["sent_bytes"], result["received_bytes"], result["seconds"])
 
 
 def _receive(receiver: socket.socket, into: bytearray) -> int | None:
@@ -138,19 +137,20 @@ def _receive(receiver: socket.socket, into: bytearray) -> int | None:
         return 0
 
 
-def _run(sender: socket.socket, receiver: socket.socket, settings: Mapping[str, Any]) -> SentTraffic:
+def _run(sender: socket.socket, receiver: socket.socket, parent: Parent) -> SentTraffic:
     """Send whole frames when they are due and receive arriving data, until told to stop."""
+    settings = parent.settings
     frame, into = settings["frame_bytes"], bytearray(1 << 18)
     payload = memoryview(bytes(max(frame, round(settings["bytes_per_s"] * _MEMORY_S)) + frame))
-    parent, sent, received = os.getppid(), 0, 0
+    sent, received = 0, 0
     start = now = time.monotonic()
     drip = Drip(settings["bytes_per_s"], start, max(_MEMORY_S, 2 * frame / settings["bytes_per_s"]))
-    while now < start + settings["most_s"] and os.getppid() == parent:
+    while now < start + settings["most_s"]:
         pause = max(_TICK_S, drip.wait_s(now, frame))
-        ready = waiting_for(pause, receiver)
-        if 0 in ready:
+        arrived = parent.wait(pause, receiver)
+        if parent.stopping:
             break
-        received += _receive(receiver, into) or 0 if receiver in ready else 0
+        received += _receive(receiver, into) or 0 if arrived else 0
         now = time.monotonic()
         frames = int(drip.due(now) / frame + 1e-9)
         try:
@@ -176,11 +176,9 @@ def _drain(receiver: socket.socket, into: bytearray) -> int:
 
 
 def main() -> None:
-    """Run the process that sends and receives the traffic.
-
-    Standard input gives the settings as a line of JSON and ends the traffic with the next line; the result is printed.
-    """
-    settings = read_settings()
+    """Run the process that sends and receives the traffic."""
+    parent = Parent()
+    settings = parent.settings
     buffer_bytes = max(_LEAST_BUFFER_BYTES, round(settings["bytes_per_s"] * _BUFFER_S))
     with ExitStack() as stack:
         try:
@@ -192,8 +190,8 @@ def main() -> None:
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sender.setblocking(False)
         receiver.setblocking(False)
-        print("ready", flush=True)
-        print(json.dumps(asdict(_run(sender, receiver, settings))), flush=True)
+        parent.ready()
+        parent.tell("result", **asdict(_run(sender, receiver, parent)))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 from railyard.checkout import ROOT
-from railyard.child import Child
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.ownership import invoker, temporary_folder
+from railyard.process.child import Child
 from railyard.remote.ssh import CONFIG_VARIABLE
 from railyard.tools import safe_path
 

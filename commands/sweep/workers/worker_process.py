@@ -1,8 +1,7 @@
 """A worker of Dask as a process of its own: a child of the sweep, here or at the other end of ``ssh``.
 
-It reads its settings as one line of JSON and prints ``ready`` once it has joined. At the end of its standard input,
-which is the end of the sweep, it stops what it runs and ends. All its files are in a folder for temporary files: that
-of its settings, which it makes and removes, or that of ``TMPDIR``.
+It is ready once it has joined. At the end of the sweep it stops what it runs and ends. All its files are in a folder
+for temporary files: that of its settings, which it makes and removes, or that of ``TMPDIR``.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from commands.sweep.workers.dask_cluster import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
 from commands.sweep.workers.worker_task import stop_tasks
-from railyard.child import read_line, read_settings
+from railyard.process.parent import Parent
 
 JOIN_S = 20.0
 SSH_VARIABLE = "SSH_CONNECTION"
@@ -28,14 +24,13 @@ SSH_VARIABLE = "SSH_CONNECTION"
 
 
 def main() -> None:
-    """Serve until standard input ends or the scheduler is gone."""
-    settings = read_settings()
-    said = os.dup(1)
-    os.dup2(2, 1)  # standard output is for the one line
+    """Serve until the sweep ends or the scheduler is gone."""
+    parent = Parent()
+    settings = parent.settings
     if settings["folder"]:
         os.mkdir(settings["folder"], 0o700)
         tempfile.tempdir = settings["folder"]
-    asyncio.run(_serve(settings, tempfile.gettempdir(), said))
+    asyncio.run(_serve(parent, tempfile.gettempdir()))
     if settings["folder"]:  # whoever made what it is in may have been killed
         shutil.rmtree(settings["folder"], ignore_errors=True)
         with suppress(OSError):
@@ -44,7 +39,8 @@ def main() -> None:
     os._exit(0)  # a thread of Dask may wait for a point of root, which ends by itself
 
 
-async def _serve(settings: Mapping[str, Any], folder: str, said: int) -> None:
+async def _serve(parent: Parent, folder: str) -> None:
+    settings = parent.settings
     need_dask()
     import dask
     from distributed import Worker
@@ -63,10 +59,10 @@ async def _serve(settings: Mapping[str, Any], folder: str, said: int) -> None:
         local_directory=folder,
         death_timeout=JOIN_S,
     )
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    threading.Thread(target=_at_end, args=(lambda: loop.call_soon_threadsafe(ended.set),), daemon=True).start()
+    ended = asyncio.Event()
+    parent.on_stop(ended.set)
     async with worker:
-        os.write(said, b"ready\n")
+        parent.ready()
         await asyncio.wait(
             [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(worker.finished())],
             return_when=asyncio.FIRST_COMPLETED,
@@ -81,12 +77,6 @@ def addresses(connection: str) -> tuple[str, str]:
         return "127.0.0.1", "127.0.0.1"
     there, _, here, _ = (f"[{word}]" if ":" in word else word for word in words)
     return here, there
-
-
-def _at_end(act: Any) -> None:
-    """Call ``act`` when standard input ends, or the parent asks this process to stop."""
-    read_line()
-    act()
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
 from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder
 from commands.sweep.workers.machine_check import inspected
-from railyard.child import child_environment, python_command
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.ownership import make_folder, open_binary, temporary_folder
+from railyard.process.start import child_environment, python_command
 from railyard.reading import files_below
 from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping

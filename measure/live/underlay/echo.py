@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import suppress
 
-from railyard.child import read_settings, stop_requested
+from railyard.process.parent import Parent
 
 TOKEN_BYTES = 16
 WARM_UP_S, RATE_S = 0.1, 0.3
@@ -136,24 +136,25 @@ def _accept(tcp: socket.socket, token: bytes) -> None:
         threading.Thread(target=_serve, args=(tcp.accept()[0], token, free), daemon=True).start()
 
 
-def _run(udp: socket.socket, tcp: socket.socket, token: bytes, end: float) -> None:
+def _run(udp: socket.socket, tcp: socket.socket, parent: Parent, end: float) -> None:
+    token = bytes.fromhex(parent.settings["token"])
     threading.Thread(target=_accept, args=(tcp, token), daemon=True).start()
-    while (left := end - time.monotonic()) > 0 and not stop_requested(0.0):
-        if is_ready(udp, min(left, 0.1)):
+    while (left := end - time.monotonic()) > 0 and not parent.stopping:
+        if parent.wait(left, udp):
             _send_back(udp, token)
 
 
 def main() -> None:
-    """Run the echo: read settings as one line of JSON, print ``ready`` and then the port, or why there is none."""
-    settings = read_settings()
-    end = time.monotonic() + settings["seconds"]
+    """Run the echo; it tells its port when it is ready, or why there is none."""
+    parent = Parent()
+    end = time.monotonic() + parent.settings["seconds"]
     try:
-        udp, tcp = _listen(settings["address"])
+        udp, tcp = _listen(parent.settings["address"])
     except OSError as error:
-        print(f"ready\n{error.strerror or error}", flush=True)
+        parent.tell("error", error=f"no echo can listen on {parent.settings['address']}: {error.strerror or error}")
         return
-    print(f"ready\n{tcp.getsockname()[1]}", flush=True)
-    _run(udp, tcp, bytes.fromhex(settings["token"]), end)
+    parent.ready(port=tcp.getsockname()[1])
+    _run(udp, tcp, parent, end)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from measure.live.underlay import echo
 from measure.live.underlay.echo import TOKEN_BYTES
 from measure.metrics.quantiles import quantiles
 from measure.metrics.underlay import Underlay
-from railyard.child import Child
 from railyard.errors import ConfigError, MachineError
+from railyard.process.child import Child
 
 DATAGRAMS = 200
 PACE_S = 0.001
@@ -46,21 +46,13 @@ class Echo(Child):
     def __init__(self, address: str, token: bytes, seconds: float) -> None:
         if not 0 < seconds <= 600:
             raise ConfigError(f"must be above 0 and at most 600, not {seconds:g}", key="seconds")
-        self._address = address
         settings = {"address": address, "token": _checked(token).hex(), "seconds": seconds}
         super().__init__(echo.__name__, settings, (), f"the echo on {address}")
-        self.port = 0
-        """UDP and TCP port, once started."""
 
-    def ready(self) -> Echo:
-        """Wait until it answers; ``MachineError`` if the address is none of this machine."""
-        super().ready()
-        said = self.line(_CONNECT_S)
-        if not said.strip().isdigit():
-            self.close()
-            raise MachineError(f"no echo can listen on {self._address}: {said.strip() or 'it ended'}")
-        self.port = int(said)
-        return self
+    @property
+    def port(self) -> int:
+        """UDP and TCP port, once started."""
+        return int(self.told["port"])
 
 
 def probe(address: str, port: int, token: bytes, packet_bytes: int) -> Underlay:

@@ -19,8 +19,8 @@ from mininet.topo import Topo
 
 from measure.live.counters import Counters
 from measure.live.numbered import Arrival, NumberedReceiver, NumberedStreams, Stream
-from railyard.child import Child
 from railyard.errors import MachineError
+from railyard.process.child import Child
 from topos.kernel.delay_relay import DelayRelay
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside

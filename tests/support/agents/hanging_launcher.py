@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from railyard.child import start_python
+from railyard.process.start import start_python
 from workloads.agent import launcher_server
 
 HANG = signal.SIGUSR1

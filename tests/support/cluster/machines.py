@@ -29,7 +29,7 @@ from checkout import ROOT
 from cluster.machine_process import BED
 from cluster.underlay import Underlay, Wires, batch, shaped
 
-from railyard.child import MARK_VARIABLE
+from railyard.process.start import MARK_VARIABLE
 from railyard.tools import safe_path
 from topos.kernel.netlink import Netlink
 

@@ -8,11 +8,10 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from railyard.errors import ConfigError
-from railyard.remote.connection import Connection, Service
+from railyard.process.parent import Parent
 from railyard.remote.time_namespace import enter_time_offset
 
 
@@ -55,8 +54,8 @@ def fail() -> None:
 
 
 def main() -> None:
-    connection = Connection.of_standard_streams("the head")
-    operations: dict[str, Callable[..., Any]] = {
+    parent = Parent()
+    parent.operations = {
         "echo": echo,
         "refuse": refuse,
         "wait": wait,
@@ -67,9 +66,10 @@ def main() -> None:
         "through": through,
         "user": os.geteuid,
         "pid": os.getpid,
-        "say": lambda text: connection.tell("said", text=text),
+        "say": lambda text: parent.tell("said", text=text),
     }
-    Service(connection, operations).serve()
+    parent.ready()
+    parent.serve()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from rich.console import Console
 from commands import doctor
 from commands.doctor import NEWEST_PYTHON, OLDEST_PYTHON, Finding, exit_status, findings, main, print_findings
 from railyard.checkout import as_root, railyard_as_root
-from railyard.child import child_environment
+from railyard.process.start import child_environment
 
 SETUP = ROOT / "scripts" / "setup.sh"
 

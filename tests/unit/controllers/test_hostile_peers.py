@@ -20,7 +20,7 @@ from fabric_plans import rail_plan
 
 from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
-from railyard.child import child_environment
+from railyard.process.start import child_environment
 
 TOKEN = "s3cret"
 PATIENCE_S = 20.0

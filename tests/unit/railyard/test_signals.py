@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from railyard.child import child_environment
+from railyard.process.start import child_environment
 from railyard.signals import ctrl_c_apart, held_back
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT, SCRIPTS
 
-from railyard.child import child_environment, start_python
+from railyard.process.start import child_environment, start_python
 from railyard.tools import safe_path
 
 _MODULES = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from railyard.child import Child
 from railyard.errors import ConfigError, MachineError
+from railyard.process.child import Child
 from topos.kernel.fastpath.rules import Counts, KernelPort, PortCounts
 from topos.kernel.namespaces import inside
 
@@ -83,10 +82,10 @@ class Offload(Child):
 
     def choose(self) -> str:
         """The way to forward that the process has taken; ``MachineError`` if the kernel refuses what was asked for."""
-        self.tell("choose")
-        found = self._answer(_ANSWER_S)
-        self.why = found["why"]
-        return str(found["datapath"])
+        if "error" in self.told:
+            raise MachineError(self.told["error"])
+        self.why = self.told["why"]
+        return str(self.told["datapath"])
 
     def attach(self, ports: Iterable[tuple[str, int, str, int]]) -> None:
         """Forward between ports (switch, OpenFlow number, name and index of the switch's end); returns when that works.
@@ -97,29 +96,18 @@ class Offload(Child):
             index = {name: number for number, name in socket.if_nameindex()}
         kernel_ports = [KernelPort(switch, number, link, index[tap_name(link)]) for switch, number, _, link in ports]
         names = {tap_name(link): name for _, _, name, link in ports}
-        self.tell(json.dumps({"ports": kernel_ports, "names": names}))
-        self._answer(_ATTACH_S)
+        self.tell("attach", ports=kernel_ports, names=names)
+        self.expect("attached", _ATTACH_S)
 
     def port_counts(self) -> dict[str, dict[int, PortCounts]]:
         """Counts of packets that were forwarded and dropped, by switch and port (OpenFlow number)."""
-        self.tell("counts")
         return {
             switch: {
                 int(port): PortCounts(Counts(*n[:2]), Counts(*n[2:4]), Counts(*n[4:])) for port, n in ports.items()
             }
-            for switch, ports in self._answer(_ANSWER_S).items()
+            for switch, ports in self.call("counts", timeout_s=_ANSWER_S).items()
         }
 
     def check(self) -> None:
         if self.has_ended:
-            status = self._running().poll()
-            raise MachineError(f"the fast path ended with status {status}; its message, if it had one, is above")
-
-    def _answer(self, longest_s: float) -> dict[str, Any]:
-        line = self.line(longest_s)
-        if not line:
-            raise MachineError(f"the fast path did not answer within {longest_s:g} s; its message is above")
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise MachineError(found["error"])
-        return found
+            raise MachineError(f"the fast path ended with status {self.status()}; its message, if any, is above")

@@ -1,22 +1,21 @@
 """The offload of a run: ``python -m topos.kernel.fastpath.process``, a child process of the emulation.
 
 It stands between the bridges of a private Open vSwitch and their clients, follows the flow tables, and keeps the rules
-of the fast path equal to them. Settings come as a line of JSON on standard input (``offload.Offload``).
+of the fast path equal to them. Its parent is ``offload.Offload``.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from railyard.child import die_with_parent, read_settings
 from railyard.errors import MachineError
 from railyard.priority import set_priority, set_real_time
+from railyard.process.parent import Parent
+from railyard.process.start import die_with_parent
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.carrier import Carrier
@@ -27,8 +26,6 @@ from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
 _NICE = -20
-_STDIN = 0
-_COMMAND_BYTES = 1 << 20
 
 
 def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[Forwarder | None, dict[str, str]]:
@@ -47,14 +44,14 @@ def make_forwarder(asked: str, netns_fd: int, ports: int, flows: int) -> tuple[F
 class OffloadServer:
     """The listeners, monitors and rules of all bridges."""
 
-    def __init__(self, settings: dict[str, Any], forwarder: Forwarder) -> None:
+    def __init__(self, parent: Parent, forwarder: Forwarder) -> None:
+        settings, self._parent = parent.settings, parent
         self._loop = Loop()
         self._forwarder = forwarder
         self._netns_fd = int(settings["netns_fd"])
         self._run_dir = Path(settings["run_dir"])
         self._own = Path(settings["own_dir"])
         self._monitors: dict[str, Monitor] = {}
-        self._pending = bytearray()
         openflow = settings["openflow"]
         for bridge in settings["bridges"]:
             monitor = partial(self._monitors.get, bridge)
@@ -63,54 +60,38 @@ class OffloadServer:
             if openflow is not None:
                 target = self._own / f"{bridge}.controller"  # Open vSwitch connects to sockets of its own folder only
                 Listener(self._loop, target, tcp((openflow[0], openflow[1])), "bridge", monitor)
-        self._loop.watch(_STDIN, self._commanded)
+        parent.operations = {"attach": self._attach, "counts": self._port_counts}
+        self._loop.watch(parent.fileno(), self._commanded)
 
     def run(self, found: dict[str, str]) -> None:
         """Serve until the parent process asks to stop; ``found`` is what the kernel has."""
-        self._found = found
-        print("ready", flush=True)
+        self._parent.ready(**found)
         self._loop.run()
 
     def _commanded(self, _: int) -> None:
-        said = os.read(_STDIN, _COMMAND_BYTES)
-        self._pending += said
-        if not said:
-            self._loop.ended = True
-        while b"\n" in self._pending:
-            line = bytes(self._pending.partition(b"\n")[0])
-            del self._pending[: len(line) + 1]
-            if line == b"stop":
-                self._loop.ended = True
-            elif line == b"choose":
-                print(json.dumps(self._found), flush=True)
-            elif line == b"counts":
-                print(json.dumps(self._port_counts()), flush=True)
-            else:
-                self._attach(json.loads(line))
+        self._parent.take()
+        self._loop.ended = self._loop.ended or self._parent.stopping
 
-    def _attach(self, command: dict[str, Any]) -> None:
-        """Attach the fast path to all ports; prints a line when the rules of all of them hold."""
-        ports = [KernelPort(*port) for port in command["ports"]]
-        try:
-            self._forwarder.add(ports)
-            self._carrier = Carrier(self._netns_fd, ports)
-            self._loop.watch(self._carrier.fileno(), lambda _: self._carrier.run())
-            switches = by_switch(ports)
-            waiting = set(switches)
+    def _attach(self, ports: list[list[Any]], names: dict[str, str]) -> None:
+        """Attach the fast path to all ports; tells the parent when the rules of all of them hold."""
+        kernel_ports = [KernelPort(*port) for port in ports]
+        self._forwarder.add(kernel_ports)
+        self._carrier = Carrier(self._netns_fd, kernel_ports)
+        self._loop.watch(self._carrier.fileno(), lambda _: self._carrier.run())
+        switches = by_switch(kernel_ports)
+        waiting = set(switches)
 
-            def hold(switch: str) -> None:
-                waiting.discard(switch)
-                if not waiting:
-                    print(json.dumps({"attached": True}), flush=True)
+        def hold(switch: str) -> None:
+            waiting.discard(switch)
+            if not waiting:
+                self._parent.tell("attached")
 
-            for switch, some in switches.items():
-                tables = FlowTables(switch, (port.number for port in some), self._forwarder, command["names"])
-                self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
-            FeaturesWatch(self._loop, self._run_dir / "db.sock", self._suspend, self._fail)
-            for switch in switches:
-                self._monitors[switch].when_current(partial(hold, switch))
-        except (MachineError, OSError) as error:
-            print(json.dumps({"error": str(error)}), flush=True)
+        for switch, some in switches.items():
+            tables = FlowTables(switch, (port.number for port in some), self._forwarder, names)
+            self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
+        FeaturesWatch(self._loop, self._run_dir / "db.sock", self._suspend, self._fail)
+        for switch in switches:
+            self._monitors[switch].when_current(partial(hold, switch))
 
     def _suspend(self, bridges: set[str]) -> None:
         """Let Open vSwitch forward all packets of ``bridges``, and the fast path those of all others."""
@@ -133,7 +114,8 @@ class OffloadServer:
 
 def main() -> None:
     die_with_parent()
-    settings = read_settings()
+    parent = Parent()
+    settings = parent.settings
     set_priority(_NICE)
     set_real_time()
     gc.disable()  # what ends refers to itself no more (streams.Stream.close), and a collection would delay replies
@@ -143,24 +125,17 @@ def main() -> None:
             settings["datapath"], settings["netns_fd"], settings["ports"], settings["flows"]
         )
         if forwarder is None:
-            _answer(found)
+            parent.ready(**found)
             return
-        offload = OffloadServer(settings, forwarder)
+        offload = OffloadServer(parent, forwarder)
     except (MachineError, OSError) as error:
-        _answer({"error": str(error)})
+        parent.tell("error", error=str(error))
         return
     try:
         offload.run(found)
     except MachineError as error:
         sys.exit(f"fast path: {error}")
     forwarder.close()
-
-
-def _answer(found: dict[str, str]) -> None:
-    """Answer the parent process, once it asks, and do no more: there is no fast path."""
-    print("ready", flush=True)
-    os.read(_STDIN, _COMMAND_BYTES)
-    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

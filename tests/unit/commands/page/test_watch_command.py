@@ -25,8 +25,7 @@ from watch.rail_results import rail_results
 from commands.page.command import how_to_reach
 from commands.page.serving import Companion, listen, page_address, started, url
 from controllers.northbound.token import new_token
-from railyard import child
-from railyard.child import child_environment, python_command
+from railyard.process.start import child_environment, python_command
 
 PATIENCE_S = 30.0
 
@@ -264,7 +263,7 @@ def test_a_user_who_may_not_read_the_checkout_gets_the_same_page(
 ) -> None:
     monkeypatch.setenv("SUDO_UID", "12345")
     monkeypatch.setenv("SUDO_GID", "12346")
-    start, was = child.python_command, tmp_path / "was"
+    start, was = python_command, tmp_path / "was"
     was.mkdir()
     with TemporaryDirectory() as above:
         os.chmod(above, 0o755)
@@ -274,7 +273,7 @@ def test_a_user_who_may_not_read_the_checkout_gets_the_same_page(
         wanted = answers_of(url(listening, token))
         by_root.close("")
         closed = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", CLOSE, "sh", str(ROOT), str(was)]
-        monkeypatch.setattr(child, "python_command", lambda *words: [*closed, *start(*words)])
+        monkeypatch.setattr("railyard.process.start.python_command", lambda *words: [*closed, *start(*words)])
         said: list[str] = []
         with Companion("127.0.0.1:0", False) as page:
             page.begin(folder, NoToken(), said.append)
@@ -325,7 +324,7 @@ def test_a_page_that_cannot_be_started_is_told_and_the_run_goes_on(
         raise OSError(11, "Resource temporarily unavailable")
 
     said: list[str] = []
-    monkeypatch.setattr("railyard.child.Child.begin", refused)
+    monkeypatch.setattr("railyard.process.child.Child.begin", refused)
     with Companion("127.0.0.1:0", False) as page:
         page.begin(folder, NoToken(), said.append)
     assert len(said) == 1 and "the page of --watch cannot be started" in said[0] and "the run goes on" in said[0]

@@ -19,7 +19,7 @@ from controllers.northbound import http_server, rest
 from controllers.northbound.messages import AnyRequest
 from controllers.northbound.pending_replies import Requester, success
 from controllers.openflow.core import ControllerCore
-from railyard.child import child_environment
+from railyard.process.start import child_environment
 
 PATIENCE_S = 10.0
 HEAD = b"Host: localhost\r\nAuthorization: Bearer s3cret\r\nContent-Type: application/json\r\n"

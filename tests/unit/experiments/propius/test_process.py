@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -7,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import Child, child_environment
+from railyard.process.child import Child
+from railyard.process.start import child_environment
 from railyard.timeline import read_events
 
 ACTOR = """
 from experiments.propius.process import EventFile, run_actor
 from railyard.errors import AgentError
-from railyard.child import read_settings
+from railyard.process.parent import Parent
 
-settings = read_settings()
+parent = Parent()
+settings = parent.settings
 
 async def work(orders):
     events = EventFile(settings["events"])
@@ -29,7 +32,7 @@ async def work(orders):
     finally:
         events.note("finished", 5.0, 6.0, job=1)
 
-run_actor(work)
+run_actor(parent, work)
 """
 
 
@@ -63,7 +66,8 @@ def test_an_actor_that_fails_says_why_in_one_sentence(
 
 
 def test_an_actor_ends_with_its_parent(module: Path, tmp_path: Path) -> None:
-    settings = '{"events": "%s", "fails": false}\n' % (tmp_path / "events.jsonl")
+    fields = {"events": str(tmp_path / "events.jsonl"), "fails": False}
+    settings = json.dumps({"op": "settings", "fields": fields}) + "\n"
     done = subprocess.run([sys.executable, module], input=settings, text=True, env=child_environment(), timeout=20)
     assert done.returncode == 0
 
@@ -72,7 +76,8 @@ def test_an_error_that_the_end_of_the_others_causes_is_not_reported(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Child(module.stem, {"events": str(tmp_path / "e"), "fails": True}, (), "the actor", patience_s=5) as actor:
-        actor.tell("go\nstop")
+        actor.tell("go")
+        actor.tell("stop")
         ended = os.waitid(os.P_PID, actor.pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None and ended.si_status == 0
     assert capfd.readouterr().err == ""

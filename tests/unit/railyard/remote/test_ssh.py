@@ -12,7 +12,6 @@ from checkout import ROOT
 
 from railyard import __version__
 from railyard.errors import ConfigError, MachineError
-from railyard.remote import ssh
 from railyard.remote.ssh import Address, Place, RemoteProcess
 from railyard.remote.ssh_faults import cause
 
@@ -92,7 +91,7 @@ def test_what_is_not_known_has_no_sentence() -> None:
 
 
 def test_a_local_process_is_served_like_a_remote_one() -> None:
-    with RemoteProcess.start("local", SERVICE) as process:
+    with RemoteProcess("local", SERVICE) as process:
         assert process.connection.call("echo", value=[1, "a"]) == [1, "a"]
         assert process.machine == "local"
         assert stat.S_IMODE(process.folder.stat().st_mode) == 0o700
@@ -104,7 +103,7 @@ def test_a_local_process_is_served_like_a_remote_one() -> None:
 
 
 def test_local_sockets_are_forwarded_by_a_link() -> None:
-    with RemoteProcess.start("local", SERVICE) as process, socket.socket(socket.AF_UNIX) as listener:
+    with RemoteProcess("local", SERVICE) as process, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(process.folder / "here"))
         listener.listen()
         process.forward(process.remote_folder / "there", process.folder / "here")
@@ -115,17 +114,18 @@ def test_local_sockets_are_forwarded_by_a_link() -> None:
 
 
 def test_the_end_of_a_process_is_told_with_the_last_line_that_it_said() -> None:
-    with RemoteProcess.start("local", SERVICE) as process, pytest.raises(MachineError) as caught:
+    with RemoteProcess("local", SERVICE) as process, pytest.raises(MachineError) as caught:
         process.connection.call("fail")
     assert str(caught.value) == "the connection to machine local has ended; the last that it said: about to fail"
 
 
 def test_a_process_that_does_not_end_is_ended() -> None:
-    process = RemoteProcess.start("local", SERVICE)
+    process = RemoteProcess("local", SERVICE).start()
     pid = process.connection.call("pid")
     process.connection.tell("wait", seconds=60.0)
     began = time.monotonic()
-    process.close(0.1)
+    process._patience_s = 0.1
+    process.close()
     assert time.monotonic() - began < 5.0
     assert not Path(f"/proc/{pid}").exists()
 
@@ -133,24 +133,24 @@ def test_a_process_that_does_not_end_is_ended() -> None:
 def test_a_module_that_is_not_there_is_told_and_nothing_is_left() -> None:
     before = set(Path("/tmp").glob("railyard-ssh-*"))
     with pytest.raises(MachineError, match=r"machine local has ended; the last that it said: .*No module named"):
-        RemoteProcess.start("local", "cluster.no_such_module")
+        RemoteProcess("local", "cluster.no_such_module").start()
     assert set(Path("/tmp").glob("railyard-ssh-*")) <= before
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "__version__", "0.0.1")
+    monkeypatch.setattr("railyard.process.child.__version__", "0.0.1")
     with pytest.raises(
         MachineError,
         match=rf"machine local has version {__version__} of Railyard and this one 0\.0\.1; inst",
     ):
-        RemoteProcess.start("local", SERVICE)
+        RemoteProcess("local", SERVICE).start()
 
 
 def test_a_configuration_file_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("relative", "/nonexistent/config", "/"):
         monkeypatch.setenv("RAILYARD_SSH_CONFIG", path)
         with pytest.raises(ConfigError, match="RAILYARD_SSH_CONFIG: names no file; give the absolute path"):
-            RemoteProcess.start("b", SERVICE)
+            RemoteProcess("b", SERVICE).start()
 
 
 def test_commands_there_find_railyard_in_its_place() -> None:

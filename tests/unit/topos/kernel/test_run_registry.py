@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import MARK, start_python
+from railyard.process.start import MARK, start_python
 from topos.kernel.run_registry import RegisteredRun, clear_dead_runs
 from topos.kernel.run_watcher import Process, ProcessEntry, family, recorded, started_by
 
@@ -149,7 +149,7 @@ WAITS = "os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"  # in one piece: f
 OWNER = f"""
 import os, subprocess, sys
 from pathlib import Path
-from railyard.child import MARK, start_python
+from railyard.process.start import MARK, start_python
 from topos.kernel.run_registry import RegisteredRun
 
 def python(code, *more, **options):

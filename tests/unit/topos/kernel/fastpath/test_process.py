@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ import pytest
 from fast_path.doubles import FakeForwarder, OpenVSwitch, turn
 
 from railyard.errors import MachineError
+from railyard.process.connection import Connection
+from railyard.process.parent import Parent
 from topos.kernel.fastpath import openflow, process
 from topos.kernel.fastpath.process import OffloadServer, make_forwarder
-
-FOUND = {"datapath": "bpf", "why": ""}
 
 
 def refuse(*_: int) -> None:
@@ -61,33 +61,39 @@ class FakeWatch:
 
 
 class Process:
-    """The offload process in this one, with the parent's end of its standard input."""
+    """The offload process in this one, with its parent's end of their connection."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys, self.kernel = capsys, FakeForwarder()
-        reading, self.parent = os.pipe()
+        ours, theirs = (end.detach() for end in socket.socketpair())
+        self.parent = Connection(ours, ours, "the fast path")
         (folder / "ovs").mkdir()
         self.ovs = [OpenVSwitch(folder / "ovs" / f"{name}.mgmt") for name in ("s1", "s2")]
-        for name, value in (("_STDIN", reading), ("Carrier", FakeCarrier), ("FeaturesWatch", FakeWatch)):
+        for name, value in (("Carrier", FakeCarrier), ("FeaturesWatch", FakeWatch)):
             monkeypatch.setattr(process, name, value)
         settings = {
             "netns_fd": 3,
-            "run_dir": folder,
-            "own_dir": folder / "ovs",
+            "run_dir": str(folder),
+            "own_dir": str(folder / "ovs"),
             "bridges": ["s1", "s2"],
             "openflow": None,
         }
-        self.offload = OffloadServer(settings, self.kernel)
-        self.offload._found = FOUND
+        self.parent.tell("settings", **settings)
+        self.offload = OffloadServer(Parent(Connection(theirs, theirs, "the parent")), self.kernel)
 
-    def told(self, data: bytes) -> list[Any]:
-        """The lines that the process prints when it is told ``data``."""
-        os.write(self.parent, data)
+    def told(self, op: str, **fields: Any) -> list[Any]:
+        """The messages of the process when it is told ``op``."""
+        self.parent.tell(op, **fields)
         return self.said()
+
+    def asked(self, op: str) -> Any:
+        number = self.parent.begin(op)
+        turn(self.offload._loop)
+        return self.parent.answer(number, 1.0)
 
     def said(self) -> list[Any]:
         turn(self.offload._loop)
-        return [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+        return self.parent.messages()
 
     @property
     def ended(self) -> bool:
@@ -105,31 +111,31 @@ def offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     one.offload._loop.selector.close()
 
 
-def test_lines_in_pieces_and_several_at_once(offload: Process) -> None:
-    assert offload.told(b"cho") == []
-    assert offload.told(b"ose\nchoose\ncounts\nsto") == [FOUND, FOUND, {}]
+def test_it_counts_when_asked_and_ends_when_told(offload: Process) -> None:
+    assert offload.asked("counts") == {}
     assert not offload.ended
-    assert offload.told(b"p\n") == [] and offload.ended
+    assert offload.told("stop") == [] and offload.ended
 
 
 def test_it_ends_with_its_parent(offload: Process) -> None:
-    os.close(offload.parent)
-    assert offload.said() == [] and offload.ended
+    offload.parent.close()
+    turn(offload.offload._loop)
+    assert offload.ended
 
 
-ATTACH = json.dumps({"ports": [["s1", 1, 5, 6], ["s2", 2, 7, 8]], "names": {"o5": "s1-eth1"}}).encode() + b"\n"
+ATTACH: dict[str, Any] = {"ports": [["s1", 1, 5, 6], ["s2", 2, 7, 8]], "names": {"o5": "s1-eth1"}}
 
 
 def test_it_says_that_it_is_attached_when_the_rules_of_all_switches_hold(offload: Process, tmp_path: Path) -> None:
-    assert offload.told(ATTACH) == []
+    assert offload.told("attach", **ATTACH) == []
     assert offload.kernel.rules.keys() == {1, 2} and FakeWatch.last.path == tmp_path / "db.sock"
-    for ovs, said in zip(offload.ovs, ([], [{"attached": True}]), strict=True):
+    for ovs, said in zip(offload.ovs, ([], [{"op": "attached"}]), strict=True):
         ovs.accept()
         kind, xid = ovs.asked()[-1]
         assert kind == openflow.BARRIER_REQUEST
         ovs.send(openflow.message(openflow.BARRIER_REPLY, xid))
         assert offload.said() == said
-    assert offload.told(b"counts\n") == [{"s1": {}, "s2": {}}]
+    assert offload.asked("counts") == {"s1": {}, "s2": {}}
     monitors = offload.offload._monitors
     FakeWatch.last.changed({"s1"})
     assert [monitors[name].tables.suspended for name in ("s1", "s2")] == [True, False]
@@ -142,17 +148,19 @@ def test_what_the_kernel_refuses_is_an_error(offload: Process, monkeypatch: pyte
         raise MachineError("attaching the program failed")
 
     monkeypatch.setattr(offload.kernel, "add", refuse)
-    assert offload.told(ATTACH) == [{"error": "attaching the program failed"}]
+    assert offload.told("attach", **ATTACH) == [
+        {"op": "error", "of": "attach", "error": "attaching the program failed"}
+    ]
 
 
 def test_without_open_vswitch_there_is_an_error(offload: Process) -> None:
     offload.ovs[1].close()
-    (said,) = offload.told(ATTACH)
+    (said,) = offload.told("attach", **ATTACH)
     assert "refused" in said["error"]
 
 
 def test_an_open_vswitch_that_goes_away_ends_it_with_one_sentence(offload: Process) -> None:
-    offload.told(ATTACH)
+    offload.told("attach", **ATTACH)
     offload.ovs[0].accept()
     offload.ovs[0].close()
     turn(offload.offload._loop)

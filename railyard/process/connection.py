@@ -9,20 +9,19 @@ both send long lines do not wait for each other.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
-import shutil
 import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from railyard import __version__, errors
-from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
-from railyard.protocol import from_json, to_json
+from railyard import errors
+from railyard.errors import ConfigError, MachineError, RailyardError, shortened
 
 SSHD_VARIABLE = "RAILYARD_REMOTE_SSHD"
 """Environment variable by which the start of a process tells it the process id of the ``sshd`` of its own login."""
@@ -88,10 +87,22 @@ _KINDS = {
 }
 
 
+def _plain(value: Any) -> dict[str, Any]:
+    """A dataclass as plain data, without pydantic: processes that start in tens of milliseconds import this module."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, default=_plain, separators=(",", ":")).encode() + b"\n"
+
+
 class Connection:
     """One side of a connection: lines come from ``source_fd`` and go to ``sink_fd``, both closed by ``close``.
 
-    ``peer`` names the other machine in errors. ``last_words`` is asked for the cause when the connection has ended, or
+    ``peer`` names the other side in errors, such as ``machine b``; the sentence of an error that it reports follows
+    ``raised``. ``last_words`` is asked for the cause when the connection has ended, or
     None if none is known. A peer that takes nothing for ``patience_s`` seconds while a line is sent is given up; None:
     it may take as long as it likes. All methods but ``close`` raise ``MachineError`` once the connection has ended and
     all that came before the end has been taken.
@@ -103,10 +114,11 @@ class Connection:
         sink_fd: int,
         peer: str,
         *,
+        raised: str = "",
         last_words: Callable[[], str | None] = lambda: None,
         patience_s: float | None = _WRITE_S,
     ) -> None:
-        self._source, self._sink, self._peer = source_fd, sink_fd, peer
+        self._source, self._sink, self._peer, self._raised = source_fd, sink_fd, peer, raised
         self._last_words, self._patience_s = last_words, patience_s
         self._next = 0
         self._asked: dict[int, str] = {}
@@ -116,7 +128,7 @@ class Connection:
         self._arrived_bytes = 0
         self._line = bytearray()
         self._fault: str | None = None
-        self._closed = self._peer_ended = False
+        self._closed = self._hung_up = self._peer_ended = False
         for fd in {source_fd, sink_fd}:
             os.set_blocking(fd, False)
 
@@ -150,6 +162,11 @@ class Connection:
         return self._fault is not None
 
     @property
+    def peer_is_gone(self) -> bool:
+        """Whether the peer has ended its side."""
+        return self._peer_ended
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -176,11 +193,11 @@ class Connection:
         while number not in self._answers:
             self._check()
             if not self._wait(end):
-                raise MachineError(f"machine {self._peer} has not answered the request {op} within {timeout_s:g} s")
+                raise MachineError(f"{self._peer} has not answered the request {op} within {timeout_s:g} s")
         del self._asked[number]
         answer = self._answers.pop(number)
         if "error" in answer:
-            raise _raised(answer, self._peer)
+            raise raised_there(answer, self._raised)
         return answer.get("result")
 
     def call(self, op: str, /, *, timeout_s: float = 30.0, **fields: Any) -> Any:
@@ -217,20 +234,29 @@ class Connection:
         """Answer the request ``number`` of the peer with ``result``, or with ``error`` and ``kinds``."""
         self._send({"id": number, **outcome}, "answer")
 
+    def hang_up(self, last: str | None = None) -> None:
+        """Send no more, after a message ``last`` if the peer takes it at once; what the peer sends is still taken."""
+        if not self._hung_up:
+            self._hung_up = True
+            if last is not None:  # the end of a stream would not do: other processes may hold it open
+                with suppress(OSError):
+                    os.write(self._sink, _line({"op": last, "fields": {}}))
+            if self._sink != self._source:
+                os.close(self._sink)
+
     def close(self, patience_s: float = 0.0) -> bool:
         """Close both streams, the outgoing one first; nothing can be sent or taken after that.
 
         In between the peer has ``patience_s`` seconds to end its side. Returns whether it has ended.
         """
         if not self._closed:
-            if self._sink != self._source:
-                os.close(self._sink)
+            self.hang_up()
             end = time.monotonic() + patience_s
             self._last_words = lambda: None  # nobody asks for them any more
             while self._fault is None and self._wait(end):
                 self._arrived.clear()
             self._closed, self._peer_ended = True, self._fault is not None
-            self._fault = f"the connection to machine {self._peer} was closed here"
+            self._fault = f"the connection to {self._peer} was closed here"
             os.close(self._source)
         return self._peer_ended
 
@@ -240,9 +266,10 @@ class Connection:
 
     def _end(self, fault: str | None = None) -> None:
         if self._fault is None:
+            self._peer_ended = fault is None
             words = None if fault else self._last_words()
             said = f"; the last that it said: {shortened(words)}" if words else ""
-            self._fault = fault or f"the connection to machine {self._peer} has ended{said}"
+            self._fault = fault or f"the connection to {self._peer} has ended{said}"
 
     def _wait(self, end: float) -> bool:
         """Wait until something can be read, at the latest until ``end``, and take it; whether there was something."""
@@ -255,12 +282,10 @@ class Connection:
 
     def _send(self, message: dict[str, Any], what: str) -> None:
         self._check()
-        line = to_json(message)
+        line = _line(message)
         if len(line) > LINE_BYTES:
-            raise MachineError(
-                f"the {what} for machine {self._peer} is longer than {LINE_BYTES >> 20} MiB; send it in parts"
-            )
-        rest = memoryview(line + b"\n")
+            raise MachineError(f"the {what} for {self._peer} is longer than {LINE_BYTES >> 20} MiB; send it in parts")
+        rest = memoryview(line)
         both = select.poll()
         while rest:
             try:
@@ -272,12 +297,12 @@ class Connection:
                 self._read()  # what came before the end is kept
                 self._end()
             except OSError as error:
-                self._end(f"the connection to machine {self._peer} has failed: {error.strerror}")
+                self._end(f"the connection to {self._peer} has failed: {error.strerror}")
             self._check()
             both.register(self._source, select.POLLIN)
             both.register(self._sink, select.POLLOUT | (select.POLLIN if self._sink == self._source else 0))
             if not both.poll(None if self._patience_s is None else self._patience_s * 1e3):
-                self._end(f"machine {self._peer} has taken nothing for {self._patience_s:g} s")
+                self._end(f"{self._peer} has taken nothing for {self._patience_s:g} s")
             self._read()
 
     def _read(self) -> None:
@@ -301,19 +326,19 @@ class Connection:
                 self._line += data
             if len(self._line) > LINE_BYTES:
                 self._line.clear()
-                self._end(f"machine {self._peer} has sent a line longer than {LINE_BYTES >> 20} MiB")
+                self._end(f"{self._peer} has sent a line longer than {LINE_BYTES >> 20} MiB")
 
     def _take(self, line: bytes) -> None:
         if self._fault is not None:
             return
         try:
-            message = from_json(line)
-        except ValueError:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
             message = None
         number = message.get("id") if isinstance(message, dict) else None
         if not isinstance(message, dict) or not self._understood(message, number):
             self._end(
-                f"machine {self._peer} has sent a line that Railyard does not know: "
+                f"{self._peer} has sent a line that Railyard does not know: "
                 f"{shortened(ascii(line[:1000].decode(errors='replace')))}; if a start-up file of the shell there "
                 f"prints it, let it print only where the shell is interactive"
             )
@@ -323,7 +348,7 @@ class Connection:
             self._arrived.append(message)
             self._arrived_bytes += len(line)
             if self._arrived_bytes > _KEPT_BYTES:
-                self._end(f"machine {self._peer} has sent more than {_KEPT_BYTES >> 20} MiB that nobody has taken")
+                self._end(f"{self._peer} has sent more than {_KEPT_BYTES >> 20} MiB that nobody has taken")
 
     def _understood(self, message: dict[str, Any], number: Any) -> bool:
         """Whether this is a message, a request, or the answer to a request that waits for one."""
@@ -332,87 +357,12 @@ class Connection:
         return type(number) is int and number in self._asked and number not in self._answers
 
 
-def _raised(answer: Mapping[str, Any], peer: str) -> RailyardError:
-    """The error that an answer reports, of the nearest class that is known here."""
+def raised_there(answer: Mapping[str, Any], before: str) -> RailyardError:
+    """The error that an answer or a message ``error`` reports, of the nearest class that is known here."""
     kinds = answer.get("kinds")
     names = [name for name in kinds if isinstance(name, str)] if isinstance(kinds, list) else []
     kind = next((_KINDS[name] for name in names if name in _KINDS), MachineError)
-    error = kind(f"on machine {peer}: {answer['error']}")
+    error = kind(f"{before}{answer['error']}")
     if isinstance(error, ConfigError):
         error.key, error.source = answer.get("key"), answer.get("source")
     return error
-
-
-def _outcome(error: Exception, op: str) -> dict[str, Any]:
-    if isinstance(error, OSError):
-        error = from_os_error(error)
-    if not isinstance(error, RailyardError):
-        traceback.print_exception(error)
-        error = MachineError(f"{op} failed: {type(error).__name__}: {error}")
-    kinds = [each.__name__ for each in type(error).__mro__ if issubclass(each, RailyardError)]
-    place = {"key": error.key, "source": error.source} if isinstance(error, ConfigError) else {}
-    return {"error": str(error), "kinds": kinds, **place}
-
-
-class Service:
-    """The side that carries out what the other asks for: ``operations`` by name, with the fields as keyword arguments.
-
-    What an operation returns is the result; it must be plain data or a dataclass. A ``RailyardError`` is raised at the
-    other side; another error too, as a ``MachineError`` that names its type, and its traceback is printed here. An
-    error of a message, which has no answer, is told as message ``error`` with ``of`` (the operation) and ``error``.
-    """
-
-    def __init__(self, connection: Connection, operations: Mapping[str, Callable[..., Any]]) -> None:
-        self._connection = connection
-        self._operations = operations
-
-    def serve(self, sources: Callable[[], Mapping[int, Callable[[], None]]] = dict) -> None:
-        """Greet the other side, then serve it in the order of its requests; returns when the connection has ended.
-
-        The private folder of this process is removed then.
-
-        ``sources`` returns further descriptors, each with what is called when it is readable or has ended; it is asked
-        again after each round.
-        """
-        try:
-            self._connection.tell("hello", **greeting())
-            while True:
-                for message in self._connection.arrived():
-                    self._carry_out(message)
-                self._wait(sources())
-        except MachineError:
-            if not self._connection.ended:
-                raise
-        finally:
-            if folder := os.environ.get(FOLDER_VARIABLE):
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _carry_out(self, message: dict[str, Any]) -> None:
-        op, number = message["op"], message.get("id")
-        try:
-            if op not in self._operations:
-                raise ControlError(f"there is no operation {shortened(op)}; there are {', '.join(self._operations)}")
-            outcome = {"result": self._operations[op](**message["fields"])}
-        except Exception as error:
-            outcome = _outcome(error, op)
-        if number is not None:
-            try:
-                self._connection.reply(number, **outcome)
-            except (MachineError, ValueError) as error:  # a result that is too long, or no plain data
-                self._connection.reply(number, **_outcome(error, op))
-        elif "error" in outcome:
-            self._connection.tell("error", of=op, error=outcome["error"])
-
-    def _wait(self, more: Mapping[int, Callable[[], None]]) -> None:
-        """Wait until a descriptor is readable, and call what belongs to those that are."""
-        waiting = select.poll()
-        for fd in (self._connection.fileno(), *more):
-            waiting.register(fd, select.POLLIN)
-        for fd, _ in waiting.poll(0 if self._connection.pending else None):
-            if fd in more:
-                more[fd]()
-
-
-def greeting() -> dict[str, Any]:
-    """The first message of the side that was started: its version, process id and private folder (or None)."""
-    return {"version": __version__, "pid": os.getpid(), "folder": os.environ.get(FOLDER_VARIABLE)}

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from railyard.child import Child, _given_by_parent, end_child, start_python
 from railyard.errors import ConfigError, MachineError
+from railyard.process.child import Child
+from railyard.process.start import _given_by_parent, end_child, start_python
 
 ECHO = """
-import json, os
-from railyard.child import read_settings, stop_requested
-settings = read_settings()
-print("ready", flush=True)
-while not stop_requested(10):
-    pass
-print(json.dumps({"settings": settings, "leads": os.getsid(0) == os.getpid()}), flush=True)
+import os
+from railyard.process.parent import Parent
+parent = Parent()
+parent.ready()
+parent.stops(10)
+parent.tell("result", settings=parent.settings, leads=os.getsid(0) == os.getpid())
 """
 
 
@@ -31,7 +31,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_settings_go_in_and_the_child_ends_when_told(module: Path) -> None:
     module.write_text(ECHO)
     with Child(module.stem, {"rate": 5}, (), "the child", patience_s=5) as child:
-        assert child.answer(10) == {"settings": {"rate": 5}, "leads": True}
+        assert child.answer(10) == {"op": "result", "settings": {"rate": 5}, "leads": True}
     with pytest.raises(MachineError, match="the child was not started"):
         child.answer(10)
 
@@ -40,7 +40,8 @@ def test_a_child_that_is_told_to_stop_at_once_stops_at_once(module: Path) -> Non
     module.write_text(ECHO)
     child = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None
-    child.stdin.write(b'{"rate": 5}\nstop\n')  # in one piece, before the child reads
+    settings, stop = (b'{"op":"%s","fields":{}}\n' % op for op in (b"settings", b"stop"))
+    child.stdin.write(settings + stop)  # in one piece, before the child reads
     child.stdin.flush()
     try:
         assert child.wait(5) == 0, "and not after the 10 s for which it waits"
@@ -51,7 +52,8 @@ def test_a_child_that_is_told_to_stop_at_once_stops_at_once(module: Path) -> Non
 
 def test_descriptors_stay_open_under_their_numbers(module: Path) -> None:
     module.write_text(
-        "import os, json, sys\nos.write(json.loads(sys.stdin.readline())['fd'], b'here')\nprint('ready')\n"
+        "import os\nfrom railyard.process.parent import Parent\nparent = Parent()\n"
+        "os.write(parent.settings['fd'], b'here')\nparent.ready()\nparent.stops(10)\n"
     )
     reading, writing = os.pipe()
     try:
@@ -62,24 +64,27 @@ def test_descriptors_stay_open_under_their_numbers(module: Path) -> None:
         os.close(writing)
 
 
-@pytest.mark.parametrize("text", ["raise SystemExit(1)", "print('something else')\ninput()\ninput()"])
+@pytest.mark.parametrize("text", ["raise SystemExit(1)", "print('something else')"])
 def test_a_child_that_does_not_get_ready_is_an_error_and_gone(module: Path, text: str) -> None:
     module.write_text(text)
     with pytest.raises(MachineError, match="the child did not start"):
         Child(module.stem, {}, (), "the child").start()
 
 
-def test_a_child_that_takes_too_long_is_said_to_be_late(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_takes_too_long_is_said_to_be_late(module: Path) -> None:
     module.write_text("input()\ninput()")
-    monkeypatch.setattr("railyard.child._START_S", 0.05)
-    with pytest.raises(MachineError, match=r"the child was not ready within 0\.05 s"):
-        Child(module.stem, {}, (), "the child").start()
+    child = Child(module.stem, {}, (), "the child")
+    child.begin()
+    with pytest.raises(MachineError, match=r"the child was not ready within 0\.05 s; the machine is too slow"):
+        child.ready(0.05)
 
 
 @pytest.mark.parametrize("stop", [True, False])
-@pytest.mark.parametrize("last", ["", "print('not JSON')"])
+@pytest.mark.parametrize("last", ["", "os.write(1, b'not JSON')", "parent.tell('error', error='no')"])
 def test_a_child_without_a_result_is_an_error(module: Path, stop: bool, last: str) -> None:
-    module.write_text(f"print('ready', flush=True)\n{last}\n")
+    module.write_text(
+        f"import os\nfrom railyard.process.parent import Parent\nparent = Parent()\nparent.ready()\n{last}\n"
+    )
     with Child(module.stem, {}, (), "the child") as child, pytest.raises(MachineError, match="without a result"):
         child.answer(10, stop=stop)
 
@@ -90,25 +95,33 @@ def test_a_child_that_does_not_end_is_killed() -> None:
     assert process.returncode == -9 and process.stdout and process.stdout.closed
 
 
-def test_a_child_is_told_lines_until_it_ends(module: Path) -> None:
+def test_a_child_is_told_and_asked_until_it_ends(module: Path) -> None:
     module.write_text(
-        "import sys\nsys.stdin.readline()\nprint('ready', flush=True)\n"
-        "print(repr(sys.stdin.readline()).replace(\"'\", '\"'), flush=True)\n"
+        "from railyard.errors import ConfigError\nfrom railyard.process.parent import Parent\nparent = Parent()\n"
+        "told = []\ndef refuse():\n    raise ConfigError('is wrong', key='a')\n"
+        "parent.operations = {'go': told.append, 'told': lambda: told, 'refuse': refuse}\n"
+        "parent.ready(port=7)\nparent.serve()\n"
     )
     with Child(module.stem, {}, (), "the child", patience_s=5) as child:
-        assert child.pid > 0
-        child.tell("go")
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert child.has_ended
-        child.tell("nobody listens")
-        assert child.answer(5, stop=False) == "go\n"
+        assert child.pid > 0 and child.told["port"] == 7
+        child.tell("go", object=1)
+        assert child.expect("error", 5)["of"] == "go", "which takes no such argument"
+        with pytest.raises(ConfigError, match=r"^a: is wrong$"):
+            child.call("refuse")
+        assert child.call("told") == []
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        assert child.has_ended and child.status() == -9
+        child.tell("nobody", text="x" * 100_000)
+        with pytest.raises(MachineError, match="the child ended without a result"):
+            child.answer(5)
     assert not child.has_ended
 
 
 def test_a_child_that_is_begun_works_while_its_parent_does(module: Path) -> None:
     module.write_text(
-        "import json, os, sys\nos.write(json.loads(sys.stdin.readline())['fd'], b'begun')\n"
-        "print('ready', flush=True)\nsys.stdin.readline()\n"
+        "import os\nfrom railyard.process.parent import Parent\nparent = Parent()\n"
+        "os.write(parent.settings['fd'], b'begun')\nparent.ready()\nparent.serve()\n"
     )
     reading, writing = os.pipe()
     try:
@@ -143,34 +156,17 @@ def test_a_parent_with_more_descriptors_than_select_takes(module: Path, many_ope
 
 def test_a_child_that_reads_nothing_blocks_nobody(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe holds 64 kB; settings and orders of large fabrics are longer."""
-    monkeypatch.setattr("railyard.child._START_S", 0.5)
+    monkeypatch.setattr("railyard.process.child.START_S", 0.5)
     module.write_text("import time\ntime.sleep(100)\n")
     child = Child(module.stem, {"names": "x" * 200_000}, (), "the child")
-    with pytest.raises(MachineError, match=r"the child has not read what it was told within 0\.5 s"):
+    with pytest.raises(MachineError, match=r"the child has taken nothing for 0\.5 s"):
         child.begin()
-    module.write_text("import sys, time\nsys.stdin.readline()\nprint('ready', flush=True)\ntime.sleep(100)\n")
-    monkeypatch.setattr("railyard.child._START_S", 30)
-    with child:
-        monkeypatch.setattr("railyard.child._START_S", 0.2)
-        with pytest.raises(MachineError, match="the child has not read"):
-            child.tell("y" * 200_000)
 
 
 def test_settings_longer_than_a_pipe_go_in(module: Path) -> None:
     module.write_text(ECHO)
     with Child(module.stem, {"names": "x" * 500_000}, (), "the child", patience_s=5) as child:
         assert len(child.answer(10)["settings"]["names"]) == 500_000
-
-
-def test_lines_that_come_at_once_are_read_one_by_one(module: Path) -> None:
-    module.write_text(
-        "import os\ninput()\nos.write(1, b'ready\\nconnected\\nha')\ninput()\nos.write(1, b'lf\\n')\ninput()\ninput()\n"
-    )
-    with Child(module.stem, {}, (), "the child") as child:
-        assert child.line(10) == "connected\n"
-        assert child.line(0.01) == "", "half a line is none"
-        child.tell("go on")
-        assert child.line(10) == "half\n"
 
 
 def test_a_child_is_not_interrupted_while_it_imports(module: Path) -> None:
@@ -185,11 +181,11 @@ def test_a_child_is_not_interrupted_while_it_imports(module: Path) -> None:
 
 def test_a_child_whose_parent_has_died_prints_no_traceback(module: Path) -> None:
     module.with_name("a_talking_child.py").write_text(
-        "import os\nfrom railyard import child\nchild.read_settings()\n"
-        "print('ready', flush=True)\nwhile os.getppid() == child._PARENT:\n    pass\nprint('no reader', flush=True)\n"
+        "import os\nfrom railyard.process.parent import Parent\nparent, first = Parent(), os.getppid()\nparent.ready()\n"
+        "while os.getppid() == first:\n    pass\nparent.ready()\n"
     )
     module.write_text(
-        "from railyard.child import Child\n"
+        "from railyard.process.child import Child\n"
         "Child('a_talking_child', {}, (), 'the child').start()\nprint('ready', flush=True)\ninput()\n"
     )
     parent = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -216,7 +212,7 @@ def test_a_child_whose_parent_dies_while_it_imports_ends(module: Path) -> None:
     reading, writing = os.pipe()
     module.write_text(
         "import os, signal\n"
-        "from railyard.child import start_python\n"
+        "from railyard.process.start import start_python\n"
         f"start_python('a_slow_child', pass_fds=[{writing}])\n"
         "signal.pause()\n"
     )
@@ -225,7 +221,7 @@ def test_a_child_whose_parent_dies_while_it_imports_ends(module: Path) -> None:
         "parent = os.getppid()\n"
         f"os.write({writing}, b'%d\\n' % os.getpid())\n"
         "while os.getppid() == parent:\n    time.sleep(0.001)\n"
-        "from railyard.child import die_with_parent\n"
+        "from railyard.process.start import die_with_parent\n"
         "die_with_parent()\n"
         f"os.write({writing}, b'orphaned')\n"
         "time.sleep(60)\n"

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from railyard import __version__
 from railyard.errors import CircuitError, ConfigError, ControlError, MachineError, PeerLost, RailyardError
-from railyard.protocol import from_json, to_json
-from railyard.remote import connection as module
-from railyard.remote.connection import SSHD_VARIABLE, Connection, Service, watch_connection
+from railyard.process import connection as module
+from railyard.process.connection import SSHD_VARIABLE, Connection, watch_connection
+from railyard.process.parent import Parent
+from railyard.protocol import to_json
 
 
 def pipes(**options: Any) -> tuple[Connection, Connection]:
@@ -25,7 +26,7 @@ def pipes(**options: Any) -> tuple[Connection, Connection]:
     here_source, there_sink = os.pipe()
     there_source, here_sink = os.pipe()
     return (
-        Connection(here_source, here_sink, "b", **options),
+        Connection(here_source, here_sink, "machine b", raised="on machine b: ", **options),
         Connection(there_source, there_sink, "head", patience_s=None),
     )
 
@@ -54,12 +55,15 @@ def served(
     """Both sides, of which that of machine b is served by a thread; the greeting has been taken."""
     here, there = pipes(**options)
     operations = {"echo": lambda value: value, "refuse": refuse, **(more or {})}
-    thread = threading.Thread(target=Service(there, operations).serve, args=(sources,))
+    here.tell("settings")
+    parent = Parent(there)
+    parent.operations = operations
+    parent.ready()
+    thread = threading.Thread(target=parent.serve, args=(sources,))
     thread.start()
     try:
-        hello = here.next_message(5.0)
-        assert hello is not None
-        assert (hello["op"], hello["version"], hello["pid"]) == ("hello", __version__, os.getpid())
+        ready = here.next_message(5.0)
+        assert ready == {"op": "ready", "version": __version__, "folder": None}
         yield here, there
     finally:
         here.close()
@@ -72,7 +76,7 @@ def raw() -> tuple[Connection, socket.socket]:
     """A connection over one socket, and the bare other end."""
     ours, theirs = socket.socketpair()
     fd = ours.detach()
-    return Connection(fd, fd, "b"), theirs
+    return Connection(fd, fd, "machine b", raised="on machine b: "), theirs
 
 
 @given(
@@ -136,7 +140,7 @@ def test_an_operation_that_does_not_exist_is_refused_with_those_that_do() -> Non
 
 def test_a_result_that_is_no_plain_data_is_an_error_of_its_operation() -> None:
     with served({"odd": lambda: object(), "big": lambda: "x" * (65 << 20)}) as (here, _):
-        with pytest.raises(MachineError, match="on machine b: odd failed: PydanticSerializationError"):
+        with pytest.raises(MachineError, match="on machine b: odd failed: TypeError: object is no plain data"):
             here.call("odd")
         with pytest.raises(MachineError, match="longer than 64 MiB; send it in parts"):
             here.call("big")
@@ -342,9 +346,10 @@ def test_a_peer_that_takes_nothing_is_given_up() -> None:
 
 def test_closing_waits_for_the_other_side_and_is_done_once() -> None:
     here, there = pipes()
+    here.tell("settings")
 
     def serve() -> None:
-        Service(there, {}).serve()
+        Parent(there).serve()
         there.close()
 
     threading.Thread(target=serve).start()
@@ -361,11 +366,6 @@ def test_large_descriptor_numbers_are_served(many_open_files: None) -> None:
     with served() as (here, _):
         assert here.fileno() > 1023
         assert here.call("echo", value=1) == 1
-
-
-def test_numbers_that_json_has_not_come_as_nothing() -> None:
-    """So that nobody relies on them: an offset that is not known must be told as None."""
-    assert from_json(to_json([float("nan"), float("inf")])) == [None, None]
 
 
 # ---- the connection of a login -------------------------------------------------------------------------------------

@@ -1,0 +1,113 @@
+"""How every child Python is started and ended, and the ends of its life that the kernel sees to.
+
+A child Python takes the project's packages from where this process has them and nothing from the working directory,
+which may be a folder that anybody can write to: it starts in the root directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from railyard.checkout import ROOT
+from railyard.errors import ConfigError
+from railyard.tools import safe_path
+
+MARK_VARIABLE = "RAILYARD_MARK"
+"""Environment variable by which all processes that a run started are known, and those that they started."""
+_PARENT_VARIABLE = "RAILYARD_PARENT"
+_PR_SET_PDEATHSIG = 1
+
+
+def _given_by_parent() -> tuple[int, str] | None:
+    """The process id and the mark that a process of Railyard gives to one that it starts; None without them.
+
+    ``ConfigError`` for an id that is none, as a person may have set by hand.
+    """
+    parent, mark = os.environ.pop(_PARENT_VARIABLE, None), os.environ.get(MARK_VARIABLE)
+    if parent is None:
+        return None
+    if mark is None or not re.fullmatch("[0-9]{1,10}", parent):
+        raise ConfigError("is set by Railyard, for the processes that it starts; unset it", key=_PARENT_VARIABLE)
+    return int(parent), mark
+
+
+PARENT, MARK = _given_by_parent() or (os.getppid(), os.urandom(16).hex())
+"""Id of the process that started this one, given by it: what getppid() says may be a later parent already. Then the
+value of ``MARK_VARIABLE`` for all children of this process: its own, or in a child that of its parent."""
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command line of a child Python that runs ``module``; it starts in ``/`` with ``child_environment``."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []  # Python 3.10 puts the working directory first, hence /
+    return [sys.executable, *safe, "-m", module, *arguments]
+
+
+def marked_environment(**more: str) -> dict[str, str]:
+    """Environment variables of this process, and ``more``, for a program: it ends with the run, also if that is killed.
+
+    No program is searched in a folder relative to a working directory.
+    """
+    return {**os.environ, "PATH": safe_path(), MARK_VARIABLE: MARK, **more}
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """Environment variables of this process, and ``more``, for a child Python that imports the project's packages.
+
+    No module is searched in a folder relative to a working directory.
+    """
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    safe = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(os.path.isabs, given)]),
+        "PYTHONSAFEPATH": "1",
+        _PARENT_VARIABLE: str(os.getpid()),
+    }
+    return marked_environment(**(safe | more))
+
+
+def start_python(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[Any]:
+    """Start a child Python that runs ``module``; ``arguments`` must not name files relative to a working directory.
+
+    It has a session of its own, so Ctrl-C in the terminal does not reach it, and SIGINT is blocked in it from its start
+    on. ``environment`` is added to ``child_environment``; ``options`` are those of ``subprocess.Popen``.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        return subprocess.Popen(
+            python_command(module, *arguments),
+            cwd="/",
+            env=child_environment(**(environment or {})),
+            start_new_session=True,
+            **options,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_child(process: subprocess.Popen[Any], patience_s: float = 0.0) -> None:
+    """Wait up to ``patience_s`` seconds for a process to end, then kill it, and close its pipes."""
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def die_with_parent(parent: int = PARENT, number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when its ``parent`` ends (to be exact, the thread that started it)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
