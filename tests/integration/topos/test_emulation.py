@@ -242,19 +242,6 @@ def test_the_next_run_clears_what_kill_9_left_without_a_watcher() -> None:
 
 
 @pytest.mark.beside
-def test_interrupt_cleans_up() -> None:
-    owner, run_id, processes = hold()
-    try:
-        owner.send_signal(signal.SIGINT)
-        owner.communicate(timeout=20)
-        assert gone(processes)
-        assert not (REGISTRY / run_id).exists()
-    finally:
-        owner.kill()
-        owner.wait()
-
-
-@pytest.mark.beside
 def test_switch_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "ovs-vswitchd"
     broken.write_text("#!/bin/sh\necho the flux is misaligned\nexit 7\n")

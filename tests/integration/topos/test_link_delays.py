@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from checkout import ROOT
 from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import Topo
 
@@ -243,31 +240,3 @@ def test_a_relay_that_does_not_start_leaves_nothing(monkeypatch: pytest.MonkeyPa
         net.start()
     assert started and net.delays.netns_fd is None and not net.run.path.exists()
     assert {entry.name for entry in os.scandir("/proc/self/fd")} <= before
-
-
-HOLD = """
-import time
-from topos.kernel.emulation import Emulation
-from topos.rails import RailTopo
-net = Emulation(RailTopo(servers=2, gpus=1, ports=1, delay_ms=5), openflow=None, link_delay="relay")
-net.start()
-print(net.delays.relay.pid, flush=True)
-time.sleep(300)
-"""
-
-
-@pytest.mark.beside
-def test_the_relay_does_not_outlive_a_run_that_was_killed() -> None:
-    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE)
-    try:
-        assert owner.stdout is not None
-        process = Process.of(int(owner.stdout.readline()))
-        assert process is not None
-        owner.kill()
-        end = time.monotonic() + 5
-        while process.alive and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not process.alive
-    finally:
-        owner.kill()
-        owner.communicate()

@@ -102,15 +102,6 @@ def test_photonic_rack_passes_only_between_ports_that_are_joined() -> None:
         assert pings(net, "g3", net.plan.network("front-end")[0].port(5, 0).ip)
 
 
-@pytest.mark.beside
-def test_prototype_steers_both_ports_to_one_peer() -> None:
-    with Emulation(MorphluxTopo(), openflow=None) as net:
-        rack = net.plan.rail_of(0)
-        for lane in (0, 1):
-            join(net, "rack0", rack.port(0, lane).number, rack.port(3, 1 - lane).number)
-        assert all(pings(net, "g0", "-I", f"g0-r{lane}", address(net, 3, 1 - lane)) for lane in (0, 1))
-
-
 @pytest.mark.timed
 def test_torus_forwards_hop_by_hop_and_streams_share_a_link_that_both_cross(row: Emulation) -> None:
     assert not pings(row, "g0", "10.1.0.99")
@@ -187,17 +178,6 @@ def test_only_a_host_of_a_running_net_can_be_cut() -> None:
             net.cut("g9")
         with pytest.raises(ConfigError, match="no namespace of rack0"):
             net.mend("rack0")
-
-
-@pytest.mark.beside
-def test_a_rack_of_32_chips_is_up_in_a_moment() -> None:
-    topo = RackTopo(torus="8x4", fabric="electrical-torus")
-    start = time.monotonic()
-    with Emulation(topo, openflow=None) as net:
-        took_s = time.monotonic() - start
-        assert (len(net.hosts), len(net.switches), len(net.plan.links)) == (32, 33, 64)
-        assert len(net["g0"].cmd("ip neigh").splitlines()) == 2 * 31
-    assert took_s < 10, f"{took_s:.1f} s (0.6 s on a quiet machine)"
 
 
 def kernel_state(net: Emulation, host: str) -> dict[str, list[str]]:

@@ -126,14 +126,6 @@ def test_an_installation_has_everything_that_a_package_holds_beside_modules(room
     assert [file for file in held if file.suffix != ".py" and file not in installed] == []
 
 
-def test_the_licence_is_the_one_that_the_package_names() -> None:
-    metadata = setup_cfg()["metadata"]
-    assert (metadata["license"], metadata["license_files"]) == ("Apache-2.0", "LICENSE")
-    text = (ROOT / "LICENSE").read_text()
-    assert "Apache License" in text and "Version 2.0, January 2004" in text
-    assert "Copyright 2026 The Railyard authors" in text and "[yyyy]" not in text
-
-
 def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> None:
     folders = [folder for folder in CASES.iterdir() if folder.is_dir()]
     assert folders and [folder.name for folder in folders if not (folder / "LICENSE").is_file()] == []

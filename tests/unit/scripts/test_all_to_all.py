@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from script_runs import called
 
 
@@ -28,30 +26,6 @@ def predicted(*arguments: object) -> dict[str, list[float]]:
     assert done.stdout.count("MODEL ONLY, nothing was measured") == done.stdout.count("study: ")
     rows = [line.split() for line in done.stdout.splitlines() if line.rstrip().endswith((" ocs", " electrical"))]
     return {row[0]: [float(word) for word in row if word.replace(".", "").isdigit()] for row in rows}
-
-
-def test_help_of_the_script_says_what_there_is() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "all_to_all.py"), "--help"]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, cwd=ROOT, env={"PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0
-    for option in (
-        "--study",
-        "--policies",
-        "--slots",
-        "--guard",
-        "--demand",
-        "--simplex",
-        "--mesh",
-        "--predict",
-        "--out",
-    ):
-        assert option in done.stdout
-
-
-def test_the_model_of_every_way_needs_no_root_and_leaves_nothing() -> None:
-    ways, before = "electrical,rotor,valiant,demand,multi-hop", sorted((ROOT / "results").glob("*"))
-    assert set(predicted("--study", "skew", "--ranks", 4, "--policies", ways)) == set(ways.split(","))
-    assert sorted((ROOT / "results").glob("*")) == before
 
 
 def test_quick_needs_seconds_and_is_near_the_formula_where_slots_end_when_all_have_sent() -> None:

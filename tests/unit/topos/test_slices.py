@@ -110,10 +110,3 @@ def test_ring_enters_servers_as_seldom_as_it_can(shape: Extents, server: Extents
     ring = Slice.parse(text).ring(torus)
     assert visits(torus, ring) == entered
     assert all(distance(torus, a, b) == 1 for a, b in zip(ring, (*ring[1:], ring[0]), strict=True))
-
-
-def test_odd_block_without_a_ring() -> None:
-    torus = Torus((4, 4, 1), (1, 1, 1))
-    ring = Slice.parse("3x3@0,0").ring(torus)
-    assert [torus.places[chip][:2] for chip in ring][-1] == (1, 1)
-    assert Slice.parse("3x1@0,0").ring(torus) == (0, 1, 2)

@@ -33,19 +33,6 @@ def answered(what: Any) -> Answered:
     return Answered(json.dumps(what) + "\n")
 
 
-def test_the_settings_are_those_that_the_process_reads() -> None:
-    assert json.loads(json.dumps(Answered()._settings)) == {
-        "netns_fd": 9,
-        "run_dir": "run",
-        "own_dir": "run/ovs",
-        "bridges": ["s1"],
-        "datapath": "auto",
-        "openflow": ["10.0.0.1", 6653],
-        "ports": 2,
-        "flows": 4,
-    }
-
-
 def test_the_choice_and_its_reason() -> None:
     one = answered({"datapath": "ovs", "why": "bpf: not root"})
     assert (one.why, one.choose(), one.why, one.told) == ("", "ovs", "bpf: not root", ["choose"])

@@ -98,17 +98,6 @@ def test_flow_statistics(version: str, kind: str) -> None:
     assert found == expected | {(0, 11): (0, 0), (3, 7): (0, 0)}
 
 
-def test_flow_statistics_of_openflow_1_1() -> None:
-    before = reply("1.1", "flow")
-    after, at, found = Statistics(FakeFlows()).answered(before), 16, {}
-    while at < len(before):
-        length, table, priority = struct.unpack_from("!HB9xH", before, at)
-        now, then = (struct.unpack_from("!QQ", data, at + 32) for data in (after, before))
-        found[table, priority] = (now[0] - then[0], now[1] - then[1])
-        at += length
-    assert found == {(flow[0], flow[1]): flow[-1] for flow in FLOWS} | {(0, 11): (0, 0), (3, 7): (0, 0)}
-
-
 @pytest.mark.parametrize(("version", "kind"), [(v, "removed") for v in VERSIONS] + [("1.0", "nx_removed")])
 def test_flow_removed(version: str, kind: str) -> None:
     before, after = both(version, kind)
@@ -143,16 +132,6 @@ def test_table_statistics(version: str) -> None:
         for b, a in zip(before.body, after.body, strict=True)
     ]
     assert found == [(400, 400), (0, 0)]
-
-
-def test_port_and_table_statistics_of_openflow_1_1_are_laid_out_as_those_of_1_0() -> None:
-    rewriting = Statistics(FakeFlows())
-    port, table = (rewriting.answered(reply("1.1", kind)) for kind in ("port", "table"))
-    before = struct.unpack_from("!I4x4Q", reply("1.1", "port"), 16 + 104)
-    after = struct.unpack_from("!I4x4Q", port, 16 + 104)
-    assert after == (1, before[1] + 100, before[2] + 200, before[3] + 10_000, before[4] + 20_000)
-    (lookups, matched) = struct.unpack_from("!QQ", reply("1.1", "table"), 16 + 72)
-    assert struct.unpack_from("!QQ", table, 16 + 72) == (lookups + 400, matched + 400)
 
 
 def names_in(version: str, kind: str, message: bytes) -> list[str]:
