@@ -310,8 +310,8 @@ def read_line() -> str:
 
 def waiting_for(longest_s: float, *others: Any) -> list[Any]:
     """In a child: which of ``others`` can be read, within ``longest_s`` seconds, and 0 if the parent asked to stop."""
-    found = select.select([0, *others], [], [], 0.0 if _told else longest_s)[0]
-    return [0, *found] if _told and 0 not in found else found
+    readable = select.select([0, *others], [], [], 0.0 if _told else longest_s)[0]
+    return [0, *readable] if _told and 0 not in readable else readable
 
 
 def _print_unless_abandoned(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

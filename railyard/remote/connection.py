@@ -66,11 +66,11 @@ def _connections(pid: int) -> Iterator[socket.socket]:
             fd = ctypes.CDLL(None).syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
             if fd < 0:
                 continue
-            found = socket.socket(fileno=fd)
-            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
-                yield found
+            connection = socket.socket(fileno=fd)
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                yield connection
             else:
-                found.close()
+                connection.close()
     finally:
         os.close(pidfd)
 
@@ -208,10 +208,10 @@ class Connection:
         self._read()
         if not self._arrived:
             self._check()
-        found = [*self._arrived]
+        messages = [*self._arrived]
         self._arrived.clear()
         self._arrived_bytes = 0
-        return found
+        return messages
 
     def reply(self, number: Any, **outcome: Any) -> None:
         """Answer the request ``number`` of the peer with ``result``, or with ``error`` and ``kinds``."""
@@ -241,8 +241,8 @@ class Connection:
     def _end(self, fault: str | None = None) -> None:
         if self._fault is None:
             words = None if fault else self._last_words()
-            said = f"; the last that it said: {shortened(words)}" if words else ""
-            self._fault = fault or f"the connection to machine {self._peer} has ended{said}"
+            last = f"; the last that it said: {shortened(words)}" if words else ""
+            self._fault = fault or f"the connection to machine {self._peer} has ended{last}"
 
     def _wait(self, end: float) -> bool:
         """Wait until something can be read, at the latest until ``end``, and take it; whether there was something."""

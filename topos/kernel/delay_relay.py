@@ -68,10 +68,10 @@ class DelayRelay(Child):
         self.check()
         self.tell("report")
         try:
-            found: dict[str, Any] = json.loads(self.line(_ANSWER_S))
+            answer: dict[str, Any] = json.loads(self.line(_ANSWER_S))
         except json.JSONDecodeError:
             raise MachineError("the relay of delayed links does not answer") from None
-        return found
+        return answer
 
 
 def _packet_socket(interface: str) -> socket.socket:
@@ -152,8 +152,8 @@ class _Relay:
         self._timer.set(next_ns)
         for fd, _ in wait.poll(_PARENT_S):
             if fd == _STDIN:
-                said = os.read(_STDIN, 4096)
-                if not said or b"stop" in said:
+                order = os.read(_STDIN, 4096)
+                if not order or b"stop" in order:
                     return True
                 print(json.dumps(self._report()), flush=True)
         return False
@@ -192,8 +192,8 @@ class _Relay:
         for _, source in self._into.values():
             counters = source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
             self._late.overflowed += struct.unpack("=II", counters)[1]
-        found, self._late = self._late.report(), Lateness()
-        return found
+        report, self._late = self._late.report(), Lateness()
+        return report
 
 
 def main() -> None:

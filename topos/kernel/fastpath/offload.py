@@ -84,9 +84,9 @@ class Offload(Child):
     def choose(self) -> str:
         """The way to forward that the process has taken; ``MachineError`` if the kernel refuses what was asked for."""
         self.tell("choose")
-        found = self._answer(_ANSWER_S)
-        self.why = found["why"]
-        return str(found["datapath"])
+        choice = self._answer(_ANSWER_S)
+        self.why = choice["why"]
+        return str(choice["datapath"])
 
     def attach(self, ports: Iterable[tuple[str, int, str, int]]) -> None:
         """Forward between ports (switch, OpenFlow number, name and index of the switch's end); returns when that works.
@@ -119,7 +119,7 @@ class Offload(Child):
         line = self.line(longest_s)
         if not line:
             raise MachineError(f"the fast path did not answer within {longest_s:g} s; its message is above")
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise MachineError(found["error"])
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise MachineError(answer["error"])
+        return answer

@@ -72,9 +72,9 @@ class OffloadServer:
         self._loop.run()
 
     def _commanded(self, _: int) -> None:
-        said = os.read(_STDIN, _COMMAND_BYTES)
-        self._pending += said
-        if not said:
+        data = os.read(_STDIN, _COMMAND_BYTES)
+        self._pending += data
+        if not data:
             self._loop.ended = True
         while b"\n" in self._pending:
             line = bytes(self._pending.partition(b"\n")[0])
