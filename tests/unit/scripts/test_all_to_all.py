@@ -41,14 +41,3 @@ def test_a_file_and_options_that_go_before_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("experiment: all-to-all\nstudies: [grid]\npolicies: [rotor]\nranks: [4]\nsizes: [1000000]\n")
     assert predicted(file, "--ranks", 6)["rotor"][0] == 6
-
-
-def test_a_demand_in_a_file_is_what_is_sent(tmp_path: Path) -> None:
-    file = tmp_path / "demand.csv"
-    file.write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")
-    found = predicted(
-        "--study", "skew", "--ranks", 4, "--sizes", 250000, "--demand", file, "--policies", "demand,rotor"
-    )
-    one_slot_s = 0.01 + 12 / 4 * 250e3 * 8 / 0.05e9 / 0.9946  # of 12 pairs 4 have all of it
-    assert found["demand"][-1] == pytest.approx(one_slot_s, rel=0.01)
-    assert found["rotor"][-1] > one_slot_s

@@ -25,7 +25,8 @@ def as_nobody() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_shellcheck_finds_nothing(script: Path) -> None:
+def test_bash_reads_it_and_shellcheck_finds_nothing(script: Path) -> None:
+    assert run("bash", "-n", script).stderr == ""
     if not shutil.which("shellcheck"):
         pytest.skip("shellcheck is not installed")
     assert run("shellcheck", script).stdout == ""
