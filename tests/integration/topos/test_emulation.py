@@ -37,14 +37,6 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.mark.beside
-def test_no_shell_before_it_is_used(net: Emulation) -> None:
-    assert not net["g3"].started
-    assert net["g3"].cmd("echo hello").strip() == "hello"
-    assert net["g3"].started and net["g3"].pid is not None
-    assert "g3-r0" in net["g3"].cmd("ls /sys/class/net")
-
-
-@pytest.mark.beside
 def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
     rail = net.plan.rail_of(0)
     for lane in (0, 1):

@@ -82,37 +82,3 @@ def test_mn_reads_the_delay_of_links() -> None:
 
 def test_impossible_shape_is_one_clear_error() -> None:
     assert "ConfigError: servers: must be a whole number" in mn("--topo", "rails,servers=0")
-
-
-def test_mn_starts_and_stops_racks() -> None:
-    photonic = mn(
-        "--topo",
-        "morphlux,tenants=2x1@0:0",
-        "--switch",
-        "ovsbr,datapath=user",
-        script="pingall\n",
-        file="racks.py",
-    )
-    assert "g0 -> g1 g2 g3" in photonic and "completed in" in photonic
-    torus = mn(
-        "--topo",
-        "rack,torus=4x2,server=2x1,fabric=electrical-torus,tenants=4x1@0:0",
-        "--switch",
-        "ovs,datapath=user",
-        script="links\n",
-        file="racks.py",
-    )
-    assert "n0-eth2<->n1-eth3 (OK OK)" in torus and "g7-r0<->n7-eth1 (OK OK)" in torus and "completed in" in torus
-
-
-def test_place_with_a_comma_is_one_clear_error() -> None:
-    said = mn("--topo", "rack,tenants=4x1@0,0", file="racks.py")
-    assert "ConfigError: topo: write options as name=value" in said and "2x2@0:2" in said
-
-
-def test_mn_starts_and_stops_an_edge_network() -> None:
-    said = mn(
-        "--topo", "edge,clients=2,regions=2", "--switch", "ovsbr,datapath=user", script="pingall\n", file="edge.py"
-    )
-    assert "c0 -> c1 X leaf0 leaf1 root" in said, "clients know control by another address than that of its first port"
-    assert "completed in" in said
