@@ -157,6 +157,11 @@ def test_an_interface_that_the_switch_cannot_take_is_named(switch: PrivateOvs, d
         switch.add([RAIL])
 
 
+def test_connections_are_counted(switch: PrivateOvs, database: Database) -> None:
+    database.connected = 2
+    assert switch.is_connected(2) and not switch.is_connected(3)
+
+
 def test_a_daemon_that_ended_is_named_with_the_last_line_of_its_log(switch: PrivateOvs) -> None:
     switch._children["ovs-vswitchd"] = ended(7)
     with pytest.raises(MachineError, match="the private ovs-vswitchd ended with status 7: it wrote no log"):
