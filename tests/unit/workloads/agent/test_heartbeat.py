@@ -42,16 +42,6 @@ class Beats:
         assert not self._thread.is_alive()
 
 
-def test_it_beats_at_once_and_on_until_it_is_stopped() -> None:
-    beats = Beats(3)
-    begin = time.monotonic()
-    beating = Heartbeat(beats, EVERY_S)
-    assert beats.enough.wait(PATIENCE_S), "nobody calls it"
-    assert beats.times[2] - begin >= 2 * EVERY_S
-    beating.stop()
-    beats.end()
-
-
 def test_the_first_beat_does_not_wait_and_the_end_does_not_wait_for_the_next() -> None:
     beats = Beats(1)
     beating = Heartbeat(beats, every_s=3600)

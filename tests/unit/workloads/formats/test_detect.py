@@ -2,9 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from checkout import CASES
-
 from workloads.catalog import load_workload
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.program import Collective
@@ -68,16 +65,3 @@ def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
     assert workload.servers == 2
     domains = {group.name: group.domain for group in workload.program.groups.values()}
     assert domains == {"tp.0": "scale-up", "tp.2": "scale-up", "dp.0": "scale-out", "dp.1": "scale-out"}
-
-
-@pytest.mark.parametrize(
-    ("name", "ranks"),
-    [
-        ("astra-sim/custom_ring_allreduce_8npus_1MB", 8),
-        ("astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", 8),
-        ("astra-sim/all_reduce_4npus_1MB/all_reduce", 4),
-        ("msccl-scheduler/ag-1k-512k.xml", 8),
-    ],
-)
-def test_real_files_are_workloads(name: str, ranks: int) -> None:
-    assert load_workload(str(CASES / name)).program.ranks == ranks

@@ -345,14 +345,6 @@ def test_what_does_not_reduce_is_refused_with_file_position_and_chunk(change: tu
         parse_msccl(SWAP.replace(*change, 1), "bad.xml")
 
 
-def test_an_addition_too_many_is_refused() -> None:
-    text = algo("allreduce", *(tb(k, k, *[step("s", "i0"), step("rrc", "i0", "i0")] * 2) for k in (1, 0)), chunks=1)
-    with pytest.raises(
-        VerifyError, match=r"^bad\.xml: .*position [01], chunk 0: the contribution of position 0 is added"
-    ):
-        parse_msccl(text, "bad.xml")
-
-
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.xml"
     path.write_bytes(b"<algo>\n\xff</algo>")

@@ -154,6 +154,3 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
     with pytest.raises(ControlError, match=said):
         come(sender, 4, Hop(0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
     assert come(sender, 5, Hop(0, 0, 1, 0), until=15.0 + 0.02) == []
-
-
-# ---- all together ----------------------------------------------------------------------------------------------------
