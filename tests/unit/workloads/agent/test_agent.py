@@ -372,16 +372,6 @@ def member(run: Run, tmp_path: Path, rank: int = 0, **options: Any) -> Running:
     return run(ring(), rank, incarnation=incarnation, **options)
 
 
-def test_members_of_a_job_tell_the_checksum_of_their_state_after_each_step(run: Run, tmp_path: Path) -> None:
-    agents = [member(run, tmp_path, rank, steps=2) for rank in (0, 1)]
-    go(agents)
-    for agent in agents:
-        agent.hears("done")
-    told = [[(m["state"], m["checksum"]) for m in agent.said if "state" in m] for agent in agents]
-    assert told[0] == told[1] and [step for step, _ in told[0]] == [0, 1]
-    assert len({checksum for _, checksum in told[0]}) == 2
-
-
 def test_a_member_that_nobody_stops_ends_with_the_loss_after_a_bounded_time(
     run: Run, peer: MakePeer, tmp_path: Path
 ) -> None:
@@ -426,16 +416,6 @@ def test_a_check_in_that_is_not_answered_is_an_error_that_names_the_group(run: R
     assert str(error) == "the controller did not answer the check-in of rank 0 in group pair within 0.05 s"
 
 
-def test_a_group_that_does_not_ask_sends_without_a_request(run: Run, controller: Controller, peer: MakePeer) -> None:
-    receiver, agent = peer(1, 0), run(pair(), controller=controller)
-    message = controller.hears("checkin")
-    controller.answer(message, asks=False, domain="scale-out", paths=[[0, 0, 1, 0]])
-    agent.go()
-    receiver.say(Header("ready", PAIR, 0))
-    agent.hears("done")
-    assert receiver.wait() == [(Header("data", PAIR, 0, SIZE), numbers())] and controller.says_nothing()
-
-
 def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_last_byte(
     run: Run, controller: Controller, peer: MakePeer
 ) -> None:
@@ -457,21 +437,6 @@ def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_
     agent.hears("done")
     (wait,) = agent.events("wait")
     assert at <= wait.t and wait.end is not None and wait.end >= acknowledged and wait["group"] == "pair"
-
-
-def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
-    run: Run, controller: Controller, peer: MakePeer
-) -> None:
-    send = (Send(0, "send", "pair", 1, LARGE), Compute(1, "work", 0.001, (0,)))
-    made = program([send, (Recv(0, "receive", "pair", 0, LARGE),)], Group("pair", "pp", (0, 1)), eager=True)
-    receiver, agent = peer(1, 0, room=LITTLE), run(made, controller=controller)
-    controller.check_in()
-    agent.go()
-    controller.acknowledge(controller.hears("request"))
-    agent.hears("step")
-    assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
-    assert len(receiver.wait()) == 1
-    assert controller.hears("release")["index"] == 0
 
 
 def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:
@@ -511,18 +476,6 @@ def test_a_controller_that_hangs_up_ends_the_agent(run: Run, controller: Control
     controller.sock.close()
     error = agent.ended()
     assert isinstance(error, ControlError) and str(error) == "the controller closed the job channel"
-
-
-def test_a_stop_while_an_acknowledgement_is_missing_leaves_the_wait_on_the_timeline(
-    run: Run, controller: Controller
-) -> None:
-    agent = run(pair(), controller=controller)
-    controller.check_in()
-    agent.go()
-    controller.hears("request")
-    agent.stop()
-    (wait,) = agent.events("wait")
-    assert (wait["group"], wait["index"], wait["step"]) == ("pair", 0, 0)
 
 
 def test_a_loop_that_waits_or_computes_answers_its_heartbeats(run: Run) -> None:

@@ -190,16 +190,6 @@ def test_no_transfer_can_be_left_out(made: Schedule, data: st.DataObject) -> Non
         verify(replace(made, transfers=made.transfers[:lost] + made.transfers[lost + 1 :]))
 
 
-@given(some_schedule, st.data())
-@settings(deadline=None)
-def test_a_reduction_done_twice_is_caught(made: Schedule, data: st.DataObject) -> None:
-    reductions = [t for t in made.transfers if t.op == "reduce"]
-    if reductions:
-        again = data.draw(st.sampled_from(reductions))
-        with pytest.raises(VerifyError, match=r"added twice|does not hold"):
-            verify(replace(made, transfers=(*made.transfers, replace(again, round=made.rounds))))
-
-
 def mutant(made: Schedule, data: st.DataObject) -> Schedule:
     """``made`` with one transfer left out, repeated in another round, or changed in one of its fields."""
     index = data.draw(st.integers(0, len(made.transfers) - 1))

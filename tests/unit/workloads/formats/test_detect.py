@@ -2,27 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msccl_texts import SWAP
+
 from workloads.catalog import load_workload
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.program import Collective
 
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 HYBRID = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n"
-XML = """<algo name="pair" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="1">
-  <gpu id="0" i_chunks="1" o_chunks="2" s_chunks="0">
-    <tb id="0" send="1" recv="1" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-      <step s="1" type="r" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-    </tb>
-  </gpu>
-  <gpu id="1" i_chunks="1" o_chunks="2" s_chunks="0">
-    <tb id="0" send="0" recv="0" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-      <step s="1" type="r" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-    </tb>
-  </gpu>
-</algo>
-"""
 
 
 def written(folder: Path, name: str, content: str) -> Path:
@@ -41,12 +28,12 @@ def test_formats_by_name_and_content(tmp_path: Path) -> None:
 
 
 def test_msccl_is_a_collective_with_its_own_schedule(tmp_path: Path) -> None:
-    path = written(tmp_path, "pair.xml", XML)
+    path = written(tmp_path, "pair.xml", SWAP)
     reading = read_workload_file(path)
     assert "1048576 bytes" in reading.notes[0]
     op = read_workload_file(path, size=4096).program.operations[1][0]
     assert isinstance(op, Collective)
-    assert (op.kind, op.bytes) == ("all_gather", 4096)
+    assert (op.kind, op.bytes) == ("all_reduce", 4096)
     assert set(reading.program.schedules) == {op.algorithm}
 
 
@@ -56,7 +43,7 @@ def test_files_are_workloads(tmp_path: Path) -> None:
     assert workload.port_gbps == 12.5
     assert workload.parallelism.ranks == 4
     assert not workload.uses_scale_up
-    assert load_workload(str(written(tmp_path, "pair.xml", XML)), size=8).program.ranks == 2
+    assert load_workload(str(written(tmp_path, "pair.xml", SWAP)), size=8).program.ranks == 2
 
 
 def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:

@@ -475,19 +475,6 @@ def test_a_message_that_is_half_here_when_its_receive_begins_is_completed(
     assert rank.finished[0].wrong == 0
 
 
-def test_unexpected_messages_go_to_their_own_receives(make: Make, peer: Callable[..., Peer]) -> None:
-    sender, rank = peer(0, 1), make(pair(count=2, eager=True), 1)
-    sender.connect()
-    for sequence in (1, 0):
-        flow = Flow(0, 0, sequence, True)
-        sender.say(Header("data", flow, 0, SIZE), numbers(flow, 0))
-    rank.settle()
-    for op in (0, 1):
-        rank.start(op)
-        rank.ends(op + 1)
-    assert [(done.op.id, done.wrong) for done in rank.finished] == [(0, 0), (1, 0)]
-
-
 # ---- circuits of a collective ----------------------------------------------------------------------------------------
 
 FIRST, SECOND = "ring/0.0-1.0", "ring/0.0-2.0"
@@ -505,28 +492,6 @@ def on_circuits(make: Make) -> Rank:
 def transfer(rank: Rank, src: int, dst: int) -> int:
     """The number of the transfer between two positions."""
     return next(number for number, t in enumerate(_transfers(rank)) if (t.src, t.dst) == (src, dst))
-
-
-def test_a_circuit_is_released_when_its_last_byte_is_here_and_the_next_is_requested_then(
-    make: Make, peer: Callable[..., Peer]
-) -> None:
-    first, second, rank = peer(1, 0), peer(2, 0), on_circuits(make)
-    rank.start()
-    rank.circuit_up(FIRST, 0)
-    rank.settle()
-    incoming = Header("data", RING, transfer(rank, 1, 0), SIZE).pack() + bytes(SIZE)
-    first.sock.sendall(incoming[:-1])
-    rank.settle()
-    assert rank.requests == [RequestCircuits(FIRST, 0)], "a byte is missing"
-    first.sock.sendall(incoming[-1:])
-    rank.until(lambda: len(rank.requests) > 1)
-    assert rank.requests[1:] == [ReleaseCircuits(FIRST, 0), RequestCircuits(SECOND, 0)]
-    rank.settle()
-    assert not second.called
-    rank.circuit_up(SECOND, 0)
-    second.say(Header("data", RING, transfer(rank, 2, 0), SIZE), bytes(SIZE))
-    rank.ends()
-    assert rank.requests[3:] == [ReleaseCircuits(SECOND, 0)]
 
 
 def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
