@@ -171,12 +171,6 @@ def adds_up(made: Schedule, elements: int) -> bool:
     return True
 
 
-@given(some_schedule, st.integers(0, 50))
-@settings(max_examples=100, deadline=None)
-def test_numbers_add_up(made: Schedule, elements: int) -> None:
-    assert adds_up(made, elements)
-
-
 @given(some_schedule, st.data())
 @settings(deadline=None)
 def test_no_transfer_can_be_left_out(made: Schedule, data: st.DataObject) -> None:

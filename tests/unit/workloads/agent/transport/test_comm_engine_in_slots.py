@@ -187,23 +187,17 @@ def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
     assert shone(slot_connections, ("scale-out", 0, 3, 0)) == []
 
 
-def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light() -> None:
+@pytest.mark.parametrize(
+    ("ends", "heard"), [((5.5, 6.5), UpWindow(6.0, 6.5)), ((6.0, None), None)], ids=["with an end", "without"]
+)
+def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light_until_the_rotation_ends(
+    ends: tuple[float | None, ...], heard: UpWindow | None
+) -> None:
     slot_connections = rotating()
-    for number in range(2):
-        key = begin(slot_connections, SlotWindow(number, 5.0 + number, 5.5 + number), rank=1)
-    assert shone(slot_connections, key) == [UpWindow(6.0, 6.5)]
-
-
-def test_a_slot_without_an_end_has_no_limit_whatever_was_before() -> None:
-    slot_connections = rotating()
-    begin(slot_connections, SlotWindow(0, 5.0, 6.0))
-    key = begin(slot_connections, SlotWindow(1, 6.0))
-    assert shone(slot_connections, key) == [None]
-
-
-def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
-    slot_connections = rotating()
-    key = begin(slot_connections, SlotWindow(0, 5.0, 6.0))
+    for number, end in enumerate(ends):
+        key = begin(slot_connections, SlotWindow(number, 5.0 + number, end), rank=1)
+    assert shone(slot_connections, key) == [heard]
+    begin(slot_connections, SlotWindow(2, 7.0, 8.0), rank=1)
     slot_connections.end("ep")
     assert shone(slot_connections, key) == []
 
