@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ class Books:
             self.written.append,
             lambda kind, t, end=None, **fields: self.noted.append((kind, t, end, fields)),
             lambda **fields: self.said.append(fields),
-            self.start,
+            cast(Any, self.start),
         )
 
     def start(self, what: Callable[[], object]) -> FakeErrand:
@@ -159,7 +159,11 @@ def stages(
         assert kind == "stage" and fields["incarnation"] == 3
         noted.append((fields["name"], t, end, fields["given"]))
 
-    return StartupStages(Incarnation(number=3, given=given), Scale(1.0, 0.5), work, note, start), begun, noted
+    return (
+        StartupStages(Incarnation(number=3, given=given), Scale(1.0, 0.5), work, note, cast(Any, start)),
+        begun,
+        noted,
+    )
 
 
 def test_nothing_to_do_is_over_at_once() -> None:
