@@ -336,16 +336,6 @@ def test_much_in_little_is_bounded() -> None:
         parse_msccl(text, "much.xml")
 
 
-@pytest.mark.parametrize(
-    "name", ["astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", "msccl-scheduler/ag-1k-512k.xml"]
-)
-def test_real_files_are_written_and_read_back(name: str) -> None:
-    made = case(name)
-    again = parse_msccl(write_msccl(made), "again.xml")
-    assert wires(again) == wires(made)
-    assert (again.rounds, again.one_port, again.owner) == (made.rounds, made.one_port, made.owner)
-
-
 EVERY = [(kind, name) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]
 
 

@@ -149,6 +149,7 @@ class Rank:
 
 
 Make = Callable[..., Rank]
+MakePeer = Callable[..., Peer]
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 @pytest.fixture
-def peer(make: Make) -> Iterator[Callable[..., Peer]]:
+def peer(make: Make) -> Iterator[MakePeer]:
     """Makes peers. (After ``make``: agents close first.)"""
     made: list[Peer] = []
 
@@ -270,22 +271,20 @@ def test_an_answer_that_comes_while_the_call_is_repeated_opens_no_second_connect
     assert not taken, "what the peer sends over the first connection would be lost"
 
 
-def test_of_two_calls_of_a_peer_that_wait_together_only_the_last_is_open(make: Make) -> None:
+def test_of_two_calls_of_a_peer_that_wait_together_only_the_last_is_open(make: Make, peer: MakePeer) -> None:
     rank = make(pair(), 1)
     (listener,) = rank.engine.transport.listeners
-    calls = [Peer(0, 1), Peer(0, 1)]
+    calls = [peer(0, 1), peer(0, 1)]
     for caller in calls:
         caller.connect()
     (connection,) = rank.engine.transport.accept(listener, 0.0)
     assert connection.sock.getpeername() == calls[1].sock.getsockname()
-    for caller in calls:
-        caller.close()
 
 
 # ---- what may be sent, and when --------------------------------------------------------------------------------------
 
 
-def test_a_send_goes_when_its_receiver_is_ready_and_not_before(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_send_goes_when_its_receiver_is_ready_and_not_before(make: Make, peer: MakePeer) -> None:
     receiver, rank = peer(1, 0), make(pair())
     rank.start()
     rank.settle()
@@ -296,7 +295,7 @@ def test_a_send_goes_when_its_receiver_is_ready_and_not_before(make: Make, peer:
     assert rank.finished[0].sent_bytes == SIZE + len(Header("data", PAIR).pack())
 
 
-def test_a_ready_that_names_a_time_counts_from_then_on(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_ready_that_names_a_time_counts_from_then_on(make: Make, peer: MakePeer) -> None:
     receiver, rank = peer(1, 0), make(pair())
     rank.start()
     rank.until(lambda: rank.engine.next_deadline() == float("inf"))  # its call was answered
@@ -319,7 +318,7 @@ def _transfers(rank: Rank) -> Any:
     return schedule_of(rank.config.program, op).transfers
 
 
-def test_a_ready_for_a_path_that_the_peer_has_yet_to_open_waits_for_it(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_ready_for_a_path_that_the_peer_has_yet_to_open_waits_for_it(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1)
     rank.start()
     rank.settle()
@@ -330,7 +329,7 @@ def test_a_ready_for_a_path_that_the_peer_has_yet_to_open_waits_for_it(make: Mak
 # ---- when it is done -------------------------------------------------------------------------------------------------
 
 
-def test_a_receive_is_done_when_its_last_byte_is_here(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_receive_is_done_when_its_last_byte_is_here(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1)
     sender.connect()
     rank.start()
@@ -347,7 +346,7 @@ def test_a_receive_is_done_when_its_last_byte_is_here(make: Make, peer: Callable
     assert (transfer["peer"], transfer["bytes"], transfer["step"]) == (0, SIZE, 0)
 
 
-def test_without_verification_nothing_is_said_of_the_numbers(make: Make, peer: Callable[..., Peer]) -> None:
+def test_without_verification_nothing_is_said_of_the_numbers(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1, verify=False)
     sender.connect()
     rank.start()
@@ -379,7 +378,7 @@ UNEXPECTED = "from rank 0, which it does not expect"
     ],
 )
 def test_a_message_that_no_receive_is_for_is_misdelivered(
-    make: Make, peer: Callable[..., Peer], rank_is: str, headers: list[Header], sentence: str
+    make: Make, peer: MakePeer, rank_is: str, headers: list[Header], sentence: str
 ) -> None:
     sender, rank = peer(0, 1), make(pair(eager=rank_is == "eager"), 1)
     sender.connect()
@@ -392,7 +391,7 @@ def test_a_message_that_no_receive_is_for_is_misdelivered(
     assert str(caught.value).startswith("misdelivered: rank 1 got transfer") and sentence in str(caught.value)
 
 
-def test_bytes_that_are_no_header_are_refused(make: Make, peer: Callable[..., Peer]) -> None:
+def test_bytes_that_are_no_header_are_refused(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1)
     sender.connect()
     sender.sock.sendall(b"GET / HTTP/1.1\r\nHost: g1\r\n\r\n..........")
@@ -400,7 +399,7 @@ def test_bytes_that_are_no_header_are_refused(make: Make, peer: Callable[..., Pe
         rank.fails()
 
 
-def test_a_stranger_is_hung_up_on_and_nobody_else_notices(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_stranger_is_hung_up_on_and_nobody_else_notices(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1)
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
@@ -417,9 +416,7 @@ def test_a_stranger_is_hung_up_on_and_nobody_else_notices(make: Make, peer: Call
 # ---- eager programs --------------------------------------------------------------------------------------------------
 
 
-def test_an_eager_send_is_done_when_its_own_bytes_are_acknowledged_whatever_follows(
-    make: Make, peer: Callable[..., Peer]
-) -> None:
+def test_an_eager_send_is_done_when_its_own_bytes_are_acknowledged_whatever_follows(make: Make, peer: MakePeer) -> None:
     size = 100_000
     receiver, rank = peer(1, 0, room=16 << 10), make(pair(count=2, size=size, eager=True))
     rank.start(0)
@@ -432,9 +429,7 @@ def test_an_eager_send_is_done_when_its_own_bytes_are_acknowledged_whatever_foll
     rank.ends(2, reader=receiver)
 
 
-def test_the_lower_rank_opens_the_paths_of_eager_receives_before_they_begin(
-    make: Make, peer: Callable[..., Peer]
-) -> None:
+def test_the_lower_rank_opens_the_paths_of_eager_receives_before_they_begin(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(1, 0), make(pair(sender=1, eager=True))
     assert not sender.called
     rank.open_eager_paths()
@@ -442,7 +437,7 @@ def test_the_lower_rank_opens_the_paths_of_eager_receives_before_they_begin(
     assert sender.called and sender.heard() == []
 
 
-def test_an_unexpected_message_is_kept_until_its_receive_begins(make: Make, peer: Callable[..., Peer]) -> None:
+def test_an_unexpected_message_is_kept_until_its_receive_begins(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(eager=True), 1)
     sender.connect()
     sender.say(Header("data", PAIR, 0, SIZE), numbers(PAIR, 0))
@@ -459,9 +454,7 @@ def test_an_unexpected_message_is_kept_until_its_receive_begins(make: Make, peer
     assert transfer[1:3] == (done.first_byte, done.last_byte)
 
 
-def test_a_message_that_is_half_here_when_its_receive_begins_is_completed(
-    make: Make, peer: Callable[..., Peer]
-) -> None:
+def test_a_message_that_is_half_here_when_its_receive_begins_is_completed(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(eager=True), 1)
     sender.connect()
     message = Header("data", PAIR, 0, SIZE).pack() + numbers(PAIR, 0)
@@ -494,9 +487,7 @@ def transfer(rank: Rank, src: int, dst: int) -> int:
     return next(number for number, t in enumerate(_transfers(rank)) if (t.src, t.dst) == (src, dst))
 
 
-def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(
-    make: Make, peer: Callable[..., Peer]
-) -> None:
+def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(make: Make, peer: MakePeer) -> None:
     size = 400_000
     made = follow_circuits(collective("all_reduce", 2, "recursive-doubling", size))
     first, rank = peer(1, 0, room=16 << 10), make(made, mode="on-demand", verify=False)
@@ -538,7 +529,7 @@ def test_a_circuit_that_is_not_acknowledged_in_time_is_an_error(make: Make) -> N
         (True, "the connection to rank 1 broke while receiving: Connection reset by peer"),
     ],
 )
-def test_a_peer_that_hangs_up_is_named(make: Make, peer: Callable[..., Peer], breaks_off: bool, sentence: str) -> None:
+def test_a_peer_that_hangs_up_is_named(make: Make, peer: MakePeer, breaks_off: bool, sentence: str) -> None:
     other, rank = peer(1, 0), make(pair())
     rank.start()
     rank.settle()
@@ -549,7 +540,7 @@ def test_a_peer_that_hangs_up_is_named(make: Make, peer: Callable[..., Peer], br
         rank.fails()
 
 
-def test_bytes_that_come_in_prove_that_a_peer_is_there(make: Make, peer: Callable[..., Peer]) -> None:
+def test_bytes_that_come_in_prove_that_a_peer_is_there(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(), 1)
     sender.connect()
     rank.start()
@@ -566,7 +557,7 @@ def test_bytes_that_come_in_prove_that_a_peer_is_there(make: Make, peer: Callabl
     )
 
 
-def test_a_byte_counts_once_a_peer_has_been_silent_for_long(make: Make, peer: Callable[..., Peer]) -> None:
+def test_a_byte_counts_once_a_peer_has_been_silent_for_long(make: Make, peer: MakePeer) -> None:
     sender, rank = peer(0, 1), make(pair(size=1 << 20), 1)
     sender.connect()
     rank.start()

@@ -110,13 +110,6 @@ def test_the_kernel_is_asked_for_a_notice_only_where_somebody_waits_for_it() -> 
     assert sock.noticed == [False, False, True, True]
 
 
-def test_without_a_light_everything_goes_at_once() -> None:
-    connection, sock, inbox, _ = outgoing()
-    connection.send(message(300_000, "a"))
-    connection.flush(1.0)
-    assert len(sock.taken) == 300_000 + HEADER_BYTES and inbox.written_ == ["a"]
-
-
 def test_a_message_that_fits_into_the_light_goes_in_it() -> None:
     connection, sock, inbox, bucket = outgoing()
     bucket.sent(0.9, 2 * bucket.burst_s * bucket.bytes_per_s)  # nothing saved up
@@ -237,19 +230,6 @@ def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks(
         assert connection.answered and not connection.connected, "it would be wrong to call again"
         connection.check_connected()
         assert connection.connected
-
-
-def test_after_another_call_it_goes_on_with_that() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = PeerConnection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
-        connection.send(message(100, "a"))
-        assert connection.events == select.EPOLLOUT and connection.sends_at > 1.0
-        connection.renew(socket.create_connection(listener.getsockname()), connected=True)
-        far, _ = listener.accept()
-        connection.flush(2.0)
-        assert inbox.written_ == ["a"] and len(far.recv(1000)) == 100 + HEADER_BYTES
-        for sock in (connection.sock, far):
-            sock.close()
 
 
 # ---- what waits to be taken in ---------------------------------------------------------------------------------------
