@@ -372,6 +372,16 @@ def member(run: Run, tmp_path: Path, rank: int = 0, **options: Any) -> Running:
     return run(ring(), rank, incarnation=incarnation, **options)
 
 
+def test_members_of_a_job_tell_the_checksum_of_their_state_after_each_step(run: Run, tmp_path: Path) -> None:
+    agents = [member(run, tmp_path, rank, steps=2) for rank in (0, 1)]
+    go(agents)
+    for agent in agents:
+        agent.hears("done")
+    told = [[(m["state"], m["checksum"]) for m in agent.said if "state" in m] for agent in agents]
+    assert told[0] == told[1] and [step for step, _ in told[0]] == [0, 1]
+    assert len({checksum for _, checksum in told[0]}) == 2
+
+
 def test_a_member_that_nobody_stops_ends_with_the_loss_after_a_bounded_time(
     run: Run, peer: MakePeer, tmp_path: Path
 ) -> None:
@@ -437,6 +447,21 @@ def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_
     agent.hears("done")
     (wait,) = agent.events("wait")
     assert at <= wait.t and wait.end is not None and wait.end >= acknowledged and wait["group"] == "pair"
+
+
+def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
+    run: Run, controller: Controller, peer: MakePeer
+) -> None:
+    send = (Send(0, "send", "pair", 1, LARGE), Compute(1, "work", 0.001, (0,)))
+    made = program([send, (Recv(0, "receive", "pair", 0, LARGE),)], Group("pair", "pp", (0, 1)), eager=True)
+    receiver, agent = peer(1, 0, room=LITTLE), run(made, controller=controller)
+    controller.check_in()
+    agent.go()
+    controller.acknowledge(controller.hears("request"))
+    agent.hears("step")
+    assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
+    assert len(receiver.wait()) == 1
+    assert controller.hears("release")["index"] == 0
 
 
 def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:

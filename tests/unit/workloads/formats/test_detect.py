@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from checkout import CASES
 from msccl_texts import SWAP
 
 from workloads.catalog import load_workload
@@ -44,6 +45,7 @@ def test_files_are_workloads(tmp_path: Path) -> None:
     assert workload.parallelism.ranks == 4
     assert not workload.uses_scale_up
     assert load_workload(str(written(tmp_path, "pair.xml", SWAP)), size=8).program.ranks == 2
+    assert load_workload(str(CASES / "astra-sim/all_reduce_4npus_1MB/all_reduce")).program.ranks == 4
 
 
 def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
