@@ -201,13 +201,13 @@ class _State:
         wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
         nothing = dict.fromkeys(ranks, (0.0, -1))
         holders = {chunk: [src for src in ranks if self.have[src] >> chunk & 1] for chunk in wanted}
-        found: Best = {}
+        choices: Best = {}
         for dst in ranks:
-            found[dst] = row = nothing.copy()
+            choices[dst] = row = nothing.copy()
             candidates = [] if dst == self.n - 1 else self._candidates(dst, now, wanted)
             for weight, chunk in reversed(candidates):  # the heaviest is written last
                 row.update(dict.fromkeys(holders[chunk], (weight, chunk)))
-        return found
+        return choices
 
     def _growth(self, chunk: int, now: int) -> float:
         """Least growth of ``chunk`` in this round, as a share of its holders, if it doubles from then on."""

@@ -201,8 +201,8 @@ def _node(path: Path, rank: int, message: Any) -> Node:
 def _value(field_name: str, value: Any) -> Value:
     if field_name == "string_val":
         return _decode(value)
-    found: Value = tuple(value.values) if field_name.endswith("_list") else value
-    return found
+    content: Value = tuple(value.values) if field_name.endswith("_list") else value
+    return content
 
 
 def _decode(text: bytes) -> str:

@@ -131,13 +131,13 @@ def training_step(recipe: Recipe) -> Program:
 class _RankStep:
     """Builds the step of one rank, operation by operation."""
 
-    def __init__(self, recipe: Recipe, rank: int, found: dict[str, Group]) -> None:
+    def __init__(self, recipe: Recipe, rank: int, groups: dict[str, Group]) -> None:
         p, shape = recipe.parallelism, recipe.model
 
         def levels(dimension: Dimension) -> Levels:
-            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), found)
+            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), groups)
 
-        self.recipe, self.groups = recipe, found
+        self.recipe, self.groups = recipe, groups
         self.fsdp = recipe.training.sharding == "fsdp"
         self.stage, self.stages = p.coordinates(rank).pp, p.pp
         self.units = stage_units(shape, self.stage, self.stages, recipe.batch.microbatch)
