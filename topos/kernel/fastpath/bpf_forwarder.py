@@ -39,7 +39,7 @@ from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortC
 from topos.kernel.netlink import Netlink, NetlinkRequest
 
 _NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361}
-_MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 2, 5, 26, 27
+_MAP_CREATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 5, 26, 27
 _HASH, _ARRAY = 1, 2
 _NO_PREALLOCATION, _MAPPABLE = 1 << 0, 1 << 10
 _SCHED_CLS = 3
