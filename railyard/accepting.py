@@ -18,17 +18,17 @@ def accepted(accept: Callable[[], tuple[Any, Any]], what: str) -> Iterator[tuple
     When one cannot be accepted, this prints a sentence that names ``what`` listens, once for each cause in a row, and
     waits before it tries again. Under green threads all other threads run meanwhile.
     """
-    said = ""
+    last_error = ""
     while True:
         try:
             connection = accept()
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.EBADF):
                 return
-            if str(error) != said:
-                said = str(error)
-                print(f"{what} accepts no connections for now: {said}", file=sys.stderr)
+            if str(error) != last_error:
+                last_error = str(error)
+                print(f"{what} accepts no connections for now: {last_error}", file=sys.stderr)
             time.sleep(ACCEPT_AGAIN_S)
         else:
-            said = ""
+            last_error = ""
             yield connection

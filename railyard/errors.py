@@ -131,5 +131,5 @@ def nearest(name: str, known: Iterable[str], before: str = "") -> str:
     ``before`` stands before all names (the dashes of options), which does not make them alike.
     """
     words = [each.removeprefix(before) for each in known]
-    found = get_close_matches(name.removeprefix(before)[:_LONGEST_NAME], words, n=1)
-    return f'; did you mean "{before}{found[0]}"?' if found else ""
+    nearest = get_close_matches(name.removeprefix(before)[:_LONGEST_NAME], words, n=1)
+    return f'; did you mean "{before}{nearest[0]}"?' if nearest else ""

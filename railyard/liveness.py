@@ -94,14 +94,14 @@ class Liveness:
         A rank hangs only if a heartbeat has come after the last answer: otherwise it may be silent, for which it has
         more time where heartbeats are rare.
         """
-        found = []
+        silences = []
         for rank, (every_s, misses) in self._limits.items():
             heard, answered = self._heard[rank], self._answered.get(rank, (0, now))[1]
             if now >= heard + every_s * misses:
-                found.append(Silence(rank, heard, False, every_s, misses))
+                silences.append(Silence(rank, heard, False, every_s, misses))
             elif heard > answered and now >= answered + stall_limit_s(every_s, misses):
-                found.append(Silence(rank, answered, True, every_s, misses))
-        return sorted(found, key=lambda silence: (silence.since, silence.rank))
+                silences.append(Silence(rank, answered, True, every_s, misses))
+        return sorted(silences, key=lambda silence: (silence.since, silence.rank))
 
     def next_check(self, now: float = -math.inf) -> float | None:
         """The earliest time, of those after ``now``, at which a watched rank can be silent or hang; it may be past.

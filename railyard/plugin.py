@@ -40,14 +40,14 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
             raise ConfigError(f"{name!r} is not {what}{there}", key=key)
         module_name, _, class_name = points[name].value.partition(":")
     module = _load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
-    found = getattr(module, class_name, None)
-    if found is None:
+    named = getattr(module, class_name, None)
+    if named is None:
         raise ConfigError(f"module {module_name} has no class {class_name}", key=key)
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not (isinstance(named, type) and issubclass(named, base)):
         raise ConfigError(
             f"{class_name} of {module_name} is not {what}; it must subclass {base.__module__}.{base.__name__}", key=key
         )
-    return found
+    return named
 
 
 def code_failed(name: str, error: BaseException, key: str) -> ConfigError:

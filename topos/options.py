@@ -23,12 +23,12 @@ def whole(key: str, value: object, least: int, most: int) -> int:
 def number(key: str, value: object, least: float, most: float, unit: str, kind: str = "") -> float:
     """Parse ``value`` as a number of ``unit`` from ``least`` to ``most``; raises ConfigError naming ``key``."""
     try:
-        found = float(str(value))
+        number = float(str(value))
     except ValueError:
-        found = nan
-    if not least <= found <= most:
+        number = nan
+    if not least <= number <= most:
         raise ConfigError(f"must be {kind}from {least:g} to {most:g} {unit}, not {value}", key=key)
-    return found
+    return number
 
 
 MOST_MBPS = 100_000.0
@@ -74,12 +74,12 @@ def seconds(key: str, value: object) -> float:
     digits = text.rstrip("mus")
     unit = _SECONDS.get(text[len(digits) :])
     try:
-        found = nan if unit is None else float(digits) * unit
+        time_s = nan if unit is None else float(digits) * unit
     except ValueError:
-        found = nan
-    if not 0 <= found <= MOST_DELAY_MS / 1e3:
+        time_s = nan
+    if not 0 <= time_s <= MOST_DELAY_MS / 1e3:
         raise ConfigError(f"must be a time from 0 to {MOST_DELAY_MS / 1e3:g} s, as in 5ms, not {value}", key=key)
-    return found
+    return time_s
 
 
 def flag(key: str, value: object) -> bool:

@@ -54,15 +54,15 @@ def _written(shape: Sequence[int]) -> str:
 
 def _slices(key: str, text: object, torus: Torus) -> list[Slice]:
     """Parse slices joined by ``/`` or ``+``; ``ConfigError`` for one outside the torus."""
-    found = [Slice.parse(part, key) for part in str(text).replace("+", "/").split("/")]
-    for piece in found:
+    slices = [Slice.parse(part, key) for part in str(text).replace("+", "/").split("/")]
+    for piece in slices:
         if not piece.fits(torus.shape):
             raise ConfigError(
                 f"slice {piece} reaches outside the torus of {_written(torus.shape)}; place plus extents "
                 "must not exceed it",
                 key=key,
             )
-    return found
+    return slices
 
 
 def _refuse_overlap(key: str, slices: Sequence[Slice], torus: Torus) -> None:

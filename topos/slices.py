@@ -66,10 +66,10 @@ def _visits(
         entries = sorted(reached)
     if first not in visits[-1]:
         return None
-    found = [visits[-1][first]]
+    ends = [visits[-1][first]]
     for reached in reversed(visits[:-1]):
-        found.append(reached[found[-1][0]])
-    return found[::-1]
+        ends.append(reached[ends[-1][0]])
+    return ends[::-1]
 
 
 def _path(torus: Torus, chips: Chips, a: int, b: int) -> Chips:
@@ -98,9 +98,9 @@ def _extended(neighbours: Mapping[int, Sequence[int]], path: Chips, goal: int, s
     free = {c: sum(d not in path for d in neighbours[c]) for c in neighbours[path[-1]] if c not in path}
     for chip in sorted(free, key=lambda c: (free[c], c)):
         if chip != goal or len(path) == len(neighbours) - 1:
-            found = _extended(neighbours, (*path, chip), goal, steps)
-            if found:
-                return found
+            way = _extended(neighbours, (*path, chip), goal, steps)
+            if way:
+                return way
     return ()
 
 

@@ -51,13 +51,13 @@ class Torus:
     @cached_property
     def directions(self) -> tuple[Direction, ...]:
         """Directions of the ports of a chip, by lane: +x, -x, +y, ... (only + in a dimension of two chips)."""
-        found: list[Direction] = []
+        directions: list[Direction] = []
         for dimension, extent in enumerate(self.shape):
             if extent > 1:
-                found.append((dimension, 1))
+                directions.append((dimension, 1))
             if extent > 2:
-                found.append((dimension, -1))
-        return tuple(found)
+                directions.append((dimension, -1))
+        return tuple(directions)
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
@@ -91,14 +91,14 @@ class Torus:
     @cached_property
     def links(self) -> tuple[tuple[int, Direction, int, Direction], ...]:
         """Every link once, as (chip, its direction, neighbour, the neighbour's direction)."""
-        found: list[tuple[int, Direction, int, Direction]] = []
+        links: list[tuple[int, Direction, int, Direction]] = []
         for chip in range(self.chips):
             for direction in self.directions:
                 if direction[1] == 1:
                     there, back = self.neighbour(chip, direction), self.opposite(direction)
                     if back != direction or chip < there:
-                        found.append((chip, direction, there, back))
-        return tuple(found)
+                        links.append((chip, direction, there, back))
+        return tuple(links)
 
     def server_of(self, chip: int) -> int:
         return chip // self.chips_per_server

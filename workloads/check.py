@@ -100,8 +100,8 @@ def _check_counterparts(program: Program) -> None:
         if isinstance(op, Collective):
             _check_alike(program, {member: ops.get(member) for member in program.groups[group].members})
         elif len(ops) == 1:
-            what = "receive" if isinstance(op, Send) else "send"
-            raise ConfigError(f"{_where(program, rank, op)} has no {what} on rank {op.peer} in group {group}")
+            missing = "receive" if isinstance(op, Send) else "send"
+            raise ConfigError(f"{_where(program, rank, op)} has no {missing} on rank {op.peer} in group {group}")
         elif op.bytes != (other := ops[op.peer]).bytes:
             send, recv = (op, other) if isinstance(op, Send) else (other, op)
             sender, receiver = (rank, op.peer) if isinstance(op, Send) else (op.peer, rank)

@@ -69,7 +69,7 @@ class Contents:
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "workload"}
-        return {**fields, "collectives": [vars(one) for one in self.collectives], "notes": list(self.notes)}
+        return {**fields, "collectives": [vars(row) for row in self.collectives], "notes": list(self.notes)}
 
 
 def inspect_file(
@@ -172,19 +172,19 @@ def _collectives(program: Program) -> Iterator[Collective]:
 
 def traffic_of(program: Program) -> dict[tuple[int, int], int]:
     """Bytes that each rank sends to each other in one step, by (source, destination)."""
-    found: Counter[tuple[int, int]] = Counter()
+    traffic: Counter[tuple[int, int]] = Counter()
     for rank, operations in enumerate(program.operations):
         for op in operations:
             if isinstance(op, Send):
-                found[rank, op.peer] += elements_of(op.bytes) * ELEMENT_BYTES
+                traffic[rank, op.peer] += elements_of(op.bytes) * ELEMENT_BYTES
     repeated = Counter(replace(op, id=0, name="", deps=()) for op in _collectives(program))
     for op, times in repeated.items():
-        _add(found, _moved(schedule_of(program, op), op.bytes), [program.groups[op.group].members], times)
-    return dict(found)
+        _add(traffic, _moved(schedule_of(program, op), op.bytes), [program.groups[op.group].members], times)
+    return dict(traffic)
 
 
 def _add(
-    found: Counter[tuple[int, int]],
+    traffic: Counter[tuple[int, int]],
     moved: Mapping[tuple[int, int], int],
     groups: Iterable[Sequence[int]],
     times: int,
@@ -192,19 +192,19 @@ def _add(
     """Add what ``times`` collectives in each of ``groups`` move, from the bytes between positions in one of them."""
     for members in groups:
         for (src, dst), size in moved.items():
-            found[members[src], members[dst]] += size * times
+            traffic[members[src], members[dst]] += size * times
 
 
 @lru_cache(maxsize=4096)
 def _moved(plan: Schedule, size: int) -> dict[tuple[int, int], int]:
     """Bytes between positions in one collective of ``size`` bytes."""
     bounds = plan.chunk_bounds(elements_of(size))
-    found: dict[tuple[int, int], int] = defaultdict(int)
+    moved: dict[tuple[int, int], int] = defaultdict(int)
     for t in plan.transfers:
         if not t.local:
             start, end = bounds[t.chunk]
-            found[t.src, t.dst] += (end - start) * ELEMENT_BYTES
-    return dict(found)
+            moved[t.src, t.dst] += (end - start) * ELEMENT_BYTES
+    return dict(moved)
 
 
 def work_of(program: Program) -> int:
@@ -266,8 +266,8 @@ def _of_plan(plan: Plan, alone: Contents) -> Contents:
             _add(traffic, moved, (group.members for group in layout.groups(role)), times)
         contents = _with_traffic(contents, traffic)
     else:
-        each = sum(bus_factor(kind, sizes[role]) * size * times for (kind, size, role), times in counted.items())
-        sent = (round(each),) * layout.ranks
+        rank_bytes = sum(bus_factor(kind, sizes[role]) * size * times for (kind, size, role), times in counted.items())
+        sent = (round(rank_bytes),) * layout.ranks
         contents = replace(contents, bytes_sent=sent, bytes_received=sent)
         notes = (*notes, _BY_FACTOR)
     many = f"{layout.ranks} ranks x {len(steps)} operations are too many to predict a run of them."

@@ -102,7 +102,7 @@ def started(folder: Path, listening: socket.socket, token: str, control: Control
 
 
 _WHAT = "the page of --watch"
-_PATIENCE_S = 3.0
+_PATIENCE_S = 4.0
 """How long the process has for the last messages of its pages."""
 _DAYS_S = 1e6
 

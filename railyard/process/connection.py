@@ -65,11 +65,11 @@ def _connections(pid: int) -> Iterator[socket.socket]:
             fd = ctypes.CDLL(None).syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
             if fd < 0:
                 continue
-            found = socket.socket(fileno=fd)
-            if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
-                yield found
+            connection = socket.socket(fileno=fd)
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
+                yield connection
             else:
-                found.close()
+                connection.close()
     finally:
         os.close(pidfd)
 
@@ -225,10 +225,10 @@ class Connection:
         self._read()
         if not self._arrived:
             self._check()
-        found = [*self._arrived]
+        messages = [*self._arrived]
         self._arrived.clear()
         self._arrived_bytes = 0
-        return found
+        return messages
 
     def reply(self, number: Any, **outcome: Any) -> None:
         """Answer the request ``number`` of the peer with ``result``, or with ``error`` and ``kinds``."""

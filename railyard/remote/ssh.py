@@ -92,10 +92,10 @@ class Address:
     @staticmethod
     def of(machine: str, key: str | None = None) -> Address:
         """The address in ``[user@]host[:port]``; ``ConfigError`` (with ``key``) for anything else."""
-        found = _NAME.fullmatch(machine)
-        if found is None or not 0 < int(found[3] or 22) < 1 << 16:
+        match = _NAME.fullmatch(machine)
+        if match is None or not 0 < int(match[3] or 22) < 1 << 16:
             raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host[:port], or local", key=key)
-        return Address(found[2].strip("[]"), found[1], int(found[3]) if found[3] else None)
+        return Address(match[2].strip("[]"), match[1], int(match[3]) if match[3] else None)
 
     @property
     def words(self) -> list[str]:
@@ -268,10 +268,10 @@ def _as_caller() -> dict[str, Any]:
 
 
 def _ssh() -> str:
-    found = shutil.which("ssh", path=safe_path())
-    if found is None:
+    program = shutil.which("ssh", path=safe_path())
+    if program is None:
         raise MachineError(f"ssh is missing; {how_to_install('openssh-client')}")
-    return found
+    return program
 
 
 def _pipes() -> dict[str, Any]:
@@ -297,5 +297,5 @@ def _control(arguments: list[str]) -> str:
         return f"no answer within {_CONTROL_S:g} s"
     if done.returncode == 0:
         return ""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return shortened(said[-1].strip()) if said else f"exit status {done.returncode}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return shortened(lines[-1].strip()) if lines else f"exit status {done.returncode}"

@@ -53,8 +53,8 @@ def _own_ns() -> int:
         own, children = os.readlink(_OWN), os.readlink(_CHILDREN)
         if own == children:
             lines = (line.split() for line in _OFFSETS.read_text().splitlines())
-            found = {clock: int(seconds) * _NS + int(nanoseconds) for clock, seconds, nanoseconds in lines}
-            _known[own] = found["monotonic"]
+            offsets = {clock: int(seconds) * _NS + int(nanoseconds) for clock, seconds, nanoseconds in lines}
+            _known[own] = offsets["monotonic"]
     except FileNotFoundError as error:
         raise _refused(error) from error
     if own not in _known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import pkgutil
 import re
 from pathlib import Path
 
@@ -32,35 +32,17 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-def name(file: Path) -> str:
-    """How a test is labelled."""
-    return str(file.relative_to(ROOT))
-
-
 def exists(path: str, page: Path) -> bool:
     return (ROOT / path).exists() or (page.parent / path).exists()
 
 
-def defines(file: Path, attribute: str) -> bool:
-    """Whether the module in ``file`` has ``attribute`` at its top level."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if getattr(node, "name", None) == attribute or attribute in {getattr(t, "id", None) for t in targets}:
-            return True
-    return False
-
-
 def is_module(dotted: str) -> bool:
-    """Whether ``dotted`` is a module, or a module and one or two names in it."""
-    parts = dotted.split(".")
-    for end in range(len(parts), 0, -1):
-        base = ROOT.joinpath(*parts[:end])
-        if base.is_dir():
-            return end == len(parts)
-        file = base.with_suffix(".py")
-        if file.is_file():
-            return end == len(parts) or defines(file, parts[end])
-    return False
+    """Whether ``dotted`` is a module, or a name in one."""
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def anchors(page: Path) -> set[str]:
@@ -69,53 +51,48 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name)
-def test_every_path_that_a_document_names_exists(page: Path) -> None:
+def links(page: Path) -> list[str]:
+    """The links of a page to files and headings."""
+    targets = [inline or reference for inline, reference in LINK.findall(page.read_text(encoding="utf-8"))]
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def linked(page: Path, target: str) -> tuple[Path, str]:
+    """The file, and the heading in it, that a link leads to."""
+    path, _, anchor = target.partition("#")
+    return (page.parent / path).resolve() if path else page, anchor
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda file: file.name)
+def test_every_path_and_module_that_a_document_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = {path.rstrip(".-") for path in PATH.findall(text)}
     for quoted in BACKTICKS.findall(text):
         path = quoted.split(":")[0]
         if "/" in path and path.endswith(("/", *SUFFIXES)) and not re.search(r"[\s<>*{}|]|^/|://", path):
             named.add(path)
-    missing = sorted(path for path in named - WRITTEN_BY_A_RUN if not exists(path, page))
-    assert not missing
+    assert not sorted(path for path in named - WRITTEN_BY_A_RUN if not exists(path, page))
+    modules = {module for module in MODULE.findall(text) if not module.endswith(SUFFIXES)}
+    assert not sorted(module for module in modules - ENTRY_POINT_GROUPS if not is_module(module))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name)
-def test_every_module_that_a_document_names_exists(page: Path) -> None:
-    named = {found for found in MODULE.findall(page.read_text(encoding="utf-8")) if not found.endswith(SUFFIXES)}
-    assert not sorted(found for found in named - ENTRY_POINT_GROUPS if not is_module(found))
-
-
-@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=lambda file: file.name)
+def test_links_lead_somewhere_and_lines_are_short(page: Path) -> None:
     broken = []
-    for inline, reference in LINK.findall(page.read_text(encoding="utf-8")):
-        target = inline or reference
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (page.parent / path) if path else page
+    for target in links(page):
+        file, anchor = linked(page, target)
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(target)
     assert not broken
-
-
-@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name)
-def test_lines_are_short(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     assert not [f"{number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    reached, left = set(), [ROOT / "README.md"]
+    reached, left = set(), {ROOT / "README.md"}
     while left:
         page = left.pop()
-        if page in reached:
-            continue
         reached.add(page)
-        for inline, reference in LINK.findall(page.read_text(encoding="utf-8")):
-            file = (page.parent / (inline or reference).partition("#")[0]).resolve()
-            if file.suffix == ".md" and file.is_file():
-                left.append(file)
+        files = {linked(page, target)[0] for target in links(page)}
+        left |= {file for file in files if file.suffix == ".md" and file.is_file()} - reached
     assert set(PAGES) <= reached

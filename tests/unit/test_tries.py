@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from checkout import ROOT
 from tries import TALLY
@@ -45,103 +47,82 @@ addopts = -p no:cacheprovider -p no:hypothesispytest --strict-markers
 filterwarnings = error
 markers =
     timed(late_ms=5): measures time
+    usual: measures none
 """
+
+
+def inner(pytester: pytest.Pytester, late_ms: tuple[float, ...], source: str, *options: str) -> pytest.RunResult:
+    """One run of pytest with a made-up machine."""
+    pytester.makeini(INI)
+    pytester.makeconftest(CONFTEST.format(support=str(SUPPORT), late_ms=late_ms))
+    pytester.makepyfile(test_inner=source)
+    return pytester.runpytest(*options)
+
+
 NEVER, ONCE, TWICE, ALWAYS = (0.2,), (7.0, 0.2), (7.0, 8.0, 0.2), (7.0, 8.0, 9.0)
-RUNS = "runs.txt"
-RUN_AND = f"""
+RUN_AND = """
 import pytest
 
 def run():
-    with open({RUNS!r}, "a") as file:
+    with open("runs.txt", "a") as file:
         file.write("x")
         return file.tell()
 
-@pytest.mark.timed
-def test_it():
+@pytest.mark.{mark}
+def test_it(machine):
     number = run()
-    assert {{what}}
+    assert {condition}
 """
-
-
-@pytest.fixture(autouse=True)
-def no_tally(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs within this one do not count in the totals of scripts/test.sh."""
-    monkeypatch.delenv(TALLY, raising=False)
-
-
-class Inner:
-    """One run of pytest with a made-up machine."""
-
-    def __init__(self, pytester: pytest.Pytester, late_ms: tuple[float, ...], source: str, *options: str) -> None:
-        pytester.makeini(INI)
-        pytester.makeconftest(CONFTEST.format(support=str(SUPPORT), late_ms=late_ms))
-        pytester.makepyfile(test_inner=source)
-        self.result = pytester.runpytest(*options)
-        self.status = self.result.ret
-        runs = pytester.path / RUNS
-        self.runs = len(runs.read_text()) if runs.exists() else 0
-        *_, self.last = self.result.outlines
-
-    def says(self, *lines: str) -> None:
-        self.result.stdout.fnmatch_lines([f"*{line}*" for line in lines])
+LATE_BY_ITSELF = "machine.late('timers of agents 7.0 ms late') or False"
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "condition", "options", "status", "runs", "last"),
+    ("late_ms", "mark", "condition", "option", "outcome", "runs"),
     [
-        (NEVER, "True", (), 0, 1, "1 passed"),
-        (NEVER, "False", (), 1, 1, "1 failed"),
-        (ALWAYS, "True", ("-v",), 0, 1, "1 passed"),
-        (TWICE, "number == 3", (), 0, 3, "1 passed"),
-        (TWICE, "number == 3", ("-n", "1"), 0, 3, "1 passed"),
-        (ONCE, "False", (), 1, 2, "1 failed"),
-        (ALWAYS, "False", (), 0, 3, "1 inconclusive"),
-        (ALWAYS, "False", ("-n", "1"), 0, 3, "1 inconclusive"),
-        (ALWAYS, "False", ("-rA",), 0, 3, "1 inconclusive"),
+        (NEVER, "timed", "False", "-v", "failed", 1),
+        (ALWAYS, "timed", "True", "-v", "passed", 1),
+        (TWICE, "timed", "number == 3", "-v", "passed", 3),
+        (TWICE, "timed", "number == 3", "-n1", "passed", 3),
+        (ONCE, "timed", "False", "-v", "failed", 2),
+        (ALWAYS, "timed", "False", "-v", "inconclusive", 3),
+        (ALWAYS, "timed", "False", "-n1", "inconclusive", 3),
+        (ALWAYS, "timed(late_ms=50)", "False", "-v", "failed", 1),
+        (NEVER, "timed", LATE_BY_ITSELF, "-v", "inconclusive", 3),
+        (ALWAYS, "usual", "False", "-v", "failed", 1),
+        (ALWAYS, "timed", "pytest.skip('no switch')", "-v", "skipped", 1),
     ],
 )
 def test_a_failure_counts_only_where_the_machine_kept_up(
     pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
     late_ms: tuple[float, ...],
+    mark: str,
     condition: str,
-    options: tuple[str, ...],
-    status: int,
+    option: str,
+    outcome: str,
     runs: int,
-    last: str,
 ) -> None:
-    inner = Inner(pytester, late_ms, RUN_AND.format(what=condition), *options)
-    assert (inner.status, inner.runs) == (status, runs) and last in inner.last
+    tally = pytester.path / "tally"
+    monkeypatch.setenv(TALLY, str(tally))
+    result = inner(pytester, late_ms, RUN_AND.format(mark=mark, condition=condition), option)
+    assert result.ret == (outcome == "failed") and len((pytester.path / "runs.txt").read_text()) == runs
+    assert re.findall(r"1 (?:passed|failed|skipped|inconclusive)", result.outlines[-1]) == [f"1 {outcome}"]
+    timed = mark != "usual" and outcome != "skipped"
+    assert tally.read_text() == f"{int(outcome == 'inconclusive')} {int(timed)}\n"
     if runs == 3:
-        inner.says("test_inner.py::test_it", "try 1: timers up to 7.0 ms late (failed in its call: *)")
-    if "inconclusive" in last:
-        inner.says("warning: 1 of 1 timed tests are inconclusive, more than 10%")
-        assert not any(word in inner.last for word in ("passed", "failed", "skipped"))
-
-
-@pytest.mark.parametrize(("limit_ms", "last"), [(3, "1 inconclusive"), (50, "1 failed")])
-def test_a_test_says_how_late_a_timer_may_be(pytester: pytest.Pytester, limit_ms: int, last: str) -> None:
-    source = f"import pytest\n@pytest.mark.timed(late_ms={limit_ms})\ndef test_it(): assert False"
-    assert last in Inner(pytester, (4.0,), source).last
-
-
-def test_a_test_that_is_not_timed_runs_once_and_one_that_is_skipped_is_skipped(pytester: pytest.Pytester) -> None:
-    source = RUN_AND.format(what=False).replace("@pytest.mark.timed", "")
-    source += "\n@pytest.mark.timed\ndef test_within(): pytest.skip('no switch')\n"
-    inner = Inner(pytester, ALWAYS, source)
-    assert (inner.status, inner.runs) == (1, 1)
-    inner.result.assert_outcomes(failed=1, skipped=1)
+        tried = "*try 1: timers * 7.0 ms late (failed in its call: *)*"
+        result.stdout.fnmatch_lines(["*test_inner.py::test_it*", tried])
+    if outcome == "inconclusive":
+        result.stdout.fnmatch_lines(["*warning: 1 of 1 timed tests are inconclusive, more than 10%*"])
 
 
 FIXTURES = """
+import pathlib
 import pytest
 
 def note(word):
     with open("noted.txt", "a") as file:
         file.write(word + " ")
-
-def noted():
-    with open("noted.txt") as file:
-        return file.read().split()
 
 @pytest.fixture(scope="session")
 def whole():
@@ -162,47 +143,19 @@ def own(part):
     note("/own")
 
 @pytest.mark.timed
-def test_first(own):
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_it(own, name):
     own[0] += 1
-    note("first:%s" % own[0])
-    assert {what}
-
-@pytest.mark.timed
-def test_second(own):
-    own[0] += 1
-    note("second:%s" % own[0])
+    note("%s:%s" % (name, own[0]))
+    assert pathlib.Path("noted.txt").read_text().count("/whole") == 1
 """
 
 
-def test_what_a_late_try_set_up_is_ended_and_set_up_anew(pytester: pytest.Pytester) -> None:
-    inner = Inner(pytester, ONCE, FIXTURES.format(what='noted().count("whole") == 2'))
-    inner.result.assert_outcomes(passed=2)
-    noted = (pytester.path / "noted.txt").read_text().split()
+def test_what_a_late_try_set_up_is_ended_and_set_up_anew(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TALLY, raising=False)
+    inner(pytester, ONCE, FIXTURES).assert_outcomes(passed=2)
     late = "whole part own first:1 /own /part /whole"
     good = "whole part own first:1 /own own second:2 /own /part /whole"
-    assert noted == f"{late} {good}".split()
-
-
-def test_a_test_may_say_by_its_own_measurements_that_the_machine_was_late(pytester: pytest.Pytester) -> None:
-    source = """
-import pytest
-
-@pytest.mark.timed
-def test_it(machine):
-    machine.late("timers of agents 4.9 ms late")
-    assert False
-
-def test_that_is_not_timed(machine):
-    machine.late("nobody asks")
-"""
-    inner = Inner(pytester, NEVER, source)
-    assert "1 passed, 1 inconclusive" in inner.last
-    inner.says("try 1: timers of agents 4.9 ms late (failed in its call: *)")
-
-
-def test_a_run_adds_its_numbers_to_the_tally(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = pytester.path / "tally"
-    monkeypatch.setenv(TALLY, str(tally))
-    Inner(pytester, ALWAYS, RUN_AND.format(what=False))
-    Inner(pytester, NEVER, RUN_AND.format(what=True), "-n", "1")
-    assert tally.read_text() == "1 1\n0 1\n"
+    assert (pytester.path / "noted.txt").read_text() == f"{late} {good} "

@@ -186,8 +186,8 @@ class _Relay:
         for _, source in self._into.values():
             counters = source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
             self._late.overflowed += struct.unpack("=II", counters)[1]
-        found, self._late = self._late.report(), Lateness()
-        return found
+        report, self._late = self._late.report(), Lateness()
+        return report
 
 
 def main() -> None:

@@ -148,16 +148,16 @@ def _wait_listening(server: subprocess.Popen[str], what: str, deadline: float) -
     assert server.stdout
     more = select.poll()  # select() has no room for descriptors above 1023
     more.register(server.stdout, select.POLLIN)
-    said = b""
+    output = b""
     while time.monotonic() < deadline:
         ready = more.poll(max(0.0, deadline - time.monotonic()) * 1e3)
         piece = os.read(server.stdout.fileno(), 4096) if ready else b""
-        said += piece
-        if b"listening on" in said.lower():
+        output += piece
+        if b"listening on" in output.lower():
             return
         if not piece:
             break
-    words = " ".join(said.decode(errors="replace").replace("-", " ").split())
+    words = " ".join(output.decode(errors="replace").replace("-", " ").split())
     raise MachineError(f"{PROGRAM} did not start: {what} printed {words[:200]!r}")
 
 

@@ -102,19 +102,19 @@ class LazyNode(Node):  # type: ignore[misc]
         """Read the output of the shell; during its start, everything up to the first prompt."""
         if not self._starting or self._prompted:
             return str(super().read(size))
-        said, deadline = "", time.monotonic() + _START_S
+        output, deadline = "", time.monotonic() + _START_S
         said_more = select.poll()  # select() has no room for descriptors above 1023
         said_more.register(self.stdout, select.POLLIN)
-        while not said.endswith(_PROMPT):
+        while not output.endswith(_PROMPT):
             status = self._shell.poll() if self._shell is not None else None
             if time.monotonic() > deadline:
-                raise self._not_started(f"showed no prompt within {_START_S:g} s", said)
+                raise self._not_started(f"showed no prompt within {_START_S:g} s", output)
             if said_more.poll(50):
-                said += super().read(size)
+                output += super().read(size)
             elif status is not None:
-                raise self._not_started(f"ended with status {status}", said)
+                raise self._not_started(f"ended with status {status}", output)
         self._prompted = True
-        return said
+        return output
 
     def _not_started(self, happened: str, said: str) -> MachineError:
         words = (said.strip().splitlines() or ["it said nothing"])[-1]

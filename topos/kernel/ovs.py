@@ -62,8 +62,8 @@ def _family(generic: socket.socket) -> int | None:
     if isinstance(answer, OSError):
         return None
     (length,) = struct.unpack_from("=I", answer)
-    found = (start for kind, start, _ in attributes(answer, 20, length) if kind == _FAMILY_ID)
-    return next((int(struct.unpack_from("=H", answer, start)[0]) for start in found), None)
+    families = (start for kind, start, _ in attributes(answer, 20, length) if kind == _FAMILY_ID)
+    return next((int(struct.unpack_from("=H", answer, start)[0]) for start in families), None)
 
 
 def _open() -> socket.socket:
@@ -241,8 +241,8 @@ class PrivateOvs:
         database = self.run_dir / "conf.db"
         done = subprocess.run(["ovsdb-tool", "create", database, _SCHEMA], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-            raise MachineError(f"ovsdb-tool could not make the database of the run in {self.run_dir}: {said}")
+            reason = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+            raise MachineError(f"ovsdb-tool could not make the database of the run in {self.run_dir}: {reason}")
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{self.database}"])
         self._db = self._connect(self.database)
         other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}

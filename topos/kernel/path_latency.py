@@ -50,8 +50,8 @@ def switch_interfaces(switch: str) -> dict[int, tuple[int, str]]:
     The names are Mininet's: ``rail0-eth3`` is port 3 of rail0.
     """
     start = f"{switch}-eth"
-    found = ((index, name) for index, name in socket.if_nameindex() if name.startswith(start))
-    return {int(name[len(start) :]): (index, name) for index, name in found if name[len(start) :].isdecimal()}
+    interfaces = ((index, name) for index, name in socket.if_nameindex() if name.startswith(start))
+    return {int(name[len(start) :]): (index, name) for index, name in interfaces if name[len(start) :].isdecimal()}
 
 
 class PathLatency:

@@ -103,13 +103,13 @@ def connected_in(netns_fd: int, address: tuple[str, int]) -> socket.socket:
 
 def connected_to(path: Path) -> socket.socket:
     """A connection to the Unix socket ``path``; ``OSError`` if nothing listens there."""
-    found = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        found.connect(str(path))
+        connection.connect(str(path))
     except OSError:
-        found.close()
+        connection.close()
         raise
-    return found
+    return connection
 
 
 def open_listener(path: Path) -> socket.socket:

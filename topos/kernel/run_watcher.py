@@ -76,24 +76,24 @@ def recorded(folder: str) -> list[Process]:
 
     A cut line may be the beginning of a number, but no process has both that id and that start time.
     """
-    found = []
+    entries = []
     with suppress(OSError), open(os.path.join(folder, CHILDREN), "rb") as file:
         for line in file:
             pid, _, started = line.partition(b" ")
             with suppress(ValueError):
-                found.append(Process(int(pid), int(started)))
-    return found
+                entries.append(Process(int(pid), int(started)))
+    return entries
 
 
 def family(table: Collection[ProcessEntry], roots: Collection[Process], marked: Collection[Process]) -> set[Process]:
     """The processes of ``table`` that are in ``roots`` or ``marked``, or descend or are in the session of such."""
-    found = {entry.process for entry in table if entry.process in roots or entry.process in marked}
+    members = {entry.process for entry in table if entry.process in roots or entry.process in marked}
     while True:
-        pids = {process.pid for process in found}
-        more = {entry.process for entry in table if entry.parent in pids or entry.session in pids} - found
+        pids = {process.pid for process in members}
+        more = {entry.process for entry in table if entry.parent in pids or entry.session in pids} - members
         if not more:
-            return found
-        found |= more
+            return members
+        members |= more
 
 
 def started_by(roots: Collection[Process], mark: str) -> set[Process]:

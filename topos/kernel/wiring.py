@@ -171,7 +171,7 @@ def bridges(
 
     Their ports are the switches' ends of the links, or with a ``fast_path`` those behind them.
     """
-    found = []
+    bridges = []
     for switch in switches:
         ports = [
             BridgePort(tap_name(end.index), switch.ports[end], end.mtu, end.mac)
@@ -182,8 +182,8 @@ def bridges(
         controller = controller_of(switch)
         targets = () if controller is None else (controller,)
         alone = switch.learning and not targets
-        found.append(Bridge(switch.name, int(switch.dpid, 16), tuple(ports), targets, alone))
-    return found
+        bridges.append(Bridge(switch.name, int(switch.dpid, 16), tuple(ports), targets, alone))
+    return bridges
 
 
 def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Iterator[tuple[str, list[NetlinkRequest]]]:

@@ -314,7 +314,7 @@ class Agent:
     def _wait(self) -> None:
         engine = self._comm_engine
         engine.watch_changed(self._poller)
-        ready = self._sleep(self._next_event(), self._next_check if engine.waits else math.inf)
+        ready = self._sleep(self._next_event(), self._next_check if self._machine.waits else math.inf)
         now = time.monotonic()
         for owner, events in ready:
             if isinstance(owner, PeerConnection):

@@ -37,7 +37,7 @@ from railyard.protocol import from_json, to_json
 from railyard.validation import from_plain
 from topos.plan import FabricPlan, HostPort
 from workloads.agent.state import Words
-from workloads.agent.transport.sockets import new_socket
+from workloads.agent.transport.sockets import address_of, new_socket
 
 _MAGIC = b"RYCKPT1\n"
 _HEAD = struct.Struct("!8sII")
@@ -95,12 +95,12 @@ class Store:
 
     def steps(self) -> tuple[int, ...]:
         """The steps for which there is a checkpoint of this job, in order, judged by file name and head."""
-        found = []
+        kept = []
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
             match = _NAME.fullmatch(path.name)
             if match is not None and self._is_ours(path, int(match[1])):
-                found.append(int(match[1]))
-        return tuple(sorted(found))
+                kept.append(int(match[1]))
+        return tuple(sorted(kept))
 
     def _is_ours(self, path: Path, step: int) -> bool:
         try:
@@ -240,16 +240,16 @@ class CheckpointServer:
         self._rank = rank
         self._store = store
         self._timeout_s = timeout_s
-        self._peers = {_ip(front_end_port(plan, peer)) for peer in to}
+        self._peers = {address_of(front_end_port(plan, peer)) for peer in to}
         self._listener = new_socket(port.interface)
         self._listener.setblocking(True)
         try:
-            self._listener.bind((_ip(port), TCP_PORT))
+            self._listener.bind((address_of(port), TCP_PORT))
             self._listener.listen(64)
         except OSError as error:
             self._listener.close()
             raise AgentError(
-                f"rank {rank} cannot offer its checkpoint on {port.interface} ({_ip(port)}): {error.strerror}"
+                f"rank {rank} cannot offer its checkpoint on {port.interface} ({address_of(port)}): {error.strerror}"
             ) from None
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -290,42 +290,42 @@ def fetch(plan: FabricPlan, rank: int, source: int, store: Store, job: str, step
     Raises ``AgentError`` when no server answers within ``timeout_s``, when no byte arrives for so long, or when the
     copy is damaged.
     """
-    what = f"rank {rank} cannot copy the checkpoint of step {step} from rank {source}"
-    with _connect(front_end_port(plan, rank), front_end_port(plan, source), what, timeout_s) as sock:
+    failed = f"rank {rank} cannot copy the checkpoint of step {step} from rank {source}"
+    with _connect(front_end_port(plan, rank), front_end_port(plan, source), failed, timeout_s) as sock:
         try:
             _send_line(sock, job=job, step=step)
             answer = _line_in(sock)
             if "error" in answer:
-                raise AgentError(f"{what}: {answer['error']}")
+                raise AgentError(f"{failed}: {answer['error']}")
             with open_binary(store.incoming(step), "wb") as file:
                 _receive(sock, file, int(answer["bytes"]))
             store.adopt(step)
         except TimeoutError:
-            raise AgentError(f"{what}: nothing came for {timeout_s:g} s") from None
+            raise AgentError(f"{failed}: nothing came for {timeout_s:g} s") from None
         except EOFError:
-            raise AgentError(f"{what}: the connection was closed before the end") from None
+            raise AgentError(f"{failed}: the connection was closed before the end") from None
         except OSError as error:
-            raise AgentError(f"{what}: {error.strerror}") from None
+            raise AgentError(f"{failed}: {error.strerror}") from None
         except (ValueError, KeyError):
-            raise AgentError(f"{what}: the answer is not that of a checkpoint server") from None
+            raise AgentError(f"{failed}: the answer is not that of a checkpoint server") from None
 
 
-def _connect(here: HostPort, there: HostPort, what: str, timeout_s: float) -> socket.socket:
+def _connect(here: HostPort, there: HostPort, failed: str, timeout_s: float) -> socket.socket:
     """Connect, with retries while the server does not listen yet: the agents start at about the same time."""
     end = time.monotonic() + timeout_s
     while True:
         sock = new_socket(here.interface)
         sock.settimeout(max(_RETRY_S, end - time.monotonic()))
         try:
-            sock.bind((_ip(here), 0))
-            sock.connect((_ip(there), TCP_PORT))
+            sock.bind((address_of(here), 0))
+            sock.connect((address_of(there), TCP_PORT))
             sock.settimeout(timeout_s)
             return sock
         except OSError as error:
             sock.close()
             if time.monotonic() + _RETRY_S > end:
                 raise AgentError(
-                    f"{what}: no checkpoint server answers there within {timeout_s:g} s ({error})"
+                    f"{failed}: no checkpoint server answers there within {timeout_s:g} s ({error})"
                 ) from None
             time.sleep(_RETRY_S)
 
@@ -360,7 +360,3 @@ def _read_line(sock: socket.socket) -> bytes:
             raise EOFError
         line += byte
     return bytes(line)
-
-
-def _ip(port: HostPort) -> str:
-    return port.ip.split("/")[0]

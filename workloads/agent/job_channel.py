@@ -84,8 +84,8 @@ class JobChannel:
         if not data:
             raise ControlError("the controller closed the job channel")
         try:
-            found = [self._match(answer) for answer in self._decoder.feed(data)]
-            return [pair for pair in found if pair is not None]
+            answers = [self._match(answer) for answer in self._decoder.feed(data)]
+            return [pair for pair in answers if pair is not None]
         except ValueError:
             raise ControlError("the controller sent something that is not JSON on its job channel") from None
 
@@ -107,9 +107,9 @@ class JobChannel:
         if request is None:
             raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
         if not answer.get("ok"):
-            what = f"{request['op']} of group {request.get('group')}"
+            asked_for = f"{request['op']} of group {request.get('group')}"
             kind = PeerLost if answer.get("kind") == "PeerLost" else ControlError
-            raise kind(f"the controller refused {what}: {answer.get('error', 'no reason given')}")
+            raise kind(f"the controller refused {asked_for}: {answer.get('error', 'no reason given')}")
         return request, answer
 
     def close(self) -> None:

@@ -93,9 +93,9 @@ class HangWatch:
         if not silent:
             return None
         first = silent[0]
-        if len(silent) == self._liveness.watched > 1 and not any(each.hangs for each in silent):
-            what = f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
-            return Hang(-1, "the process that starts the agents hangs", what)
+        if len(silent) == self._liveness.watched > 1 and not any(rank.hangs for rank in silent):
+            silence = f"no agent has sent a heartbeat for {now - silent[-1].since:.1f} s"
+            return Hang(-1, "the process that starts the agents hangs", silence)
         newest = self._liveness.newest()
         if not first.hangs and newest <= first.since + first.heartbeat_s:  # perhaps all agents stopped together
             self._not_before = newest + first.heartbeat_s * first.misses
@@ -106,7 +106,7 @@ class HangWatch:
         if not first.hangs:
             return Hang(first.rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
         still = f"stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
-        if len(silent) == self._liveness.watched > 1 and all(each.hangs for each in silent):
+        if len(silent) == self._liveness.watched > 1 and all(rank.hangs for rank in silent):
             return Hang(-1, f"all {len(silent)} agents hang", f"their loops have {still}")
         return Hang(first.rank, subject, f"its loop has {still}")
 
@@ -327,25 +327,25 @@ class AgentTeam:
             self.pids[rank] = message["pid"]
         if "exited" in message:
             self._exit(rank, message["exited"])
-        said = message.get("said", {})
-        if "alive" in said:
-            self._hang_watch.heard(rank, said["every_s"], said["alive"], time.monotonic())
-        if "ready" in said:
+        news = message.get("said", {})
+        if "alive" in news:
+            self._hang_watch.heard(rank, news["every_s"], news["alive"], time.monotonic())
+        if "ready" in news:
             self.ready.add(rank)
-        if "step" in said:
-            self.steps[rank] = said["step"] + 1
+        if "step" in news:
+            self.steps[rank] = news["step"] + 1
             if self._on_progress is not None:
                 self._on_progress(rank, self.steps[rank])
-        if "state" in said:
-            self.checksums[rank][said["state"]] = said["checksum"]
-        if "checkpoint" in said:
-            self.checkpoints[rank].append((said["checkpoint"], said["checksum"]))
-        if "done" in said:
+        if "state" in news:
+            self.checksums[rank][news["state"]] = news["checksum"]
+        if "checkpoint" in news:
+            self.checkpoints[rank].append((news["checkpoint"], news["checksum"]))
+        if "done" in news:
             self.finished.add(rank)
-        if "error" in said:
-            consequence = bool(said.get("consequence"))
+        if "error" in news:
+            consequence = bool(news.get("consequence"))
             if not (consequence and self._stopping):  # a consequence of this stop
-                self.failures.append(Failure(rank, said["error"], consequence))
+                self.failures.append(Failure(rank, news["error"], consequence))
 
     def _exit(self, rank: int, status: int) -> None:
         self.exited[rank] = status
@@ -373,7 +373,7 @@ class AgentTeam:
         self._on_progress = on_progress
         self._wait(self.finished, timeout, "finish its program")
 
-    def _wait(self, arrived: set[int], timeout: float, what: str) -> None:
+    def _wait(self, arrived: set[int], timeout: float, aim: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
             until = min(end, self._hang_watch.next_check())
@@ -384,7 +384,7 @@ class AgentTeam:
                 self._look_for_hang()
             if not heard and time.monotonic() >= end:
                 late = next(rank for rank in self._ranks if rank not in arrived)
-                raise AgentError(f"the agent of rank {late} did not {what} within {timeout:g} s")
+                raise AgentError(f"the agent of rank {late} did not {aim} within {timeout:g} s")
 
     def _look_for_hang(self) -> None:
         """Raise ``AgentError`` for an agent that hangs; called when no message waits to be read."""

@@ -175,9 +175,9 @@ class LauncherServer:
         own = [facts.of_one(_places(config)) for config in configs]  # before the first fork, which makes pages shared
         gc.collect()
         gc.freeze()
-        for config, one, has_namespace in zip(configs, own, have_namespaces, strict=True):
+        for config, own_facts, has_namespace in zip(configs, own, have_namespaces, strict=True):
             namespace = self._namespaces.pop(0) if has_namespace else -1
-            self._fork(team, config, namespace, one)
+            self._fork(team, config, namespace, own_facts)
             if namespace >= 0:
                 os.close(namespace)
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ _PRIORITY = 10
 
 
 class BackgroundTask:
-    """Runs ``what`` in a daemon thread; ``fileno`` becomes readable when it is over.
+    """Runs ``what`` in a daemon thread.
 
     Must be made in the agent itself, never in a process that forks.
     """
@@ -56,6 +56,7 @@ class BackgroundTask:
         self._over.set()
 
     def fileno(self) -> int:
+        """File descriptor that becomes readable when the work is over, for ``select``."""
         return self._bell
 
     @property
@@ -67,20 +68,6 @@ class BackgroundTask:
         os.close(self._bell)
         if self._error is not None:
             raise self._error
-
-
-class Running(Protocol):
-    """Work running in the background (``BackgroundTask``)."""
-
-    def fileno(self) -> int:
-        """File descriptor that becomes readable when the work is over, for ``select``."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the work has ended."""
-
-    def collect(self) -> None:
-        """After the end: raise the error that ended the work, if there was one."""
 
 
 class StartupStages:
@@ -95,7 +82,7 @@ class StartupStages:
         scale: Scale,
         work: Mapping[str, Callable[[], object]],
         note: Callable[..., Any],
-        start: Callable[[Callable[[], object]], Running] = BackgroundTask,
+        start: Callable[[Callable[[], object]], BackgroundTask] = BackgroundTask,
     ) -> None:
         self._incarnation = incarnation
         self._work = work
@@ -105,7 +92,7 @@ class StartupStages:
         self._given_s = {name: scale.emulated_s(s) for name, s in given.items() if s is not None}
         self._left = [name for name in STAGES if name in work or name in self._given_s]
         self._began = 0.0
-        self._running: Running | None = None
+        self._running: BackgroundTask | None = None
         self._under_way = False
 
     @property
@@ -113,7 +100,7 @@ class StartupStages:
         return not self._left
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> BackgroundTask | None:
         return self._running
 
     @property
@@ -170,7 +157,7 @@ class StateAccumulator:
         write: Callable[[Checkpoint], object],
         note: Callable[..., Any],
         report: Callable[..., Any],
-        start: Callable[[Callable[[], object]], Running] = BackgroundTask,
+        start: Callable[[Callable[[], object]], BackgroundTask] = BackgroundTask,
     ) -> None:
         self.state = state
         self._incarnation = incarnation
@@ -184,10 +171,10 @@ class StateAccumulator:
         self._added = 0
         """Elements of the first values that are added already."""
         self._snapshot = np.empty_like(state.words)
-        self._writing: tuple[Checkpoint, float, Running] | None = None
+        self._writing: tuple[Checkpoint, float, BackgroundTask] | None = None
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> BackgroundTask | None:
         return None if self._writing is None else self._writing[2]
 
     @property
@@ -285,7 +272,8 @@ class Member:
         self._stages: StartupStages | None = None
         self._accumulator: StateAccumulator | None = None
         self._server: CheckpointServer | None = None
-        self._ready = False
+        self.ready = False
+        """Whether the start-up stages are over, so that the first step may begin."""
         if incarnation.group not in config.program.groups:
             groups = ", ".join(config.program.groups) or "none"
             raise ConfigError(
@@ -296,16 +284,11 @@ class Member:
     # -- state for the agent -------------------------------------------------------------------------
 
     @property
-    def ready(self) -> bool:
-        """Whether the start-up stages are over, so that the first step may begin."""
-        return self._ready
-
-    @property
     def idle(self) -> bool:
         return self._accumulator is None or self._accumulator.idle
 
     @property
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[BackgroundTask, ...]:
         holders = (self._stages, self._accumulator)
         return tuple(holder.running for holder in holders if holder is not None and holder.running is not None)
 
@@ -313,7 +296,7 @@ class Member:
         """Time of the next call of ``step`` (monotonic seconds; 0: now)."""
         if self._accumulator is not None and self._accumulator.has_work:
             return 0.0
-        return float("inf") if self._stages is None or self._ready else self._stages.next_event
+        return float("inf") if self._stages is None or self.ready else self._stages.next_event
 
     def must_wait(self, in_flight: InFlight) -> bool:
         """Whether the end of this communication must be withheld, because an earlier checkpoint is not on disk."""
@@ -363,19 +346,16 @@ class Member:
         self._loaded = self._store.load(self._incarnation.first_step)
 
     def step(self, now: float) -> None:
-        if not self._ready and (self._stages is None or self._step_stages(now)):
-            self._ready = True
+        if not self.ready and self._stages is not None:
+            self._stages.step(now)
+        if not self.ready and (self._stages is None or self._stages.over):
+            self.ready = True
             if self._is_member:
                 self._accumulator = StateAccumulator(
                     self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._report
                 )
         if self._accumulator is not None:
             self._accumulator.step(now)
-
-    def _step_stages(self, now: float) -> bool:
-        assert self._stages is not None
-        self._stages.step(now)
-        return self._stages.over
 
     def _state(self) -> State:
         """The state before the first step: new or loaded from the checkpoint."""

@@ -195,8 +195,8 @@ def _chunk_weights(n: int, pieces: int, weights: Sequence[Sequence[int]] | None)
     if weights is None:
         return ()
     if [len(row) for row in weights] != [n] * n:
-        found = ", ".join(str(len(row)) for row in weights) or "nothing"
-        raise ConfigError(f"must be a matrix of {n} x {n}, a row for each sender, not rows of {found}", key="weights")
+        lengths = ", ".join(str(len(row)) for row in weights) or "nothing"
+        raise ConfigError(f"must be a matrix of {n} x {n}, a row for each sender, not rows of {lengths}", key="weights")
     for i, row in enumerate(weights):
         for j, entry in enumerate(row):
             if not isinstance(entry, int) or entry < 0:
@@ -294,7 +294,7 @@ def allpairs(kind: CollectiveKind, n: int) -> Schedule:
     Every position sends as much as in a ring, with two latencies instead of 2 (n - 1). Position c owns chunk c.
     """
     first, second = direct("reduce_scatter", n), direct("all_gather", n)
-    transfers = (*first.transfers, *(replace(each, round=1) for each in second.transfers))
+    transfers = (*first.transfers, *(replace(t, round=1) for t in second.transfers))
     return replace(first, algorithm="allpairs", kind=kind, transfers=transfers)
 
 
@@ -445,7 +445,7 @@ def double_binary_tree(kind: CollectiveKind, n: int) -> Schedule:
     Source: Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
     Computing 2009; used by NCCL since 2.4.
     """
-    each = max(1, CHUNKS_PER_LEVEL * (n - 1).bit_length())
+    pieces = max(1, CHUNKS_PER_LEVEL * (n - 1).bit_length())
     trees = [_parents(n), _mirrored(n)]
     transfers: list[Transfer] = []
     busy: set[tuple[int, int, str]] = set()
@@ -459,9 +459,9 @@ def double_binary_tree(kind: CollectiveKind, n: int) -> Schedule:
         transfers.append(Transfer(round_, src, dst, chunk, op))
         return round_ + 1
 
-    for number in range(each):
+    for number in range(pieces):
         for which, parents in enumerate(trees):
-            chunk = which * each + number
+            chunk = which * pieces + number
             down = sorted(range(n), key=lambda p: _depth(parents, p))[1:]
             ready = [0] * n
             for p in reversed(down):
@@ -469,9 +469,9 @@ def double_binary_tree(kind: CollectiveKind, n: int) -> Schedule:
                 ready[above] = max(ready[above], place(ready[p], p, above, chunk, "reduce"))
             for p in down:
                 ready[p] = place(ready[parents[p]], parents[p], p, chunk, "copy")
-    owner = tuple(parents.index(-1) for parents in trees for _ in range(each))
+    owner = tuple(parents.index(-1) for parents in trees for _ in range(pieces))
     in_order = tuple(sorted(transfers, key=lambda t: t.round))
-    return Schedule("double-binary-tree", kind, n, 2 * each, owner, in_order, one_port=True)
+    return Schedule("double-binary-tree", kind, n, 2 * pieces, owner, in_order, one_port=True)
 
 
 def _parents(n: int) -> list[int]:

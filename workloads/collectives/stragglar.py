@@ -40,10 +40,8 @@ def swap(a: int, b: int, chunk: int) -> list[Move]:
 
 
 def spread(n: int) -> list[list[Move]]:
-    """The rounds for n = 2^L; raises ``ValueError`` for any other n."""
+    """The rounds for n = 2^L."""
     levels = n.bit_length() - 1
-    if n < 2 or n != 1 << levels:
-        raise ValueError(f"{n} is not a power of two")
     carried: dict[int, int] = {}
     empty = list(range(n - 2, 2 * levels - 2, -1))
     rounds: list[list[Move]] = []
@@ -138,9 +136,9 @@ def match(n: int) -> list[list[Move]]:
     """The rounds of phase 2 for n >= 3 up to ``MOST_SEARCHED``, by the attempt of ``FOUND``."""
     spare, number = FOUND[n]
     random = Random(f"{n} {spare} {number}")
-    found = _attempt(n, n + (n - 1).bit_length() - 2 + spare, _some_weights(random), random)
-    assert found is not None, f"FOUND has no attempt that succeeds for {n} ranks"
-    return found
+    moves = _attempt(n, n + (n - 1).bit_length() - 2 + spare, _some_weights(random), random)
+    assert moves is not None, f"FOUND has no attempt that succeeds for {n} ranks"
+    return moves
 
 
 def search(n: int, tries: int) -> tuple[int, int]:
@@ -203,13 +201,13 @@ class _State:
         wanted = {chunk: self._growth(chunk, now) for chunk in self.live(now)}
         nothing = dict.fromkeys(ranks, (0.0, -1))
         holders = {chunk: [src for src in ranks if self.have[src] >> chunk & 1] for chunk in wanted}
-        found: Best = {}
+        choices: Best = {}
         for dst in ranks:
-            found[dst] = row = nothing.copy()
+            choices[dst] = row = nothing.copy()
             candidates = [] if dst == self.n - 1 else self._candidates(dst, now, wanted)
             for weight, chunk in reversed(candidates):  # the heaviest is written last
                 row.update(dict.fromkeys(holders[chunk], (weight, chunk)))
-        return found
+        return choices
 
     def _growth(self, chunk: int, now: int) -> float:
         """Least growth of ``chunk`` in this round, as a share of its holders, if it doubles from then on."""

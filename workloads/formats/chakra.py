@@ -201,8 +201,8 @@ def _node(path: Path, rank: int, message: Any) -> Node:
 def _value(field_name: str, value: Any) -> Value:
     if field_name == "string_val":
         return _decode(value)
-    found: Value = tuple(value.values) if field_name.endswith("_list") else value
-    return found
+    content: Value = tuple(value.values) if field_name.endswith("_list") else value
+    return content
 
 
 def _decode(text: bytes) -> str:
@@ -265,7 +265,7 @@ def match_messages(orders: Sequence[Sequence[Node]]) -> dict[Node, Node]:
         for node in nodes:
             if node.type in MESSAGES:
                 ends[channel(node, len(orders))][node.type].append(node)
-    found: dict[Node, Node] = {}
+    receive_of: dict[Node, Node] = {}
     for (src, dst, tag), lists in sorted(ends.items(), key=lambda end: end[0]):
         out, back = lists[NodeType.SEND], lists[NodeType.RECV]
         if len(out) > len(back):
@@ -278,8 +278,8 @@ def match_messages(orders: Sequence[Sequence[Node]]) -> dict[Node, Node]:
                 raise recv.error(
                     f"receives {received} bytes where node {send.id} of rank {src} sends {sent}; both must be equal"
                 )
-            found[send] = recv
-    return found
+            receive_of[send] = recv
+    return receive_of
 
 
 def channel(node: Node, ranks: int) -> Channel:
@@ -386,18 +386,18 @@ def rank_files(path: Path) -> tuple[str, list[Path]]:
     else:
         match = _NAME.fullmatch(path.name)
         folder, wanted = path.parent, match["prefix"] if match else path.name
-    found: dict[str, dict[int, Path]] = defaultdict(dict)
+    sets: dict[str, dict[int, Path]] = defaultdict(dict)
     for file in sorted(folder.iterdir()) if os.path.isdir(folder) else []:
         match = _NAME.fullmatch(file.name)
         if match and wanted in (None, match["prefix"]):
-            found[match["prefix"]][int(match["rank"])] = file
-    if not found:
+            sets[match["prefix"]][int(match["rank"])] = file
+    if not sets:
         raise ConfigError("there are no files NAME.0.et, NAME.1.et, ... of a Chakra trace", source=str(path))
-    check_size(max(map(len, found.values())), 0, "ranks", str(path))
-    if len(found) > 1:
-        names = ", ".join(sorted(found)[:5])
+    check_size(max(map(len, sets.values())), 0, "ranks", str(path))
+    if len(sets) > 1:
+        names = ", ".join(sorted(sets)[:5])
         raise ConfigError(f"the folder holds several traces ({names}); name one with its folder", source=str(path))
-    prefix, files = found.popitem()
+    prefix, files = sets.popitem()
     for rank in range(len(files)):
         if rank not in files:
             raise ConfigError(
@@ -477,7 +477,7 @@ class _Builder:
 
     def _collectives(self) -> list[list[Node]]:
         """The nodes that make up each collective; also records the group of every node."""
-        found: list[list[Node]] = []
+        matched: list[list[Node]] = []
         for name, lists in self._group_lists().items():
             members = self.groups[name].members
             for member in members:
@@ -487,8 +487,8 @@ class _Builder:
                 self.notes.append(f"collectives of group {name} have one member and do nothing.")
                 continue
             self.group_of.update((node, name) for nodes in lists.values() for node in nodes)
-            found += map(list, zip(*lists.values(), strict=True))
-        return found
+            matched += map(list, zip(*lists.values(), strict=True))
+        return matched
 
     def _group_lists(self) -> dict[str, dict[int, list[Node]]]:
         nodes = [node for nodes in self.orders for node in nodes if node.type is NodeType.COLLECTIVE]
@@ -532,15 +532,15 @@ class _Builder:
 
     def _compare(self, ours: list[Node], theirs: list[Node], members: Sequence[int], rank: int) -> None:
         """Check that ``rank`` runs the same collectives in the same order as the first member."""
-        for one, other in zip_longest(ours, theirs):
-            if one is None or other is None:
+        for mine, other in zip_longest(ours, theirs):
+            if mine is None or other is None:
                 without = rank if other is None else members[0]
-                raise (one or other).error(f"is a collective that rank {without} never joins")
-            (kind, size), (its_kind, its_size) = _kind(one, len(members)), _kind(other, len(members))
+                raise (mine or other).error(f"is a collective that rank {without} never joins")
+            (kind, size), (its_kind, its_size) = _kind(mine, len(members)), _kind(other, len(members))
             if (kind, size) != (its_kind, its_size):
                 raise other.error(
                     f"is {its_kind} of {its_size} bytes where rank {members[0]} runs {kind} of {size} bytes "
-                    f"(node {one.id}); the ranks of a group must run the same collectives"
+                    f"(node {mine.id}); the ranks of a group must run the same collectives"
                 )
 
     # -- pairs -------------------------------------------------------------------------------------

@@ -72,13 +72,13 @@ def read_workload_file(
     the numbers of ranks for a layer file, ``size`` the buffer of an MSCCL algorithm in bytes (default 1 MiB). Raises
     ``ConfigError`` naming file and place, or the option that the file needs or cannot have.
     """
-    found = format_of(path)
-    if found == "layers":
+    format_ = format_of(path)
+    if format_ == "layers":
         _refuse(path, "a layer file", size=size)
         return read_layers(path, compute_unit=compute_unit, ranks=ranks, model_parallel=model_parallel)
-    if found == "yaml":
+    if format_ == "yaml":
         raise ConfigError("is a workload recipe; read it with load_workload", source=str(path))
-    if found == "chakra":
+    if format_ == "chakra":
         from workloads.formats.chakra import read_traces
 
         _refuse(path, "a Chakra trace", size=size, model_parallel=model_parallel)

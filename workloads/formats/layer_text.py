@@ -97,9 +97,9 @@ def parse_layers(text: str, source: str) -> LayerFile:
     lines = text.replace("\r\n", "\n").split("\n")
     header = lines[0].split()
     if not header or header[0] not in PARALLELISMS:
-        found = repr(header[0][:40]) if header else "nothing"
+        start = repr(header[0][:40]) if header else "nothing"
         raise ConfigError(
-            f"starts with {found}; a layer file starts with one of {', '.join(PARALLELISMS)}", source=f"{source}:1"
+            f"starts with {start}; a layer file starts with one of {', '.join(PARALLELISMS)}", source=f"{source}:1"
         )
     numbers, lists = _header(header[0], header[1:], f"{source}:1")
     count_words = lines[1].split() if len(lines) > 1 else []
@@ -198,5 +198,5 @@ def _number(word: str, what: str, source: str) -> int:
         value = int(whole)
         if value <= _MOST_NUMBER:
             return value
-    found = repr(word[:40]) if word else "missing"
-    raise ConfigError(f"{what} is {found}; it must be a whole number of 0 or more", source=source)
+    shown = repr(word[:40]) if word else "missing"
+    raise ConfigError(f"{what} is {shown}; it must be a whole number of 0 or more", source=source)

@@ -103,14 +103,14 @@ class GroupLayout:
 
     def groups(self, role: Role) -> list[Group]:
         start, dimension, _ = _ROLES[role]
-        found: list[Group] = []
+        all_groups: list[Group] = []
         seen: set[int] = set()
         for rank in range(self.ranks):
             if rank not in seen:
                 name = "all" if role == "all" else f"{start}.{rank}"
-                found.append(Group(name, dimension, self.members(role, rank)))
-                seen.update(found[-1].members)
-        return found
+                all_groups.append(Group(name, dimension, self.members(role, rank)))
+                seen.update(all_groups[-1].members)
+        return all_groups
 
 
 def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = None) -> tuple[GroupLayout, list[str]]:
@@ -153,8 +153,8 @@ def layout_of(file: LayerFile, ranks: int | None, model_parallel: int | None = N
     ep = _experts(file, count // (tp * stages))
     dp = count // (tp * stages * ep)
     if header.get("pp", 1) > 1:
-        what = f"{stages} alike" if stages > 1 else f"one of {header['pp']}"
-        notes.append(f"pipeline stages: {what}; transfers between stages (pp_comm) are not in the layers and not sent.")
+        sent = f"{stages} alike" if stages > 1 else f"one of {header['pp']}"
+        notes.append(f"pipeline stages: {sent}; transfers between stages (pp_comm) are not in the layers and not sent.")
     if data_first:
         tp, dp = dp, tp
     return GroupLayout(Parallelism(tp=tp, pp=stages, dp=dp, ep=ep), data_first), notes
@@ -381,9 +381,9 @@ class _Steps:
     def _last_bottom_layer(self) -> int:
         bottom = self.file.header.get(LAST_BOTTOM_LAYER)
         if bottom is None or bottom >= len(self.file.layers):
-            said = "is missing" if bottom is None else f"is {bottom}"
+            fault = "is missing" if bottom is None else f"is {bottom}"
             raise ConfigError(
-                f"{LAST_BOTTOM_LAYER} {said}; HYBRID_DLRM needs a layer of 0 to {len(self.file.layers) - 1}",
+                f"{LAST_BOTTOM_LAYER} {fault}; HYBRID_DLRM needs a layer of 0 to {len(self.file.layers) - 1}",
                 source=f"{self.file.source}:1",
             )
         return bottom

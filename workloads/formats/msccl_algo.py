@@ -299,8 +299,8 @@ def build(root: Element) -> Algo:
             if moves + len(copies) > MAX_MOVES:
                 raise step.element.error(f"the steps move more than {MAX_MOVES} chunks, the most that are read")
         blocks += added
-    found = replace(frame, blocks=tuple(blocks), copies=tuple(copies))
-    return found if found.root >= 0 else replace(found, root=_likely_root(found))
+    program = replace(frame, blocks=tuple(blocks), copies=tuple(copies))
+    return program if program.root >= 0 else replace(program, root=_likely_root(program))
 
 
 def _kind(root: Element) -> CollectiveKind:
@@ -314,13 +314,13 @@ def _kind(root: Element) -> CollectiveKind:
 
 def _numbered(elements: Iterable[Element], attribute: str, most: int, what: str) -> dict[int, Element]:
     """Elements by their number; raises ``ConfigError`` for a number that appears twice, ``what`` naming it."""
-    found: dict[int, Element] = {}
+    numbered: dict[int, Element] = {}
     for position, element in enumerate(elements):
         number = element.number(attribute, 0, most, position if attribute == "s" else None)
-        if number in found:
+        if number in numbered:
             raise element.error(f"{what.format(number)} is described twice")
-        found[number] = element
-    return found
+        numbered[number] = element
+    return numbered
 
 
 def _sizes(frame: Algo, gpu: Element) -> dict[Buffer, int]:

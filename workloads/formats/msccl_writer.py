@@ -57,7 +57,7 @@ class _Layout:
     def _user_places(self, schedule: Schedule, order: list[int], position: int) -> dict[int, Place]:
         """Places in the input and output of ``position``, by slot; buffers hold the chunks in ``order``."""
         frame, kind = self.frame, schedule.kind
-        found: dict[int, Place] = {}
+        places: dict[int, Place] = {}
         # in place, a slot has two names, of which the first is taken
         output_first = frame.inplace and kind in ("broadcast", "all_gather", "gather")
         buffers: tuple[Buffer, ...] = ("o", "i") if output_first else ("i", "o")
@@ -66,8 +66,8 @@ class _Layout:
                 continue
             first, ours = (frame.input, schedule.input) if buffer == "i" else (0, 0)
             for offset, slot in enumerate(frame.slots(position, (buffer, 0), frame.capacity(buffer))):
-                found.setdefault(ours + order[slot - first], (buffer, offset))
-        return found
+                places.setdefault(ours + order[slot - first], (buffer, offset))
+        return places
 
     def buffers(self, position: int) -> dict[str, int]:
         """Chunks of each buffer of a position, by attribute; scratch as far as it is used."""

@@ -145,13 +145,13 @@ class Communications:
         if in_flight.circuit_client is not None:
             self._ask(in_flight, in_flight.circuit_client.begin(), now)
         self._advance(in_flight, in_flight.exchange.begin(), since)
-        for transfer, found in self.unexpected.pop(key, {}).items() if not isinstance(op, Send) else ():
-            in_flight.first_byte = found.began
-            if found.values is not None:
-                in_flight.staged[transfer] = found.values
-            if found.ended is not None:
-                in_flight.last_byte = found.ended
-                self._take(in_flight, transfer, found.began, found.ended, now)
+        for transfer, part in self.unexpected.pop(key, {}).items() if not isinstance(op, Send) else ():
+            in_flight.first_byte = part.began
+            if part.values is not None:
+                in_flight.staged[transfer] = part.values
+            if part.ended is not None:
+                in_flight.last_byte = part.ended
+                self._take(in_flight, transfer, part.began, part.ended, now)
 
     def _load(self, step: int, op: Communication, phase: int, now: float) -> InFlight:
         elements = elements_of(self.scale.emulated_bytes(op.bytes))
@@ -368,9 +368,9 @@ class Communications:
     # -- waits -------------------------------------------------------------------------------------
 
     def _end_wait(self, key: int | tuple[str, int], now: float) -> None:
-        found = self._waits.pop(key, None)
-        if found is not None:
-            self._note_wait(*found, now)
+        wait = self._waits.pop(key, None)
+        if wait is not None:
+            self._note_wait(*wait, now)
 
     def _note_wait(self, blocked: Blocked, since: float, now: float) -> None:
         step, op, phase = blocked.step, blocked.op.id, blocked.phase

@@ -157,17 +157,11 @@ class Executor:
         self._out: list[RankAction] = []
 
     @property
-    def step(self) -> int:
-        return self._step
-
-    @property
     def finished(self) -> bool:
         return self._step >= self._steps
 
     def begin(self) -> list[RankAction]:
         """Start the first step (none is left where ``first_step`` is ``steps``)."""
-        if self._step >= 0:
-            raise ConfigError("the executor has begun already; make a new one for a new run")
         self._begin_step(self._first_step)
         self._end_steps()
         return self._drain()

@@ -87,7 +87,7 @@ class RankMachine(Communications):
         blocked = [wait.group for key, (wait, _) in self._waits.items() if isinstance(key, int)]
         if blocked:
             return f"the circuits of group {blocked[0]}"
-        names = dict.fromkeys(f"{one.op.name} in group {one.op.group}" for one in self.under_way)
+        names = dict.fromkeys(f"{in_flight.op.name} in group {in_flight.op.group}" for in_flight in self.under_way)
         return ", ".join(names) or "another operation"
 
     # -- before the first step -----------------------------------------------------------------------

@@ -69,10 +69,10 @@ def choose_path(
     port per GPU, between those).
     """
     pair, counter = divmod(lane, 2)
-    found = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
-    if found:
-        pair %= len(found)
-        return found[pair] if counter else found[-1 - pair]
+    direct = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
+    if direct:
+        pair %= len(direct)
+        return direct[pair] if counter else direct[-1 - pair]
     if not forwarded:
         return None
     low = 2 * (pair % max(1, ports_per_gpu // 2))
@@ -112,9 +112,9 @@ class Paths:
             source, target = (peer, rank) if incoming else (rank, peer)
             forwarded = self._forwarding and group.domain == "scale-out"
             ports, paths = self._ports_per_gpu, self._of_group.get(group.name, ())
-            found = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
-            if found is None:
+            path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
+            if path is None:
                 self._places[key] = None
             else:
-                self._places[key] = (found[3], found[1]) if incoming else (found[1], found[3])
+                self._places[key] = (path[3], path[1]) if incoming else (path[1], path[3])
         return self._places[key]

@@ -41,14 +41,14 @@ class ScheduleFacts:
         The transfers are copies side by side. Those of a schedule are far apart, and a process that uses them gets a
         page of its own for almost each: 3 MB per rank of a ring of 128.
         """
-        one = ScheduleFacts()
-        one._numbers, one._uses = self._numbers, self._uses
+        facts = ScheduleFacts()
+        facts._numbers, facts._uses = self._numbers, self._uses
         for schedule, position in places:
             key = id(schedule), position
-            if key not in one._transfers:
+            if key not in facts._transfers:
                 numbers = self._of_positions(schedule)[position]
-                one._transfers[key] = [(n, Transfer(*_values(schedule.transfers[n]))) for n in numbers]
-        return one
+                facts._transfers[key] = [(n, Transfer(*_values(schedule.transfers[n]))) for n in numbers]
+        return facts
 
     def uses(self, schedule: Schedule) -> tuple[CircuitUse, ...]:
         if id(schedule) not in self._uses:

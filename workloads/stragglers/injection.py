@@ -109,10 +109,10 @@ def _from_json(text: str, unit: str | None, path: Path) -> list[float]:
 
 def _from_lines(text: str, unit: str | None, path: Path) -> list[float]:
     lines = [(number, line.split("#")[0].strip()) for number, line in enumerate(text.splitlines(), 1)]
-    found = [(number, line) for number, line in lines if line]
-    if found and unit is None:
+    gaps = [(number, line) for number, line in lines if line]
+    if gaps and unit is None:
         raise ConfigError(f"a file without a unit needs one, for example replay:{path.name},unit=ms", source=str(path))
-    return [_gap(line, unit or "s", f"{path}:{number}") for number, line in found]
+    return [_gap(line, unit or "s", f"{path}:{number}") for number, line in gaps]
 
 
 def _gap(value: object, unit: str, place: str) -> float:
@@ -224,20 +224,20 @@ def parse_injection(text: str) -> Injection:
     another rank too, by T2. ``wrong[:T]``: not the predicted rank. ``slow-compute:X``: computes take X times as long.
     ``slow-link:F``: its ports at F of their rate. ``background:F``: other traffic takes F of the rate of its ports.
     """
-    found = Injection(text=text.strip())
-    said: set[str] = set()
+    parsed = Injection(text=text.strip())
+    given: set[str] = set()
     for part in _JOINT.split(text):
         word, _, value = part.strip().partition(":")
         if word not in INJECTIONS:
             known = f"{', '.join(INJECTIONS.values())}{nearest(word, INJECTIONS)}"
             raise ConfigError(f"unknown injection {part.strip()!r}; known: {known}", key="inject")
         changes = _parsed(word, value.strip(), f"inject: {word}")
-        again = said & changes.keys()
+        again = given & changes.keys()
         if again:
             raise ConfigError(f"{word} in {text!r} repeats an earlier setting; give it once", key="inject")
-        said |= changes.keys()
-        found = replace(found, **changes)  # type: ignore[arg-type]
-    return found
+        given |= changes.keys()
+        parsed = replace(parsed, **changes)  # type: ignore[arg-type]
+    return parsed
 
 
 def _parsed(word: str, value: str, key: str) -> dict[str, object]:
@@ -248,10 +248,10 @@ def _parsed(word: str, value: str, key: str) -> dict[str, object]:
         return _PARSERS[word](value, key)
     if word == "none" and value:
         raise ConfigError(f"takes no value, not {value!r}", key=key)
-    found: dict[str, object] = {"wrong": True} if word == "wrong" else {}
+    changes: dict[str, object] = {"wrong": True} if word == "wrong" else {}
     if value or word == "fixed":
-        found["gaps"] = Fixed(seconds(value, key))
-    return found
+        changes["gaps"] = Fixed(seconds(value, key))
+    return changes
 
 
 def _persistent(value: str, key: str) -> dict[str, object]:

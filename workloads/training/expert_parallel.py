@@ -76,7 +76,7 @@ def exchange_algorithm(recipe: Recipe, group: Group, direction: Direction) -> st
 
 def exchange_schedules(recipe: Recipe, group: Group) -> dict[str, Schedule]:
     """Schedules of the program for ``group``, by name; empty where all members receive the same amount."""
-    found = {}
+    schedules = {}
     for direction in ("dispatch", "combine"):
         name = exchange_algorithm(recipe, group, direction)
         if name.startswith(group.name):
@@ -84,8 +84,8 @@ def exchange_schedules(recipe: Recipe, group: Group) -> dict[str, Schedule]:
             share = [max(1, round(WEIGHT_OF_ONE * size / sum(to))) for size in to]
             weights = [share[j if direction == "dispatch" else i] for i in range(n) for j in range(n)]
             plain = "direct" if group.domain == "scale-up" else algorithm_for("all_to_all", group.domain)
-            found[name] = _weighted(schedule("all_to_all", n, plain), weights)
-    return found
+            schedules[name] = _weighted(schedule("all_to_all", n, plain), weights)
+    return schedules
 
 
 def with_ep_algorithm(program: Program, name: str) -> Program:
@@ -132,10 +132,10 @@ def _arriving(recipe: Recipe, group: Group) -> list[float]:
         raise ConfigError(f"group {group.name} has no experts; name an EP group", key="group")
     loads, n = shape.expert_loads(p.ep), len(group.members)
     places = [p.coordinates(rank).ep for rank in group.members]
-    each = recipe.activation_bytes * shape.top_k / p.ep
+    member_bytes = recipe.activation_bytes * shape.top_k / p.ep
     if group.domain == "scale-up":  # data for all servers along a member's rail
-        return [each * sum(loads[place % n :: n]) for place in places]
-    return [each * p.ep / n * loads[place] for place in places]  # data of the server's members for one member
+        return [member_bytes * sum(loads[place % n :: n]) for place in places]
+    return [member_bytes * p.ep / n * loads[place] for place in places]  # data of the server's members for one member
 
 
 def _weighted(plain: Schedule, weights: list[int] | tuple[int, ...]) -> Schedule:

@@ -95,7 +95,7 @@ def spread(
     by_server: dict[int, list[int]] = {}
     for rank in members:
         by_server.setdefault(rank // gpus_per_server, []).append(rank)
-    rails = [sorted(rank % gpus_per_server for rank in found) for found in by_server.values()]
+    rails = [sorted(rank % gpus_per_server for rank in local) for local in by_server.values()]
     if any(other != rails[0] for other in rails):
         raise ConfigError(
             f"group {name} (ranks {some_ranks(members)}) does not have the same rails in each of its servers of "
@@ -104,14 +104,14 @@ def spread(
             key=f"parallelism.{'dp' if dimension == 'edp' else dimension}",
         )
     inside = [
-        Group(f"{name}.server{server}", dimension, tuple(found), "scale-up", stage)
-        for server, found in by_server.items()
+        Group(f"{name}.server{server}", dimension, tuple(local), "scale-up", stage)
+        for server, local in by_server.items()
     ]
     along = [
         Group(
             f"{name}.rail{rail}",
             dimension,
-            tuple(rank for found in by_server.values() for rank in found if rank % gpus_per_server == rail),
+            tuple(rank for local in by_server.values() for rank in local if rank % gpus_per_server == rail),
             "scale-out",
             stage,
         )
@@ -120,21 +120,21 @@ def spread(
     return (*inside, *along)
 
 
-def levels_of(rank: int, parts: Iterable[Group], found: Mapping[str, Group]) -> Levels:
+def levels_of(rank: int, parts: Iterable[Group], groups: Mapping[str, Group]) -> Levels:
     """The levels of ``rank`` among the ``parts`` of its group (``spread``).
 
-    A part that is not among the program's groups ``found`` is represented by the data-parallel group of the same
+    A part that is not among the program's ``groups`` is represented by the data-parallel group of the same
     members.
     """
     mine = {part.domain: part for part in parts if rank in part.members}
-    names = {domain: part.name if part.name in found else _same(part, found) for domain, part in mine.items()}
+    names = {domain: part.name if part.name in groups else _same(part, groups) for domain, part in mine.items()}
     gpus = len(mine["scale-up"].members) if "scale-up" in mine else 1
     return Levels(names.get("scale-up", ""), names.get("scale-out", ""), gpus)
 
 
-def _same(part: Group, found: Mapping[str, Group]) -> str:
+def _same(part: Group, groups: Mapping[str, Group]) -> str:
     """Name of the data-parallel group with the members of ``part``."""
-    return next(g.name for g in found.values() if (g.members, g.dimension) == (part.members, "dp"))
+    return next(g.name for g in groups.values() if (g.members, g.dimension) == (part.members, "dp"))
 
 
 WORLD_GROUP = "world"
@@ -224,7 +224,7 @@ def groups(
     fill the fabric, or when a group would need to leave its rail.
     """
     parallelism.check_gpus(servers, gpus_per_server)
-    found: dict[str, Group] = {}
+    all_groups: dict[str, Group] = {}
     on_rails: set[tuple[int, ...]] = set()
     for dimension, axes in _VARIES.items():
         if dimension == "edp" and parallelism.ep == 1:
@@ -235,16 +235,16 @@ def groups(
             for group in parts_of(dimension, parallelism, rank, gpus_per_server, tp_across_servers=tp_across_servers):
                 if dimension == "edp" and group.members in on_rails:
                     continue
-                found[group.name] = group
+                all_groups[group.name] = group
                 if dimension == "dp" and group.domain == "scale-out":
                     on_rails.add(group.members)
     stride = parallelism.ranks // parallelism.pp
     for rank in range(parallelism.ranks - stride):
         name, stage = group_name("pp", parallelism, rank), parallelism.coordinates(rank).pp
-        found[name] = _on_one_network(name, "pp", (rank, rank + stride), stage, gpus_per_server)
+        all_groups[name] = _on_one_network(name, "pp", (rank, rank + stride), stage, gpus_per_server)
     if parallelism.ranks > 1:
-        found[WORLD_GROUP] = Group(WORLD_GROUP, "world", tuple(range(parallelism.ranks)), "front-end")
-    return found
+        all_groups[WORLD_GROUP] = Group(WORLD_GROUP, "world", tuple(range(parallelism.ranks)), "front-end")
+    return all_groups
 
 
 def parts_of(

@@ -181,9 +181,9 @@ class ModelShape(Section):
 
     def expert_loads(self, ep: int) -> tuple[float, ...]:
         """Load of each EP index relative to the mean (1.0); each index holds an equal run of consecutive experts."""
-        each = self.experts // ep
+        experts = self.experts // ep
         shares = popularity(self.experts, self.top_k, self.expert_skew, self.expert_seed)
-        return tuple(ep * sum(shares[i * each : (i + 1) * each]) for i in range(ep))
+        return tuple(ep * sum(shares[i * experts : (i + 1) * experts]) for i in range(ep))
 
     def _mlp(self, ffn_hidden: int) -> int:
         return (3 if self.gated_mlp else 2) * self.hidden * ffn_hidden
@@ -208,8 +208,8 @@ def stage_units(shape: ModelShape, stage: int, stages: int, microbatch: int) -> 
     """The units of a pipeline stage in forward order; ``ConfigError`` when the layers do not divide."""
     if shape.layers % stages:
         raise ConfigError(f"model.layers {shape.layers} must be a multiple of PP {stages}", key="parallelism.pp")
-    each = shape.layers // stages
-    units = [_layer(shape, f"u{i}", stage * each + i, microbatch) for i in range(each)]
+    layers = shape.layers // stages
+    units = [_layer(shape, f"u{i}", stage * layers + i, microbatch) for i in range(layers)]
     if shape.outer_units == "none" or (shape.outer_units == "vocabulary" and not shape.vocabulary):
         return tuple(units)
     as_layer = shape.outer_units == "layer"

@@ -112,15 +112,15 @@ def training_step(recipe: Recipe) -> Program:
     ranks = recipe.parallelism.ranks
     units = recipe.model.layers * recipe.microbatches * ranks // recipe.parallelism.pp
     check_size(ranks, 2 * units, "model.layers, parallelism, batch")  # each is computed forward and backward
-    found = groups(recipe.parallelism, fabric.servers, fabric.gpus_per_server, tp_across_servers=across)
+    groups_ = groups(recipe.parallelism, fabric.servers, fabric.gpus_per_server, tp_across_servers=across)
     operations: list[tuple[Operation, ...]] = []
     count = 0
     for rank in range(ranks):
-        operations.append(_RankStep(recipe, rank, found).build())
+        operations.append(_RankStep(recipe, rank, groups_).build())
         count += len(operations[-1])
         check_size(ranks, count, "model.layers, parallelism, batch")
     names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
-    used = {name: group for name, group in found.items() if name in names}
+    used = {name: group for name, group in groups_.items() if name in names}
     schedules: dict[str, Schedule] = {}
     for group in used.values():
         if group.dimension == "ep":
@@ -131,13 +131,13 @@ def training_step(recipe: Recipe) -> Program:
 class _RankStep:
     """Builds the step of one rank, operation by operation."""
 
-    def __init__(self, recipe: Recipe, rank: int, found: dict[str, Group]) -> None:
+    def __init__(self, recipe: Recipe, rank: int, groups: dict[str, Group]) -> None:
         p, shape = recipe.parallelism, recipe.model
 
         def levels(dimension: Dimension) -> Levels:
-            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), found)
+            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), groups)
 
-        self.recipe, self.groups = recipe, found
+        self.recipe, self.groups = recipe, groups
         self.fsdp = recipe.training.sharding == "fsdp"
         self.stage, self.stages = p.coordinates(rank).pp, p.pp
         self.units = stage_units(shape, self.stage, self.stages, recipe.batch.microbatch)
@@ -256,8 +256,8 @@ class _RankStep:
         """Add the all-to-all of tokens over the EP group, if there is one; returns the last id."""
         last: tuple[int, ...] = ()
         for group, kind, _ in self.ep.legs("all_to_all", 0, back=direction == "combine"):
-            found = self.groups[group]
-            size, algorithm = exchange_bytes(self.recipe, found), exchange_algorithm(self.recipe, found, direction)
+            group_ = self.groups[group]
+            size, algorithm = exchange_bytes(self.recipe, group_), exchange_algorithm(self.recipe, group_, direction)
             last = needs = (self._collective(f"{direction}.{name}", kind, group, size, needs, algorithm),)
         return last
 
@@ -339,7 +339,7 @@ class _RankStep:
         return (*self.computes[-1:], *self._tails(Levels(inside=self.tp), self.ep))
 
     def _tails(self, *levels: Levels) -> tuple[int, ...]:
-        names = [name for found in levels for name in (found.inside, found.along)]
+        names = [name for level in levels for name in (level.inside, level.along)]
         return tuple(self.tails[name] for name in dict.fromkeys(names) if name in self.tails)
 
     def _all_tails(self) -> tuple[int, ...]:

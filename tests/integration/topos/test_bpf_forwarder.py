@@ -15,7 +15,7 @@ from railyard.errors import MachineError
 from topos.kernel.fastpath import bpf_forwarder
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.program import Map
-from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, Counts, PortRules, Rule
+from topos.kernel.fastpath.rules import DROP, OUT, Counts, PortRules, Rule
 from topos.kernel.netlink import link_down, link_up
 
 pytestmark = pytest.mark.root
@@ -41,32 +41,6 @@ def test_without_rules_every_packet_goes_up_and_what_comes_down_goes_out(yard: Y
     yard.taps[3].write(frame(to=1))
     assert yard.arrivals() == {"host 3"}
     assert yard.forwarder.port_counts("s")[1].received == Counts()
-
-
-@pytest.mark.beside
-def test_forward_drop_and_up_again(yard: Yard) -> None:
-    yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2)), 2: PortRules(Rule(DROP))})
-    assert yard.reaches(1, to=3) == {"host 2"}
-    assert yard.reaches(2, to=1) == set()
-    assert yard.reaches(3, to=1) == {"tap 3"}, "ports that are not named stay"
-    yard.forwarder.set("s", {1: PortRules(), 2: PortRules(Rule(OUT, 1))})
-    assert yard.reaches(1, to=3) == {"tap 1"}
-    assert yard.reaches(2, to=3) == {"host 1"}
-
-
-@pytest.mark.beside
-def test_destinations_go_before_the_rest(yard: Yard) -> None:
-    to = {mac(3): Rule(OUT, 3), mac(4): Rule(DROP), bytes.fromhex("ffffffffffff"): TO_OVS}
-    yard.forwarder.set("s", {1: PortRules(Rule(OUT, 2), to)})
-    assert yard.reaches(1, to=3) == {"host 3"}
-    assert yard.reaches(1, to=4) == set()
-    assert yard.reaches(1, to=2) == {"host 2"}
-    yard.wires[1].send(b"\xff" * 6 + frame(0)[6:])
-    assert yard.arrivals(1) == {"tap 1"}
-    yard.forwarder.set("s", {1: PortRules(Rule(DROP), {mac(4): Rule(OUT, 4), mac(2): Rule(OUT, 2)})})
-    assert yard.reaches(1, to=4) == {"host 4"}
-    assert yard.reaches(1, to=2) == {"host 2"}
-    assert yard.reaches(1, to=3) == set()
 
 
 @pytest.mark.beside
@@ -163,14 +137,6 @@ def test_a_link_that_is_down_gets_nothing_and_works_again_afterwards(yard: Yard)
     assert yard.reaches(1, to=2) == {"host 2"}
 
 
-@pytest.mark.beside
-def test_descriptors_are_given_back() -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
-    with ExitStack() as stack:
-        Yard(stack, BpfForwarder)
-    assert len(os.listdir("/proc/self/fd")) == open_before
-
-
 @pytest.mark.timed
 def test_64_ports_change_in_less_than_a_millisecond() -> None:
     with ExitStack() as stack:
@@ -201,17 +167,6 @@ def test_ports_with_one_table_have_it_once_in_the_kernel(narrow_yard: Yard) -> N
     with pytest.raises(MachineError, match="adding to the map tables"):
         yard.forwarder.set("s", {n: PortRules(Rule(DROP), table(yard, 1)) for n in yard.numbers})
     assert yard.reaches(2, to=4) == {"host 4"}
-
-
-@pytest.mark.beside
-def test_a_change_of_one_port_keeps_the_table_of_the_others(yard: Yard) -> None:
-    shared = table(yard, 0)
-    yard.forwarder.set("s", {n: PortRules(Rule(DROP), shared) for n in yard.numbers})
-    for _ in range(3):
-        yard.forwarder.set("s", {1: PortRules(Rule(OUT, 4))})
-        assert yard.reaches(1, to=2) == {"host 4"} and yard.reaches(3, to=2) == {"host 2"}
-        yard.forwarder.set("s", {1: PortRules(Rule(DROP), shared)})
-        assert yard.reaches(1, to=2) == {"host 2"} and yard.reaches(3, to=2) == {"host 2"}
 
 
 @pytest.mark.beside

@@ -72,14 +72,6 @@ class World:
     def down(self, number: int) -> bool:
         return "LINK_DOWN" in self.port(number)
 
-    def mod_port(self, what: str) -> None:
-        self.shell("ovs-ofctl", "-O", "OpenFlow14", "mod-port", f"unix:{self.ovs.run_dir}/s1.mgmt", "1", what)
-
-    def host_has_carrier(self) -> bool:
-        with namespaces.inside(self.host_fds[0]):
-            shown = subprocess.run(["ip", "link", "show", "eth0"], capture_output=True, text=True, check=True).stdout
-        return "LOWER_UP" in shown
-
 
 def after(condition: Callable[[], bool]) -> float:
     """Seconds until the condition holds; fails after ``PATIENCE_S``."""
@@ -118,32 +110,6 @@ def test_run_returns_at_once_when_nothing_has_changed(world: World) -> None:
     carrier.run()
     assert not select.select([carrier], [], [], 0)[0]
     carrier.close()
-
-
-@pytest.mark.beside
-def test_open_vswitch_sees_that_a_link_is_down(world: World) -> None:
-    assert not world.down(1)
-    for kernel, index in ((world.hosts[1], HOST), (world.kernel, 1001)):
-        kernel.run([link_down(index, "an end")])
-        after(lambda: world.down(1))
-        assert not world.down(2)
-        # The carrier of a port of the kernel datapath cannot be changed: it is down in its place.
-        assert ("PORT_DOWN" in world.port(1)) == (world.ovs.datapath == "system")
-        kernel.run([link_up(index, "an end")])
-        after(lambda: not world.down(1))
-
-
-@pytest.mark.beside
-def test_a_port_that_a_controller_takes_down_takes_the_carrier_from_the_host(world: World) -> None:
-    assert world.host_has_carrier()
-    world.mod_port("down")
-    after(lambda: not world.host_has_carrier())
-    after(lambda: world.down(1))
-    assert "PORT_DOWN" in world.port(1)
-    world.mod_port("up")
-    after(world.host_has_carrier)
-    after(lambda: not world.down(1))
-    assert "PORT_DOWN" not in world.port(1)
 
 
 @pytest.mark.timed

@@ -37,14 +37,6 @@ def net() -> Iterator[Emulation]:
 
 
 @pytest.mark.beside
-def test_no_shell_before_it_is_used(net: Emulation) -> None:
-    assert not net["g3"].started
-    assert net["g3"].cmd("echo hello").strip() == "hello"
-    assert net["g3"].started and net["g3"].pid is not None
-    assert "g3-r0" in net["g3"].cmd("ls /sys/class/net")
-
-
-@pytest.mark.beside
 def test_every_lane_reaches_the_rail_and_only_the_rail(net: Emulation) -> None:
     rail = net.plan.rail_of(0)
     for lane in (0, 1):
@@ -239,19 +231,6 @@ def test_the_next_run_clears_what_kill_9_left_without_a_watcher() -> None:
             assert not (REGISTRY / run_id).exists()
             assert gone(processes)
             assert pings(net, "g0", net.plan.rail_of(0).port(1, 0).ip)
-
-
-@pytest.mark.beside
-def test_interrupt_cleans_up() -> None:
-    owner, run_id, processes = hold()
-    try:
-        owner.send_signal(signal.SIGINT)
-        owner.communicate(timeout=20)
-        assert gone(processes)
-        assert not (REGISTRY / run_id).exists()
-    finally:
-        owner.kill()
-        owner.wait()
 
 
 @pytest.mark.beside

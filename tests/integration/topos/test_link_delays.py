@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from checkout import ROOT
 from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import Topo
 
@@ -193,27 +190,20 @@ def test_mended_link_delays_again() -> None:
     assert 39.9 <= round_trip <= 60, "two delayed links each way"
 
 
-def _remains(process: Process | None, namespaces: set[int]) -> bool:
-    """Whether the process runs, or one of the namespaces (inode) is still held by a descriptor of this process."""
-    held = set()
-    for entry in os.scandir("/proc/self/fd"):
-        try:
-            found = os.readlink(entry.path)
-        except FileNotFoundError:
-            continue
-        if found.startswith("net:["):
-            held.add(int(found[5:-1]))
-    return bool((process and process.alive) or held & namespaces)
+def descriptors() -> set[str]:
+    """The numbers of the open files of this process."""
+    return {entry.name for entry in os.scandir("/proc/self/fd")}
 
 
 @pytest.mark.beside
 def test_stop_leaves_nothing_also_after_the_relay_was_killed() -> None:
+    before = descriptors()
     for kill in (False, True):
         net = Emulation(RailTopo(servers=2, gpus=1, ports=1, delay_ms=5), openflow=None, link_delay="relay")
         net.start()
-        relay, netns_fd = net.delays.relay, net.delays.netns_fd
-        assert relay is not None and netns_fd is not None
-        process, namespace = Process.of(relay.pid), os.fstat(netns_fd).st_ino
+        relay = net.delays.relay
+        assert relay is not None and net.delays.netns_fd is not None
+        process = Process.of(relay.pid)
         net.check()
         if kill:
             os.kill(relay.pid, signal.SIGKILL)
@@ -224,8 +214,7 @@ def test_stop_leaves_nothing_also_after_the_relay_was_killed() -> None:
             with pytest.raises(MachineError, match="relay of delayed links ended"):
                 net.delays.report()
         net.stop()
-        assert not _remains(process, {namespace})
-        assert not net.run.path.exists()
+        assert not (process and process.alive) and not net.run.path.exists() and descriptors() <= before
 
 
 @pytest.mark.beside
@@ -238,36 +227,8 @@ def test_a_relay_that_does_not_start_leaves_nothing(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(DelayRelay, "start", fail)
     net = Emulation(RailTopo(servers=2, gpus=1, ports=1, delay_ms=5), openflow=None, link_delay="relay")
-    before = {entry.name for entry in os.scandir("/proc/self/fd")}
+    before = descriptors()
     with pytest.raises(MachineError, match="did not start"):
         net.start()
     assert started and net.delays.netns_fd is None and not net.run.path.exists()
-    assert {entry.name for entry in os.scandir("/proc/self/fd")} <= before
-
-
-HOLD = """
-import time
-from topos.kernel.emulation import Emulation
-from topos.rails import RailTopo
-net = Emulation(RailTopo(servers=2, gpus=1, ports=1, delay_ms=5), openflow=None, link_delay="relay")
-net.start()
-print(net.delays.relay.pid, flush=True)
-time.sleep(300)
-"""
-
-
-@pytest.mark.beside
-def test_the_relay_does_not_outlive_a_run_that_was_killed() -> None:
-    owner = subprocess.Popen([sys.executable, "-c", HOLD], cwd=ROOT, stdout=subprocess.PIPE)
-    try:
-        assert owner.stdout is not None
-        process = Process.of(int(owner.stdout.readline()))
-        assert process is not None
-        owner.kill()
-        end = time.monotonic() + 5
-        while process.alive and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not process.alive
-    finally:
-        owner.kill()
-        owner.communicate()
+    assert descriptors() <= before

@@ -102,15 +102,6 @@ def test_photonic_rack_passes_only_between_ports_that_are_joined() -> None:
         assert pings(net, "g3", net.plan.network("front-end")[0].port(5, 0).ip)
 
 
-@pytest.mark.beside
-def test_prototype_steers_both_ports_to_one_peer() -> None:
-    with Emulation(MorphluxTopo(), openflow=None) as net:
-        rack = net.plan.rail_of(0)
-        for lane in (0, 1):
-            join(net, "rack0", rack.port(0, lane).number, rack.port(3, 1 - lane).number)
-        assert all(pings(net, "g0", "-I", f"g0-r{lane}", address(net, 3, 1 - lane)) for lane in (0, 1))
-
-
 @pytest.mark.timed
 def test_torus_forwards_hop_by_hop_and_streams_share_a_link_that_both_cross(row: Emulation) -> None:
     assert not pings(row, "g0", "10.1.0.99")
@@ -145,36 +136,17 @@ def test_cut_takes_the_router_of_a_chip_too_and_mend_brings_all_back(row: Emulat
 
 
 @pytest.mark.beside
-def test_neighbours_and_their_switches_see_the_carrier_go(row: Emulation) -> None:
+def test_the_switches_of_neighbours_see_the_carrier_go(row: Emulation) -> None:
     row.cut("g2")
     expect_ports(row, "n1", {2: "LINK_DOWN", 3: "LIVE", 1: "LIVE"})
     expect_ports(row, "n3", {2: "LIVE", 3: "LINK_DOWN"})
     expect_ports(row, "fe", {3: "LINK_DOWN", 4: "LIVE"})
-    assert carrier(row, row.yard.netns_fd, "n1-eth2") == "0" and carrier(row, row.yard.netns_fd, "n1-eth3") == "1"
     row.cut("g1")
     row.mend("g2")
     expect_ports(row, "n3", {3: "LIVE"})
     expect_ports(row, "n2", {3: "LINK_DOWN", 2: "LIVE"})
     row.mend("g1")
     expect_ports(row, "n2", {3: "LIVE"})
-
-
-@pytest.mark.beside
-def test_photonic_host_is_cut_on_every_lane_and_comes_back_with_all_of_them() -> None:
-    with Emulation(RackTopo(torus="2x2"), openflow=None) as net:
-        rack = net.plan.rail_of(0)
-        for lane in (0, 1):
-            join(net, "rack0", rack.port(1, lane).number, rack.port(4, lane).number)
-        before = kernel_state(net, "g1")
-        start = time.monotonic()
-        net.cut("g1")
-        took_s = time.monotonic() - start
-        expect_ports(net, "rack0", {3: "LINK_DOWN", 4: "LINK_DOWN", 1: "LIVE"})
-        assert not any(pings(net, "g4", "-I", f"g4-r{lane}", address(net, 1, lane)) for lane in (0, 1))
-        net.mend("g1")
-        assert all(pings_soon(net, "g4", "-I", f"g4-r{lane}", address(net, 1, lane)) for lane in (0, 1))
-        assert kernel_state(net, "g1") == before
-    assert took_s < 2, f"cutting took {took_s:.3f} s (some milliseconds on a quiet machine)"
 
 
 @pytest.mark.beside
@@ -189,17 +161,6 @@ def test_only_a_host_of_a_running_net_can_be_cut() -> None:
             net.mend("rack0")
 
 
-@pytest.mark.beside
-def test_a_rack_of_32_chips_is_up_in_a_moment() -> None:
-    topo = RackTopo(torus="8x4", fabric="electrical-torus")
-    start = time.monotonic()
-    with Emulation(topo, openflow=None) as net:
-        took_s = time.monotonic() - start
-        assert (len(net.hosts), len(net.switches), len(net.plan.links)) == (32, 33, 64)
-        assert len(net["g0"].cmd("ip neigh").splitlines()) == 2 * 31
-    assert took_s < 10, f"{took_s:.1f} s (0.6 s on a quiet machine)"
-
-
 def kernel_state(net: Emulation, host: str) -> dict[str, list[str]]:
     """What the kernel says of a host: addresses, routes, rules, neighbours, queues."""
     asked = (["-o", "addr"], ["route", "show", "table", "all"], ["rule"], ["neigh"])
@@ -210,12 +171,6 @@ def kernel_state(net: Emulation, host: str) -> dict[str, list[str]]:
 
 def _lines(*command: str) -> list[str]:
     return sorted(subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.splitlines())
-
-
-def carrier(net: Emulation, netns_fd: int, interface: str) -> str:
-    with inside(netns_fd):
-        lower_up = "LOWER_UP" in "".join(_lines("ip", "-o", "link", "show", interface))
-    return "1" if lower_up else "0"
 
 
 def expect_ports(net: Emulation, switch: str, expected: dict[int, str], seconds: float = 2.0) -> None:

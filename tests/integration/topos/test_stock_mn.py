@@ -72,14 +72,6 @@ def test_optical_rails_are_dark_without_a_controller() -> None:
     assert " 100% packet loss" in said and "completed in" in said
 
 
-def test_mn_starts_and_stops_it() -> None:
-    said = mn(
-        "--topo", "rails,servers=2,gpus=2,fabric=electrical", "--switch", "ovsbr,datapath=user", script="pingall\n"
-    )
-    assert "g0 -> X g2 X" in said and "g1 -> X X g3" in said
-    assert "completed in" in said
-
-
 def test_mn_reads_the_delay_of_links() -> None:
     topo = "rails,servers=2,gpus=1,fabric=electrical,delay_ms=5,jitter_ms=1,loss=0.1"
     plain = mn("--topo", topo, "--switch", "ovsbr,datapath=user", script="links\n")
@@ -90,37 +82,3 @@ def test_mn_reads_the_delay_of_links() -> None:
 
 def test_impossible_shape_is_one_clear_error() -> None:
     assert "ConfigError: servers: must be a whole number" in mn("--topo", "rails,servers=0")
-
-
-def test_mn_starts_and_stops_racks() -> None:
-    photonic = mn(
-        "--topo",
-        "morphlux,tenants=2x1@0:0",
-        "--switch",
-        "ovsbr,datapath=user",
-        script="pingall\n",
-        file="racks.py",
-    )
-    assert "g0 -> g1 g2 g3" in photonic and "completed in" in photonic
-    torus = mn(
-        "--topo",
-        "rack,torus=4x2,server=2x1,fabric=electrical-torus,tenants=4x1@0:0",
-        "--switch",
-        "ovs,datapath=user",
-        script="links\n",
-        file="racks.py",
-    )
-    assert "n0-eth2<->n1-eth3 (OK OK)" in torus and "g7-r0<->n7-eth1 (OK OK)" in torus and "completed in" in torus
-
-
-def test_place_with_a_comma_is_one_clear_error() -> None:
-    said = mn("--topo", "rack,tenants=4x1@0,0", file="racks.py")
-    assert "ConfigError: topo: write options as name=value" in said and "2x2@0:2" in said
-
-
-def test_mn_starts_and_stops_an_edge_network() -> None:
-    said = mn(
-        "--topo", "edge,clients=2,regions=2", "--switch", "ovsbr,datapath=user", script="pingall\n", file="edge.py"
-    )
-    assert "c0 -> c1 X leaf0 leaf1 root" in said, "clients know control by another address than that of its first port"
-    assert "completed in" in said

@@ -113,19 +113,6 @@ def test_every_sum_is_right_on_every_rank(net: Emulation, launcher: AgentLaunche
     assert len(late) == 2 * 2 * RANKS and min(late) >= 0
 
 
-def test_an_agent_that_is_killed_is_named_and_not_those_that_miss_it(
-    net: Emulation, launcher: AgentLauncher, tmp_path: Path
-) -> None:
-    with team_of(net, launcher, tmp_path, steps=1000) as team:
-        team.wait_ready(10)
-        team.go(time.monotonic())
-        until(launcher, lambda: min(team.steps.values()) >= 1)
-        os.kill(team.pids[2], signal.SIGKILL)
-        with pytest.raises(AgentError, match=r"the agent of rank 2 was killed by signal 9 \(SIGKILL\)"):
-            team.wait_done(20)
-    assert any(e.kind == "step" for e in events_in(tmp_path)), "what was measured before is kept"
-
-
 def test_an_agent_that_hangs_is_named_before_its_peers_give_up(
     net: Emulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,8 @@ import pytest
 
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
-from controllers.northbound.messages import Register, read_request
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from railyard.errors import ConfigError
-from railyard.protocol import encode
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
@@ -332,11 +330,3 @@ def check_no_loss(events: list[Event]) -> None:
     assert sum(e["packets"] for e in events if e.kind == "dropped") == 0
     transfers = sum(e.kind == "transfer" for e in events)
     assert sum(e["retransmits"] for e in events if e.kind == "sockets") <= transfers // 10
-
-
-@pytest.mark.beside
-def test_groups_of_a_job_survive_the_job_channel() -> None:
-    program = circuit_program(("stragglar",), 1000)
-    for group in program.groups.values():
-        request = read_request(encode(None, "register", policy="follow", job=Job("j", (group,), "on-demand")))
-        assert isinstance(request, Register) and request.job.groups == (group,)

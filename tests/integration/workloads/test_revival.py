@@ -112,21 +112,6 @@ def fall_asleep(socks: Sequence[socket.socket], doublings: int = DOUBLINGS) -> N
         time.sleep(0.001)
 
 
-@pytest.mark.beside
-def test_nothing_to_send_again_is_nothing_to_do(session: Session) -> None:
-    with ExitStack() as stack:
-        light(session, True)
-        ((near, far),) = connections(session, stack, 1)
-        with inside(session.netns_fds()[0]):
-            revive(near)
-        near.sendall(PAYLOAD)
-        assert read_all(far) == PAYLOAD
-        with inside(session.netns_fds()[0]):
-            revive(near)
-        far.sendall(PAYLOAD)
-        assert read_all(near) == PAYLOAD
-
-
 @pytest.mark.timed(late_ms=20)
 def test_room_that_nobody_heard_of_in_the_dark_is_asked_for_in_the_light(session: Session) -> None:
     with ExitStack() as stack:

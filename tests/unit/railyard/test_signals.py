@@ -25,11 +25,6 @@ def test_a_block_ends_before_a_signal_stops_the_run(number: signal.Signals) -> N
         signal.signal(number, mine)
 
 
-def test_nothing_is_raised_without_a_signal() -> None:
-    with held_back():
-        pass
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_block_that_catches_ctrl_c_is_ended_by_the_other_signals(number: signal.Signals) -> None:
     mine, caught = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, number)}, 0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from script_runs import called
 
 
@@ -30,30 +28,6 @@ def predicted(*arguments: object) -> dict[str, list[float]]:
     return {row[0]: [float(word) for word in row if word.replace(".", "").isdigit()] for row in rows}
 
 
-def test_help_of_the_script_says_what_there_is() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "all_to_all.py"), "--help"]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, cwd=ROOT, env={"PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0
-    for option in (
-        "--study",
-        "--policies",
-        "--slots",
-        "--guard",
-        "--demand",
-        "--simplex",
-        "--mesh",
-        "--predict",
-        "--out",
-    ):
-        assert option in done.stdout
-
-
-def test_the_model_of_every_way_needs_no_root_and_leaves_nothing() -> None:
-    ways, before = "electrical,rotor,valiant,demand,multi-hop", sorted((ROOT / "results").glob("*"))
-    assert set(predicted("--study", "skew", "--ranks", 4, "--policies", ways)) == set(ways.split(","))
-    assert sorted((ROOT / "results").glob("*")) == before
-
-
 def test_quick_needs_seconds_and_is_near_the_formula_where_slots_end_when_all_have_sent() -> None:
     done = run("--quick", "--predict")
     assert done.returncode == 0, done.stderr
@@ -67,14 +41,3 @@ def test_a_file_and_options_that_go_before_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("experiment: all-to-all\nstudies: [grid]\npolicies: [rotor]\nranks: [4]\nsizes: [1000000]\n")
     assert predicted(file, "--ranks", 6)["rotor"][0] == 6
-
-
-def test_a_demand_in_a_file_is_what_is_sent(tmp_path: Path) -> None:
-    file = tmp_path / "demand.csv"
-    file.write_text("0,1,0,0\n1,0,0,0\n0,0,0,1\n0,0,1,0\n")
-    found = predicted(
-        "--study", "skew", "--ranks", 4, "--sizes", 250000, "--demand", file, "--policies", "demand,rotor"
-    )
-    one_slot_s = 0.01 + 12 / 4 * 250e3 * 8 / 0.05e9 / 0.9946  # of 12 pairs 4 have all of it
-    assert found["demand"][-1] == pytest.approx(one_slot_s, rel=0.01)
-    assert found["rotor"][-1] > one_slot_s

@@ -15,23 +15,6 @@ def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
     return called("mesh", *arguments, cwd=cwd)
 
 
-def test_the_table_says_what_is_routable() -> None:
-    done = run("--width", 3, "--height", 3, "--ports", 4)
-    assert done.returncode == 0, done.stderr
-    assert "3 x 3 mesh: 35 gates, 28 ports; 4 in use (evenly spaced): 0, 7, 14, 21" in done.stdout
-    rows = [line.split() for line in done.stdout.splitlines() if "yes" in line]
-    assert [row[0] for row in rows] == ["0", "1", "2"]
-
-
-def test_json_stands_alone_on_standard_output() -> None:
-    done = run("--width", 3, "--height", 3, "--ports", 4, "--exact", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["gates"], found["ports"], found["used_ports"]) == (35, 28, [0, 7, 14, 21])
-    assert [matching["gates"] for matching in found["matchings"]] == [8, 20, 20]
-    assert all(matching["proved"] for matching in found["matchings"])
-
-
 def test_files_beside_the_table(tmp_path: Path) -> None:
     done = run("--json", tmp_path / "x.json", "--draw", tmp_path / "x.svg", "--matching-number", 2)
     assert done.returncode == 0, done.stderr

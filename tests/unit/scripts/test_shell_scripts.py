@@ -25,12 +25,8 @@ def as_nobody() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_bash_reads_it(script: Path) -> None:
+def test_bash_reads_it_and_shellcheck_finds_nothing(script: Path) -> None:
     assert run("bash", "-n", script).stderr == ""
-
-
-@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_shellcheck_finds_nothing(script: Path) -> None:
     if not shutil.which("shellcheck"):
         pytest.skip("shellcheck is not installed")
     assert run("shellcheck", script).stdout == ""
@@ -41,21 +37,6 @@ def test_it_can_be_executed_as_it_stands(script: Path) -> None:
     assert os.access(script, os.X_OK)
     first = "#!/usr/bin/env bash\n#!/bin/bash\n#!/usr/bin/python3 -EB\n"
     assert script.read_text().partition("\n")[0] + "\n" in first
-
-
-@pytest.mark.parametrize("script", [path for path in PYTHON if path.name != "_venv.py"], ids=lambda path: path.name)
-def test_it_finds_the_virtual_environment_before_anything_else(script: Path) -> None:
-    lines = [line.strip() for line in script.read_text().splitlines()]
-    imports = [line for line in lines if line.startswith(("import ", "from "))]
-    assert imports == ["import _venv"]
-
-
-@pytest.mark.parametrize("name", ["setup.sh", "test.sh"])
-def test_help_tells_how_to_call_it(name: str) -> None:
-    shown = run(ROOT / "scripts" / name, "--help")
-    assert shown.returncode == 0
-    assert f"scripts/{name}" in shown.stdout
-    assert "set -" not in shown.stdout
 
 
 def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:

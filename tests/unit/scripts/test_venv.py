@@ -34,29 +34,8 @@ def make_venv(folder: Path, checkout: Path | None = None) -> Path:
     return folder
 
 
-def test_the_named_venv_is_the_only_candidate(venv_module: ModuleType, tmp_path: Path) -> None:
-    assert venv_module.candidates(tmp_path, {"RAILYARD_VENV": "/some/where"}) == [Path("/some/where")]
-
-
 def test_the_projects_own_venv_comes_before_the_shared_one(venv_module: ModuleType, tmp_path: Path) -> None:
     assert venv_module.candidates(tmp_path, {}) == [tmp_path / ".venv", venv_module.SHARED]
-
-
-def test_no_venv_is_found_where_none_is(venv_module: ModuleType, tmp_path: Path) -> None:
-    environ = {"RAILYARD_VENV": str(tmp_path / "none")}
-    assert venv_module.find(tmp_path, environ) is None
-
-
-def test_a_venv_without_a_record_is_taken(venv_module: ModuleType, tmp_path: Path) -> None:
-    venv = make_venv(tmp_path / ".venv")
-    assert venv_module.find(tmp_path, {}) == venv
-
-
-def test_a_venv_that_holds_another_checkout_is_not_taken(venv_module: ModuleType, tmp_path: Path) -> None:
-    venv = make_venv(tmp_path / "venv", checkout=tmp_path / "other")
-    assert venv_module.find(tmp_path, {"RAILYARD_VENV": str(venv)}) is None
-    (venv / "railyard.checkout").write_text(f"{tmp_path}\n")
-    assert venv_module.find(tmp_path, {"RAILYARD_VENV": str(venv)}) == venv
 
 
 def test_the_command_keeps_arguments_and_drops_a_foreign_home(venv_module: ModuleType) -> None:

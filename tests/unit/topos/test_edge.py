@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.live.sampler import host_interfaces
-from measure.results.manifest import build_manifest, plans_of
-from railyard.scale import Scale
 from railyard.validation import from_plain
 from topos.client_rates import PUBLISHED_MBPS, client_rates, rate_at
 from topos.describe import plan
@@ -101,12 +99,6 @@ def test_a_controller_gets_the_optical_trunk_and_nothing_else() -> None:
     assert from_plain(FabricPlan, asdict(network.controlled), "a plan") == network.controlled
     rails = plan(RailTopo(servers=2, gpus=1, front_end=True))
     assert rails.controlled is rails
-
-
-def test_manifest_gives_the_plan_back() -> None:
-    network = plan(EdgeTopo(clients=4, regions=2))
-    manifest = build_manifest(experiment={}, seed=0, scale=Scale(1), plans=[network], groups={})
-    assert plans_of(manifest) == {"edge-electrical": network}
 
 
 # ---- rates of clients ----------------------------------------------------------------------------------------------

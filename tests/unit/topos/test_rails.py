@@ -13,7 +13,6 @@ from topos.describe import plan
 from topos.mesh import Mesh
 from topos.options import link_parameters, seconds
 from topos.plan import FabricPlan, MeshPlan
-from topos.racks import RackTopo
 from topos.rails import RailTopo
 
 
@@ -96,12 +95,6 @@ def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
 
 def meshes(**options: object) -> list[MeshPlan | None]:
     return [switch.mesh for switch in plan(RailTopo(**options)).switches]
-
-
-def test_without_the_option_a_rail_has_no_mesh() -> None:
-    assert meshes(servers=2, gpus=2) == [None, None]
-    assert meshes(servers=2, gpus=1, mesh="none", gate_latency_us="0") == [None]
-    assert {switch.mesh for switch in plan(RackTopo(torus="2x2", server="1")).switches} == {None}
 
 
 def test_every_rail_and_nothing_else_is_made_of_it() -> None:

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from training_steps import groups_of, phase_changes
+from training_steps import changed_recipe, groups_of, phase_changes
 
 from workloads.catalog import load_workload, make_workload
 from workloads.phases import all_phases, phases
 from workloads.program import Collective, Compute, Group, Program, Recv, Send
-from workloads.training.recipe import make_recipe
 
 
 def test_llama_phases_of_stage_0() -> None:
@@ -51,20 +50,20 @@ def test_crossing_messages_stay_in_one_phase() -> None:
     assert [len(found) for found in all_phases(Program("x", tuple(ops), groups))] == [1, 1]
 
 
+SMALL = {
+    "model": {"hidden": 64, "sequence": 64, "heads": 4},
+    "parallelism": {"dp": 2},
+    "batch": {},
+    "compute": {"forward_ms": 1},
+    "fabric": {"gpus_per_server": 1},
+}
+
+
 def test_all_members_agree_on_the_number_of_rounds() -> None:
     for pp in (2, 3, 4):
         for microbatches in (1, 2, 5):
-            recipe = make_recipe(
-                {
-                    "name": "deep",
-                    "model": {"layers": pp, "hidden": 64, "sequence": 64, "heads": 4},
-                    "parallelism": {"pp": pp, "dp": 2},
-                    "batch": {"local_batch": microbatches, "microbatch": 1},
-                    "compute": {"forward_ms": 1},
-                    "fabric": {"servers": 2 * pp, "gpus_per_server": 1},
-                }
-            )
-            program = make_workload(recipe).program
+            sizes = {"layers": pp, "pp": pp, "local_batch": microbatches, "microbatch": 1}
+            program = make_workload(changed_recipe(SMALL, **sizes)).program
             found = all_phases(program)
             for group in program.groups.values():
                 rounds = {

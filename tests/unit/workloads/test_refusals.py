@@ -113,7 +113,7 @@ test_refusals = refusals(
         "layer file": lambda text: parse_layers(text, "x.txt"),
         "program of layers": layers,
         "layers of a file": lambda name: read_layers(Path(name), ranks=2),
-        "MSCCL algorithm": lambda old, new: parse_msccl(SWAP.replace(old, new), "own.xml"),
+        "MSCCL algorithm": lambda old="", new="", text=None: parse_msccl(text or SWAP.replace(old, new, 1), "own.xml"),
         "MSCCL file": read_msccl,
         "size": parse_size,
         "schedule": schedule,

@@ -39,7 +39,7 @@ from topos.kernel.fastpath.rules import ANY_FLOW, OUT, Counts, KernelPort, PortC
 from topos.kernel.netlink import Netlink, NetlinkRequest
 
 _NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361}
-_MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 2, 5, 26, 27
+_MAP_CREATE, _PROG_LOAD, _MAP_UPDATE_BATCH, _MAP_DELETE_BATCH = 0, 5, 26, 27
 _HASH, _ARRAY = 1, 2
 _NO_PREALLOCATION, _MAPPABLE = 1 << 0, 1 << 10
 _SCHED_CLS = 3
@@ -162,8 +162,8 @@ def _load(code: bytes, name: str) -> int:
         with suppress(MachineError):
             return _call(_PROG_LOAD, logged + attributes[len(logged) :], f"loading the program {name}")
         lines = [line for line in log.raw.rstrip(b"\0").decode(errors="replace").splitlines() if line]
-        said = next((line for line in reversed(lines) if not line.startswith("processed ")), "")
-        raise MachineError(f"{error}{f': {said}' if said else ''}") from None
+        reason = next((line for line in reversed(lines) if not line.startswith("processed ")), "")
+        raise MachineError(f"{error}{f': {reason}' if reason else ''}") from None
     finally:
         del program, licence
 
@@ -355,11 +355,11 @@ class BpfForwarder:
 
     def port_counts(self, switch: str) -> dict[int, PortCounts]:
         words, step = self._maps[Map.COUNTS].words, 6 * self._slots
-        found = {}
+        counts = {}
         for number, slot in self._switches[switch].slots.items():
             sums = [sum(words[6 * slot + i + cpu * step] for cpu in range(self._cpus)) for i in range(6)]
-            found[number] = PortCounts(Counts(*sums[:2]), Counts(*sums[2:4]), Counts(*sums[4:]))
-        return found
+            counts[number] = PortCounts(Counts(*sums[:2]), Counts(*sums[2:4]), Counts(*sums[4:]))
+        return counts
 
     def close(self) -> None:
         """Close maps and program; what is attached goes on with its last rules and ends with its interfaces."""

@@ -130,5 +130,5 @@ def _request(act: Act) -> NetlinkRequest:
 
 
 def has_carrier(message: bytes) -> bool:
-    found = attributes(message, _HEADER.size + _LINK.size, len(message))
-    return any(kind == _CARRIER and message[start] for kind, start, end in found if end > start)
+    parts = attributes(message, _HEADER.size + _LINK.size, len(message))
+    return any(kind == _CARRIER and message[start] for kind, start, end in parts if end > start)

@@ -230,15 +230,15 @@ def needing(rows: Rows) -> set[str]:
 
 def unsupported(rows: Rows) -> set[str]:
     """Sentences about features that do not act on the links of a fast path, since its ports are behind them."""
-    found = {
+    sentences = {
         f"spanning tree of {bridge['name']} leaves the ports of a fast path out; take --datapath ovs"
         for bridge in rows["Bridge"].values()
         if any(bridge[key] is True for key in _FLAGS)
     }
     policed = any(row.get(key) for row in rows["Interface"].values() for key in _POLICING)
     if policed or any(port["qos"] != _NONE for port in rows["Port"].values()):
-        found.add("queues and policers of Open vSwitch do not act on the links of a fast path; take --datapath ovs")
-    return found
+        sentences.add("queues and policers of Open vSwitch do not act on the links of a fast path; take --datapath ovs")
+    return sentences
 
 
 def _needs(bridge: Mapping[str, Any]) -> bool:

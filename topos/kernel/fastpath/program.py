@@ -143,12 +143,18 @@ class Assembler:
         return b"".join(self._encoded())
 
     def _encoded(self) -> Iterable[bytes]:
-        for place, one in enumerate(self._code):
-            if isinstance(one, bytes):
-                yield one
+        for place, instruction in enumerate(self._code):
+            if isinstance(instruction, bytes):
+                yield instruction
             else:
-                distance = self._labels[one.target] - place - 1
-                yield struct.pack("<BBhi", one.code, one.source << 4 | one.register, distance, one.value)
+                distance = self._labels[instruction.target] - place - 1
+                yield struct.pack(
+                    "<BBhi",
+                    instruction.code,
+                    instruction.source << 4 | instruction.register,
+                    distance,
+                    instruction.value,
+                )
 
 
 def assemble(fds: dict[Map, int], flows: int, ports: int, processors: int) -> bytes:

@@ -75,10 +75,10 @@ class KernelPort(NamedTuple):
 
 
 def by_switch(ports: Iterable[KernelPort]) -> dict[str, list[KernelPort]]:
-    found: dict[str, list[KernelPort]] = {}
+    by_switch: dict[str, list[KernelPort]] = {}
     for port in ports:
-        found.setdefault(port.switch, []).append(port)
-    return found
+        by_switch.setdefault(port.switch, []).append(port)
+    return by_switch
 
 
 class Forwarder(Protocol):

@@ -107,17 +107,17 @@ class OpenResets:
     def asked(self, message: bytes) -> None:
         """Carry out what a message of the client sets to zero; ``struct.error`` if it is cut short."""
         bundle, step = _bundle(message)
-        found = list(resets(message))
+        zeroed = list(resets(message))
         if bundle is not None and step is None:
-            if found:
+            if zeroed:
                 held = self._bundles.setdefault(bundle, [])
-                held += found[: _MOST_IN_BUNDLE - len(held)]
+                held += zeroed[: _MOST_IN_BUNDLE - len(held)]
                 _limit(self._bundles)
             return
         if bundle is not None and step in (_COMMIT, _DISCARD):
-            found = self._bundles.pop(bundle, [])
-        if found and step != _DISCARD:
-            self._done[int.from_bytes(message[4:8], "big")] = [self._reset(one) for one in found]
+            zeroed = self._bundles.pop(bundle, [])
+        if zeroed and step != _DISCARD:
+            self._done[int.from_bytes(message[4:8], "big")] = [self._reset(reset) for reset in zeroed]
             _limit(self._done)
 
     def refused(self, error: bytes) -> None:
@@ -130,8 +130,8 @@ def _bundle(message: bytes) -> tuple[int | None, int | None]:
     """(bundle, what a message does with it): None for no bundle; None for a message that is added to it."""
     kind, at = message[1], 8
     if kind == _VENDOR and len(message) >= 24 and struct.unpack_from("!I", message, 8)[0] == _ONF:
-        found = struct.unpack_from("!I", message, 12)[0]
-        kind, at = {_ONF_BUNDLE_CONTROL: _BUNDLE_CONTROL, _ONF_BUNDLE_ADD: _BUNDLE_ADD}.get(found, kind), 16
+        subtype = struct.unpack_from("!I", message, 12)[0]
+        kind, at = {_ONF_BUNDLE_CONTROL: _BUNDLE_CONTROL, _ONF_BUNDLE_ADD: _BUNDLE_ADD}.get(subtype, kind), 16
     if kind not in (_BUNDLE_CONTROL, _BUNDLE_ADD) or (at == 8 and message[0] < V14):
         return None, None
     bundle, step = struct.unpack_from("!IH", message, at)
@@ -285,11 +285,11 @@ class Aggregates:
     def answered(self, reply: bytes | bytearray) -> Selection | None:
         """The selection of the request that ``reply`` answers; None if that is not known. Forgets it."""
         number = _xid(reply)
-        found = next((entry for entry in self._open if entry[0] == number), None)
-        if found is None:
+        request = next((entry for entry in self._open if entry[0] == number), None)
+        if request is None:
             return None
-        self._open.remove(found)
-        return found[1]
+        self._open.remove(request)
+        return request[1]
 
 
 class Statistics:

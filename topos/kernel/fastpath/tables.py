@@ -307,10 +307,10 @@ def _compile(flows: Iterable[_Flow], blocked: Collection[int]) -> PortRules:
             best.append(flow)
 
     def rule(best: list[_Flow]) -> Rule:
-        one = best[0]
-        if len(best) > 1 or one.priority <= ceiling or (one.rule.kind == OUT and one.rule.port in blocked):
+        first = best[0]
+        if len(best) > 1 or first.priority <= ceiling or (first.rule.kind == OUT and first.rule.port in blocked):
             return TO_OVS
-        return one.rule
+        return first.rule
 
     everywhere = top.pop(None, None)
     other = rule(everywhere) if everywhere else TO_OVS

@@ -24,7 +24,7 @@ from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.pacing import UpWindow
 from workloads.agent.transport.payload import Values
 from workloads.agent.transport.sockets import receive_time
-from workloads.phases import Phase, phases
+from workloads.phases import phases
 from workloads.program import Recv, Send
 from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RunCompute, SendPart
 from workloads.rank.exchange import ELEMENT_BYTES, MessagePart, elements_of
@@ -279,7 +279,7 @@ class CommEngine:
         self._buffered = buffered
         self._perform = perform
         self.values = Values(config)
-        self.machine = _machine(config, phases(config.program, config.rank), self.values, facts)
+        self.machine = _machine(config, self.values, facts)
         self.transport = Transport(config.plan, config.rank, self)
         self._slot_connections = SlotConnections(note)
         self._matcher = ReceiveMatcher(config, self.machine)
@@ -364,10 +364,10 @@ class CommEngine:
         if header.kind == "ready":
             return None
         now = self._began[connection.key] = self._timers.now
-        found = self._matcher.find(connection, header)
-        if found is None:
+        match = self._matcher.find(connection, header)
+        if match is None:
             return self._matcher.keep_unexpected(connection, header, now)
-        in_flight, part = found
+        in_flight, part = match
         due = now + connection.arrival_s(part.bytes)
         self.execute(self.machine.began(in_flight, part, connection.key, now, due))
         if in_flight.buffer is None:
@@ -411,11 +411,11 @@ class CommEngine:
         After the send of an eager program the rank goes on at once, and only the bytes of the send itself count.
         """
         eager = self._config.program.eager and isinstance(in_flight.op, Send)
-        found = (self.transport.find(path) for path in in_flight.opened)
-        marks = [(c, c.sent_bytes if eager else c.posted_bytes) for c in found if c is not None]
+        connections = (self.transport.find(path) for path in in_flight.opened)
+        marks = [(c, c.sent_bytes if eager else c.posted_bytes) for c in connections if c is not None]
         left = len(marks)
 
-        def one() -> None:
+        def acknowledged() -> None:
             nonlocal left
             left -= 1
             if left == 0:
@@ -424,7 +424,7 @@ class CommEngine:
         if eager:
             self._buffered(in_flight, self._timers.now)
         for connection, mark in marks:
-            self._timers.watch(connection, mark, True, one)
+            self._timers.watch(connection, mark, True, acknowledged)
         if not marks:
             self._end(in_flight)
 
@@ -455,11 +455,6 @@ class CommEngine:
         sending = self.transport.activity.sending
         return min(self._timers.next_time, *(c.sends_at for c in sending)) if sending else self._timers.next_time
 
-    @property
-    def waits(self) -> bool:
-        """Whether the rank waits for bytes or for an acknowledgement, so that ``check_progress`` has a meaning."""
-        return self.machine.waits
-
     def watch_changed(self, poller: Poller) -> None:
         changed = self.transport.activity.changed
         while changed:
@@ -486,8 +481,8 @@ class CommEngine:
         limit = self._config.peer_timeout_s
         self.machine.check_waits(now, self._config.ack_timeout_s, limit)
         for in_flight in self.machine.under_way:
-            found = (self.transport.find(path) for path in in_flight.paths)
-            connections = [c for c in found if c is not None]
+            opened = (self.transport.find(path) for path in in_flight.paths)
+            connections = [c for c in opened if c is not None]
             latest = max((c.last_progress for c in connections), default=0.0)
             silent_s = now - max(latest, in_flight.last_progress)
             for connection in connections if silent_s > limit / 2 else ():
@@ -499,12 +494,12 @@ class CommEngine:
                 )
 
 
-def _machine(config: AgentConfig, found: tuple[Phase, ...], values: Values, facts: ScheduleFacts | None) -> RankMachine:
+def _machine(config: AgentConfig, values: Values, facts: ScheduleFacts | None) -> RankMachine:
     return RankMachine(
         config.program,
         config.rank,
         config.scale,
-        found,
+        phases(config.program, config.rank),
         config.steps,
         ports_per_gpu=config.plan.ports_per_gpu,
         forwarding=config.mode in ("native", "electrical"),

@@ -30,6 +30,7 @@ from workloads.agent.transport.sockets import (
     BUFFER_BYTES,
     NOTICE,
     STAMP_BYTES,
+    address_of,
     ask_for_times,
     drop_packets,
     left_port,
@@ -450,20 +451,20 @@ class Transport:
                 self._buckets[domain, port.lane] = Bucket(port.rate_mbps, plan.mtu)
             reached = plan.network(switch.network) if plan.links else (switch,)
             for port in (port for other in reached for port in other.ports) if mine else ():
-                self._peer_of_ip[_address(port)] = domain, port
-                self._ip_of_peer[domain, port.rank, port.lane] = _address(port)
+                self._peer_of_ip[address_of(port)] = domain, port
+                self._ip_of_peer[domain, port.rank, port.lane] = address_of(port)
 
     def listen(self) -> None:
         """Open a listener on every port; ``AgentError`` names the port on which that fails."""
         for place, port in self._ports.items():
             sock = new_socket(port.interface)
             try:
-                sock.bind((_address(port), TCP_PORT))
+                sock.bind((address_of(port), TCP_PORT))
                 sock.listen(256)
             except OSError as error:
                 sock.close()
                 raise AgentError(
-                    f"rank {self._rank} cannot listen on {port.interface} ({_address(port)}): {error.strerror}"
+                    f"rank {self._rank} cannot listen on {port.interface} ({address_of(port)}): {error.strerror}"
                 ) from None
             self._listeners[sock] = place
 
@@ -520,7 +521,7 @@ class Transport:
             )
         sock = new_socket(port.interface)
         try:
-            sock.bind((_address(port), 0))
+            sock.bind((address_of(port), 0))
             code = sock.connect_ex((address, TCP_PORT))
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
@@ -588,7 +589,3 @@ class Transport:
             connection.close()
         self._listeners.clear()
         self._connections.clear()
-
-
-def _address(port: HostPort) -> str:
-    return port.ip.split("/")[0]

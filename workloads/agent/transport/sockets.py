@@ -26,6 +26,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from topos.plan import HostPort
+
 BUFFER_BYTES = 2 << 20
 """Size of the send buffer and of the receive buffer of a socket."""
 _CONGESTION_CONTROLS = (b"cubic", b"reno")
@@ -34,6 +36,10 @@ _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 5000
 connection up after 15 retransmissions, here a minute: later than an agent that knows why its peer is silent."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_BINDTODEVICE = 25
+
+
+def address_of(port: HostPort) -> str:
+    return port.ip.split("/")[0]
 
 
 def new_socket(interface: str) -> socket.socket:
@@ -101,13 +107,13 @@ def receive_time(control: list[tuple[int, int, bytes]]) -> float | None:
 
 
 def take_notices(sock: socket.socket) -> bool:
-    found = False
+    taken = False
     while True:
         try:
             sock.recvmsg(0, _ROOM_BYTES, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
         except OSError:
-            return found
-        found = True
+            return taken
+        taken = True
 
 
 _TCP_REPAIR, _TCP_REPAIR_QUEUE, _TCP_QUEUE_SEQ = 19, 20, 21

@@ -181,7 +181,8 @@ def test_a_child_is_not_interrupted_while_it_imports(module: Path) -> None:
 
 def test_a_child_whose_parent_has_died_prints_no_traceback(module: Path) -> None:
     module.with_name("a_talking_child.py").write_text(
-        "import os\nfrom railyard.process.parent import Parent\nparent, first = Parent(), os.getppid()\nparent.ready()\n"
+        "import os\nfrom railyard.process.parent import Parent\n"
+        "parent, first = Parent(), os.getppid()\nparent.ready()\n"
         "while os.getppid() == first:\n    pass\nparent.ready()\n"
     )
     module.write_text(

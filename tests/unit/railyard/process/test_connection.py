@@ -72,11 +72,18 @@ def served(
         there.close()
 
 
-def raw() -> tuple[Connection, socket.socket]:
+Raw = tuple[Connection, socket.socket]
+
+
+@pytest.fixture
+def raw() -> Iterator[Raw]:
     """A connection over one socket, and the bare other end."""
     ours, theirs = socket.socketpair()
     fd = ours.detach()
-    return Connection(fd, fd, "machine b", raised="on machine b: "), theirs
+    here = Connection(fd, fd, "machine b", raised="on machine b: ")
+    yield here, theirs
+    here.close()
+    theirs.close()
 
 
 @given(
@@ -231,8 +238,8 @@ def test_descriptors_are_served_between_requests() -> None:
         b"[" * 100_000,
     ],
 )
-def test_a_line_that_is_not_ours_ends_the_connection_with_its_beginning(line: bytes) -> None:
-    here, theirs = raw()
+def test_a_line_that_is_not_ours_ends_the_connection_with_its_beginning(raw: Raw, line: bytes) -> None:
+    here, theirs = raw
     theirs.sendall(b'{"op":"good","fields":{"n":1}}\n' + line + b"\n" + b'{"op":"after","fields":{}}\n')
     assert here.messages() == [{"op": "good", "n": 1}]
     for _ in range(2):
@@ -240,35 +247,29 @@ def test_a_line_that_is_not_ours_ends_the_connection_with_its_beginning(line: by
             here.messages()
     with pytest.raises(MachineError, match="does not know"):
         here.begin("echo")
-    here.close()
-    theirs.close()
 
 
-def test_a_second_answer_to_a_request_ends_the_connection() -> None:
-    here, theirs = raw()
+def test_a_second_answer_to_a_request_ends_the_connection(raw: Raw) -> None:
+    here, theirs = raw
     number = here.begin("echo")
     theirs.sendall(b'{"id":0,"result":1}\n{"id":0,"result":2}\n')
     assert here.answer(number) == 1
     with pytest.raises(MachineError, match="does not know"):
         here.messages()
-    here.close()
-    theirs.close()
 
 
 @pytest.mark.parametrize("answer", [b'{"id":0,"error":1,"kinds":7}', b'{"id":0,"error":"x","kinds":["os",{}]}'])
-def test_an_error_of_no_known_class_is_a_machine_error(answer: bytes) -> None:
-    here, theirs = raw()
+def test_an_error_of_no_known_class_is_a_machine_error(raw: Raw, answer: bytes) -> None:
+    here, theirs = raw
     number = here.begin("echo")
     theirs.sendall(answer + b"\n")
     with pytest.raises(MachineError, match="on machine b: "):
         here.answer(number)
-    here.close()
-    theirs.close()
 
 
-def test_a_line_without_end_is_given_up_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_given_up_at_its_bound(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINE_BYTES", 1 << 20)
-    here, theirs = raw()
+    here, theirs = raw
     writer = threading.Thread(target=lambda: theirs.sendall(b"x" * (1 << 20) + b"yy"))
     writer.start()
     with pytest.raises(MachineError, match="machine b has sent a line longer than 1 MiB"):
@@ -276,13 +277,11 @@ def test_a_line_without_end_is_given_up_at_its_bound(monkeypatch: pytest.MonkeyP
     with pytest.raises(MachineError, match="longer than 1 MiB"):
         here.tell("x")
     writer.join(5.0)
-    here.close()
-    theirs.close()
 
 
-def test_messages_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_nobody_takes_are_bounded(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_BYTES", 1 << 20)
-    here, theirs = raw()
+    here, theirs = raw
     number = here.begin("echo")
     line = to_json({"op": "x", "fields": {"text": "x" * 1000}}) + b"\n"
     thread = threading.Thread(target=lambda: theirs.sendall(line * 1050))
@@ -290,8 +289,6 @@ def test_messages_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MachineError, match="more than 1 MiB that nobody has taken"):
         here.answer(number, 5.0)
     thread.join(5.0)
-    here.close()
-    theirs.close()
 
 
 def test_a_request_that_is_too_long_is_refused_before_it_is_sent() -> None:
@@ -320,7 +317,7 @@ def test_what_came_before_the_end_is_delivered_and_then_the_end_with_its_cause()
     here.close()
 
 
-def test_the_end_is_noticed_while_a_line_is_sent_and_in_the_middle_of_one() -> None:
+def test_the_end_is_noticed_while_a_line_is_sent_and_in_the_middle_of_one(raw: Raw) -> None:
     here, there = pipes()
     there.tell("event", n=1)
     there.close()
@@ -328,12 +325,11 @@ def test_the_end_is_noticed_while_a_line_is_sent_and_in_the_middle_of_one() -> N
         here.tell("long", text="x" * (1 << 20))
     assert here.messages() == [{"op": "event", "n": 1}]
     here.close()
-    here, theirs = raw()
+    here, theirs = raw
     theirs.sendall(b'{"op":"half')
     theirs.close()
     with pytest.raises(MachineError, match="the connection to machine b has ended"):
         here.next_message(5.0)
-    here.close()
 
 
 def test_a_peer_that_takes_nothing_is_given_up() -> None:

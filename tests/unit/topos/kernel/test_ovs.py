@@ -151,11 +151,6 @@ def test_no_program_that_gives_out_tables_outlives_a_failure(
     assert len(started) == 4 and all(child.returncode is not None for child in started)
 
 
-def test_no_bridge_asks_nothing(switch: PrivateOvs, database: Database) -> None:
-    switch.add([])
-    assert database.done == []
-
-
 def test_an_interface_that_the_switch_cannot_take_is_named(switch: PrivateOvs, database: Database) -> None:
     database.bad = [{"name": "b", "error": "could not open network device b"}]
     with pytest.raises(MachineError, match="cannot take interface b: could not open network device b"):
@@ -202,14 +197,6 @@ def test_a_database_that_does_not_listen_is_named(switch: PrivateOvs, monkeypatc
         switch._connect(switch.run_dir / "db.sock")
 
 
-def test_a_missing_program_is_named(switch: PrivateOvs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "railyard.tools.shutil.which", lambda tool, path: None if tool == "ovs-vswitchd" else f"/usr/bin/{tool}"
-    )
-    with pytest.raises(MachineError, match=r"ovs-vswitchd is missing; scripts/setup.sh installs it"):
-        switch.start()
-
-
 def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, database: Database) -> None:
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
     switch._children["ovsdb-server"] = child
@@ -217,10 +204,6 @@ def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, da
     switch.stop()
     assert child.returncode is not None and database.closed and switch.pids == {}
     switch.stop()
-
-
-def test_tools_reach_this_instance_by_their_environment(switch: PrivateOvs) -> None:
-    assert set(switch.environment.values()) == {str(switch.run_dir)}
 
 
 def test_a_database_that_cannot_be_made_is_one_sentence(
@@ -300,15 +283,3 @@ def test_a_refusal_is_one_sentence(kernel: socket.socket) -> None:
     kernel.send(error(errno.EPERM))
     with pytest.raises(MachineError, match=r"does not remove the datapath .*: Operation not permitted"):
         remove_kernel_datapath(-1)
-
-
-def test_a_refusal_is_seen_after_a_request_that_the_kernel_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    open_socket = module._open
-    monkeypatch.setattr(module, "_FAMILY", "nlctrl")  # which every kernel has
-    with open_socket() as generic:
-        family = module._family(generic)
-        assert family == module._CONTROL_FAMILY
-        refused = module._ask(generic, family, module._REQUEST_AND_ACK, 99, 1, b"")
-    assert isinstance(refused, OSError) and refused.errno == errno.EOPNOTSUPP

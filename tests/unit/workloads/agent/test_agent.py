@@ -259,39 +259,13 @@ def test_the_first_step_begins_at_the_time_of_go_to_the_microsecond(run: Run) ->
     assert compute["late_s"] >= 0 and compute["name"] == "work"
 
 
-def test_every_step_is_told_and_done_follows_the_last(run: Run) -> None:
+def test_every_step_is_told_and_done_follows_the_last_with_its_events_on_disk(run: Run) -> None:
     agent = run(computing(), steps=3)
     agent.go()
     agent.hears("done")
     assert agent.said == [{"ready": True}, {"step": 0}, {"step": 1}, {"step": 2}, {"done": True}]
+    assert [event["rank"] for event in agent.events("step")] == [0] * 3 and len(agent.events("sockets")) == 1
     agent.stop()
-
-
-def test_the_lateness_of_timers_does_not_add_up(run: Run) -> None:
-    """Each step begins when the compute before it was due, however late the timer fired."""
-    agent = run(computing(0.001), steps=5)
-    at = agent.go()
-    agent.hears("done")
-    agent.stop()
-    assert [event.t for event in agent.events("compute")] == pytest.approx([at + 0.001 * k for k in range(5)], abs=1e-9)
-
-
-def test_the_events_of_a_run_are_on_disk_when_it_says_that_it_is_done(run: Run) -> None:
-    agent = run(computing(), steps=2)
-    agent.go()
-    agent.hears("done")
-    assert len(agent.events("step")) == 2 and len(agent.events("sockets")) == 1
-    assert {event["rank"] for event in agent.events("step")} == {0}
-
-
-def test_nothing_is_done_before_the_time_of_go(run: Run) -> None:
-    agent = run(computing(), 1)
-    agent.hears("ready")
-    at = time.monotonic() + SOON_S
-    agent.tell({"go": at})
-    agent.hears("done")
-    assert time.monotonic() >= at, "the rank has no operations, so it is done when it begins"
-    assert [event.t for event in agent.events("step")] == [at]
 
 
 # ---- the parent ------------------------------------------------------------------------------------------------------
@@ -348,9 +322,8 @@ def test_an_agent_that_has_ended_leaves_its_port_to_the_next(run: Run) -> None:
 # ---- peers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [2, 3])
-def test_agents_sum_their_numbers_and_verify_them_in_every_step(run: Run, n: int) -> None:
-    agents = [run(ring(n), rank, steps=3) for rank in range(n)]
+def test_agents_sum_their_numbers_and_verify_them_in_every_step(run: Run) -> None:
+    agents = [run(ring(3), rank, steps=3) for rank in range(3)]
     go(agents)
     for agent in agents:
         agent.hears("done")
@@ -409,18 +382,6 @@ def test_members_of_a_job_tell_the_checksum_of_their_state_after_each_step(run: 
     assert len({checksum for _, checksum in told[0]}) == 2
 
 
-def test_a_member_whose_peer_dies_says_so_as_a_consequence_and_lives_until_it_is_stopped(
-    run: Run, peer: MakePeer, tmp_path: Path
-) -> None:
-    dying, agent = peer(1, 0), member(run, tmp_path)
-    agent.go()
-    assert dying.wait()
-    dying.sock.close()
-    news = agent.hears("error")
-    assert news["consequence"] is True and "rank 1" in news["error"]
-    agent.stop()
-
-
 def test_a_member_that_nobody_stops_ends_with_the_loss_after_a_bounded_time(
     run: Run, peer: MakePeer, tmp_path: Path
 ) -> None:
@@ -428,17 +389,12 @@ def test_a_member_that_nobody_stops_ends_with_the_loss_after_a_bounded_time(
     agent.go()
     assert dying.wait()
     dying.sock.close()
-    agent.hears("error")
+    news = agent.hears("error")
+    assert news["consequence"] is True and "rank 1" in news["error"]
     assert isinstance(agent.ended(), PeerLost)
 
 
 # ---- the controller --------------------------------------------------------------------------------------------------
-
-
-def test_a_mode_that_needs_a_controller_is_refused_without_one(run: Run) -> None:
-    error = run(pair(), mode="on-demand").ended()
-    assert isinstance(error, ControlError)
-    assert str(error) == "mode on-demand needs a controller, and no job channel was given"
 
 
 def test_an_agent_checks_in_with_its_own_groups_and_is_ready_when_all_are_answered(
@@ -468,16 +424,6 @@ def test_a_check_in_that_is_not_answered_is_an_error_that_names_the_group(run: R
     error = agent.ended()
     assert isinstance(error, ControlError)
     assert str(error) == "the controller did not answer the check-in of rank 0 in group pair within 0.05 s"
-
-
-def test_a_group_that_does_not_ask_sends_without_a_request(run: Run, controller: Controller, peer: MakePeer) -> None:
-    receiver, agent = peer(1, 0), run(pair(), controller=controller)
-    message = controller.hears("checkin")
-    controller.answer(message, asks=False, domain="scale-out", paths=[[0, 0, 1, 0]])
-    agent.go()
-    receiver.say(Header("ready", PAIR, 0))
-    agent.hears("done")
-    assert receiver.wait() == [(Header("data", PAIR, 0, SIZE), numbers())] and controller.says_nothing()
 
 
 def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_last_byte(
@@ -531,16 +477,13 @@ def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controll
     assert [(event["group"], event["index"]) for event in agent.events("wait")] == [("pair", 0)]
 
 
-@pytest.mark.parametrize("kind", [ControlError, PeerLost])
-def test_a_refused_request_ends_the_agent_with_the_reason(
-    run: Run, controller: Controller, kind: type[Exception]
-) -> None:
+def test_a_refused_request_ends_the_agent_with_the_reason(run: Run, controller: Controller) -> None:
     agent = run(pair(), controller=controller)
     controller.check_in()
     agent.go()
-    controller.answer(controller.hears("request"), ok=False, error="no circuit", kind=kind.__name__)
+    controller.answer(controller.hears("request"), ok=False, error="no circuit", kind="PeerLost")
     error = agent.ended()
-    assert type(error) is kind and "refused request of group pair: no circuit" in str(error)
+    assert type(error) is PeerLost and "refused request of group pair: no circuit" in str(error)
 
 
 @pytest.mark.parametrize("in_a_step", [False, True])
@@ -555,18 +498,6 @@ def test_a_controller_that_hangs_up_ends_the_agent(run: Run, controller: Control
     controller.sock.close()
     error = agent.ended()
     assert isinstance(error, ControlError) and str(error) == "the controller closed the job channel"
-
-
-def test_a_stop_while_an_acknowledgement_is_missing_leaves_the_wait_on_the_timeline(
-    run: Run, controller: Controller
-) -> None:
-    agent = run(pair(), controller=controller)
-    controller.check_in()
-    agent.go()
-    controller.hears("request")
-    agent.stop()
-    (wait,) = agent.events("wait")
-    assert (wait["group"], wait["index"], wait["step"]) == ("pair", 0, 0)
 
 
 def test_a_loop_that_waits_or_computes_answers_its_heartbeats(run: Run) -> None:

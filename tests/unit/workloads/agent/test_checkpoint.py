@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -106,13 +105,6 @@ def test_a_disk_that_does_not_take_it_is_one_sentence(tmp_path: Path) -> None:
         Store(file / "in", "job").make()
     with pytest.raises(AgentError, match="the checkpoint of step 4 of job job cannot be stored in"):
         Store(tmp_path / "missing", "job").write(checkpoint(4))
-
-
-def test_the_head_says_what_is_in_it(tmp_path: Path) -> None:
-    store = store_of(tmp_path, 8)
-    line = store.path(8).read_bytes()[16:].split(b"\n")[0]
-    said = json.loads(line)
-    assert (said["job"], said["step"], said["checksum"], said["bytes"]) == ("job", 8, 1008, 400)
 
 
 def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path) -> None:

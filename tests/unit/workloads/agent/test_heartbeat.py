@@ -6,6 +6,7 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -42,16 +43,6 @@ class Beats:
         assert not self._thread.is_alive()
 
 
-def test_it_beats_at_once_and_on_until_it_is_stopped() -> None:
-    beats = Beats(3)
-    begin = time.monotonic()
-    beating = Heartbeat(beats, EVERY_S)
-    assert beats.enough.wait(PATIENCE_S), "nobody calls it"
-    assert beats.times[2] - begin >= 2 * EVERY_S
-    beating.stop()
-    beats.end()
-
-
 def test_the_first_beat_does_not_wait_and_the_end_does_not_wait_for_the_next() -> None:
     beats = Beats(1)
     beating = Heartbeat(beats, every_s=3600)
@@ -61,36 +52,67 @@ def test_the_first_beat_does_not_wait_and_the_end_does_not_wait_for_the_next() -
     assert len(beats.times) == 1
 
 
-def test_beats_that_were_missed_are_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The time of heartbeats, which passes while their thread waits; native ids of threads are 7."""
     clock = FakeClock(0.0)
 
     class Stop(threading.Event):
-        """Whoever waits for it lets the fake time pass."""
-
         def wait(self, timeout: float | None = None) -> bool:
             clock.advance(timeout or 0.0)
             return self.is_set()
 
+    namespace = SimpleNamespace(Event=Stop, Thread=threading.Thread, get_native_id=lambda: 7)
     monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=clock))
-    namespace = SimpleNamespace(Event=Stop, Thread=threading.Thread, get_native_id=threading.get_native_id)
     monkeypatch.setattr(heartbeat, "threading", namespace)
+    return clock
+
+
+def beaten(count: int, beat: Callable[[int], None]) -> None:
+    """Let a heartbeat of every second call ``beat`` so many times."""
     made: list[Heartbeat] = []
-    beats: list[float] = []
+    answers: list[int] = []
     ready, done = threading.Event(), threading.Event()
 
-    def beat(answers: int) -> None:
+    def beat_on(answer: int) -> None:
         ready.wait()
-        beats.append(clock.now)
-        if len(beats) == 1:
-            clock.advance(5.5)
-        if len(beats) == 4:
+        beat(answer)
+        answers.append(answer)
+        if len(answers) == count:
             made[0]._stopped.set()
             done.set()
 
-    made.append(Heartbeat(beat, 1.0))
+    made.append(Heartbeat(beat_on, 1.0))
     ready.set()
     assert done.wait(PATIENCE_S)
+    made[0].stop()
+
+
+def test_beats_that_were_missed_are_not_made_up_for(clock: FakeClock) -> None:
+    beats: list[float] = []
+
+    def beat(answers: int) -> None:
+        beats.append(clock.now)
+        if len(beats) == 1:
+            clock.advance(5.5)
+
+    beaten(4, beat)
     assert beats == [0.0, 6.0, 7.0, 8.0]
+
+
+def test_a_loop_that_waited_for_a_core_most_of_the_time_counts_as_one_that_answered(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited, told = 0.0, list[int]()
+    monkeypatch.setattr(heartbeat, "waited_for_core_s", lambda thread: waited if thread == 7 else -1.0)
+
+    def beat(answers: int) -> None:
+        nonlocal waited
+        told.append(answers)
+        waited += 0.9 if len(told) in (2, 3) else 0.4
+
+    beaten(6, beat)
+    assert told == [0, 0, 1, 2, 2, 2]
 
 
 def test_it_ends_with_the_controller() -> None:
@@ -130,38 +152,6 @@ def test_it_asks_the_loop_and_tells_how_often_that_has_answered(monkeypatch: pyt
     beating.stop()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(beating.fileno())
-
-
-def test_a_loop_that_waited_for_a_core_most_of_the_time_counts_as_one_that_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, waited = FakeClock(0.0), 0.0
-    told: list[int] = []
-    done = threading.Event()
-
-    class Stop(threading.Event):
-        """The fake time passes while it is waited for."""
-
-        def wait(self, timeout: float | None = None) -> bool:
-            clock.advance(timeout or 0.0)
-            return done.is_set()
-
-    namespace = SimpleNamespace(Event=Stop, Thread=threading.Thread, get_native_id=lambda: 7)
-    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(heartbeat, "threading", namespace)
-    monkeypatch.setattr(heartbeat, "waited_for_core_s", lambda thread: waited if thread == 7 else -1.0)
-
-    def beat(answers: int) -> None:
-        nonlocal waited
-        told.append(answers)
-        waited += 0.9 if len(told) in (2, 3) else 0.4
-        if len(told) == 6:
-            done.set()
-
-    beating = Heartbeat(beat, 1.0)
-    assert done.wait(PATIENCE_S)
-    assert told == [0, 0, 1, 2, 2, 2]
-    beating.stop()
 
 
 def test_the_kernel_tells_how_long_a_thread_waited_for_a_core() -> None:

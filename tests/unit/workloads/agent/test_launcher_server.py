@@ -98,6 +98,7 @@ def test_each_agent_is_a_process_of_its_own_under_the_launcher(launcher: AgentLa
         assert parent_of(pid) == launcher.pid
         assert Path(f"/proc/{pid}/comm").read_text() == f"railyard-g{rank}\n"
     team.stop()
+    assert team.gone and not any(Path(f"/proc/{pid}").exists() for pid in team.pids.values()), "not even a zombie"
 
 
 def test_agents_do_their_steps_and_end_when_they_are_told_to(launcher: AgentLauncher, tmp_path: Path) -> None:
@@ -110,12 +111,6 @@ def test_agents_do_their_steps_and_end_when_they_are_told_to(launcher: AgentLaun
     team.stop()
     assert team.exited == {0: 0, 1: 0} and team.failures == []
     assert [event.kind for event in read_events(tmp_path / "events-1")].count("step") == 2
-
-
-def test_agents_that_have_ended_are_reaped(launcher: AgentLauncher, tmp_path: Path) -> None:
-    team = launch(launcher, config(0, tmp_path))
-    team.stop()
-    assert team.gone and not Path(f"/proc/{team.pids[0]}").exists(), "not even a zombie is left"
 
 
 def test_an_agent_has_no_file_of_the_runner_open_but_its_own_socket(launcher: AgentLauncher, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from agents.machine_player import played
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
@@ -16,7 +15,7 @@ from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_groups, circuit_uses, follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
-from workloads.rank.circuit_client import CircuitClient, circuit_client_of
+from workloads.rank.circuit_client import circuit_client_of
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.schedule import Schedule, Transfer
 
@@ -98,83 +97,17 @@ def test_no_port_has_two_circuits_at_once_and_every_transfer_has_one(plan: Sched
             assert use.first <= t.round <= use.last
 
 
-class Desk:
-    """A controller that grants a circuit when both ends have asked for it and its ports are free."""
-
-    def __init__(self, circuits: dict[str, Group]) -> None:
-        self.circuits = circuits
-        self.asked: dict[tuple[str, int], set[int]] = defaultdict(set)
-        self.let_go: dict[tuple[str, int], set[int]] = defaultdict(set)
-        self.held: set[tuple[int, int]] = set()
-        self.answers: list[tuple[int, str, int]] = []
-        """(rank, group, index) on their way."""
-
-    def ends(self, name: str) -> set[tuple[int, int]]:
-        group = self.circuits[name]
-        return set(zip(group.members, group.lanes or (), strict=True))
-
-    def hear(self, rank: int, messages: Iterable[RequestCircuits | ReleaseCircuits]) -> None:
-        for m in messages:
-            if isinstance(m, RequestCircuits):
-                self.asked[m.group, m.index].add(rank)
-            else:
-                self.let_go[m.group, m.index].add(rank)
-                if len(self.let_go[m.group, m.index]) == 2:
-                    self.held -= self.ends(m.group)
-        for (name, index), ranks in list(self.asked.items()):
-            if len(ranks) == 2 and not self.held & self.ends(name):
-                del self.asked[name, index]
-                self.held |= self.ends(name)
-                self.answers += [(member, name, index) for member in self.circuits[name].members]
-
-
-def play(plan: Schedule, rng: random.Random, next_index: list[dict[str, int]]) -> None:
-    """All gates of a collective: answers reach the ends of a circuit in any order, transfers end in any order that
-    rounds and gates allow.
-    """
-    group = Group("g", "dp", tuple(range(plan.n)))
-    uses = circuit_uses(plan)
-    desk = Desk(circuit_groups(group, plan))
-    gates: dict[int, CircuitClient] = {}
-    for rank in group.members:
-        gate = circuit_client_of(group, uses, rank, desk.circuits, next_index[rank])
-        if gate is not None:
-            gates[rank] = gate
-    for rank, gate in gates.items():
-        desk.hear(rank, gate.begin())
-    left = {number for use in uses for number in use.transfers}
-    while left or desk.answers:
-        first = min((plan.transfers[number].round for number in left), default=-1)
-        # The sender needs its acknowledgement; the receiver may have the data before it has its own.
-        now = [plan.transfers[number] for number in left]
-        may = [n for n, t in zip(left, now, strict=True) if t.round == first and gates[t.src].is_up(n)]
-        assert may or desk.answers, "the gates wait for each other"
-        if desk.answers and (not may or rng.random() < 0.5):
-            rank, name, index = desk.answers.pop(rng.randrange(len(desk.answers)))
-            transfers = gates[rank].acknowledged(name, index)
-            desk.hear(rank, gates[rank].release(transfers[0]))
-            continue
-        number = rng.choice(may)
-        left.discard(number)
-        src, dst = plan.transfers[number].src, plan.transfers[number].dst
-        assert gates[src].lanes(number) == gates[dst].lanes(number)[::-1]
-        for position in rng.sample((src, dst), 2):
-            desk.hear(position, gates[position].over(number))
-    assert all(gate.finished for gate in gates.values())
-    assert not desk.held and not desk.asked
-
-
-@given(st.sampled_from(FEASIBLE), st.integers(0, 1 << 30))
-def test_gates_never_lock_up_and_release_what_they_asked_for(plan: Schedule, seed: int) -> None:
-    next_index: list[dict[str, int]] = [{} for _ in range(plan.n)]
-    for time in range(2):
-        play(plan, random.Random(seed + time), next_index)
-    requests: dict[str, set[int]] = defaultdict(set)
-    for of_rank in next_index:
-        for name, count in of_rank.items():
-            requests[name].add(count)
-    assert all(len(counts) == 1 for counts in requests.values()), "both ends count alike"
-    assert sum(map(sum, requests.values())) == 2 * len(circuit_uses(plan))
+@settings(deadline=None)
+@given(st.sampled_from([made for made in FEASIBLE if made.n > 1]), st.integers(0, 1 << 30))
+def test_circuits_never_lock_up_and_all_that_were_requested_are_released(made: Schedule, seed: int) -> None:
+    """Two steps of the collective on the machines of its ranks, with a controller that hears them in any order."""
+    player = played(made, 400, seed, steps=2, on_circuits=True)
+    requests, releases = (
+        Counter((message.group, message.index) for _, message in player.asked if isinstance(message, kind))
+        for kind in (RequestCircuits, ReleaseCircuits)
+    )
+    assert requests == releases and set(requests.values()) <= {2}, "both ends count alike"
+    assert len(requests) == 2 * len(circuit_uses(made))
 
 
 def test_a_gate_only_where_the_circuits_ask() -> None:

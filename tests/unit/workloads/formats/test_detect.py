@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from checkout import CASES
+from msccl_texts import SWAP
 
 from workloads.catalog import load_workload
 from workloads.formats.detect import format_of, read_workload_file
@@ -11,21 +11,6 @@ from workloads.program import Collective
 
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 HYBRID = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n"
-XML = """<algo name="pair" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="1">
-  <gpu id="0" i_chunks="1" o_chunks="2" s_chunks="0">
-    <tb id="0" send="1" recv="1" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-      <step s="1" type="r" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-    </tb>
-  </gpu>
-  <gpu id="1" i_chunks="1" o_chunks="2" s_chunks="0">
-    <tb id="0" send="0" recv="0" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-      <step s="1" type="r" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
-    </tb>
-  </gpu>
-</algo>
-"""
 
 
 def written(folder: Path, name: str, content: str) -> Path:
@@ -44,12 +29,12 @@ def test_formats_by_name_and_content(tmp_path: Path) -> None:
 
 
 def test_msccl_is_a_collective_with_its_own_schedule(tmp_path: Path) -> None:
-    path = written(tmp_path, "pair.xml", XML)
+    path = written(tmp_path, "pair.xml", SWAP)
     reading = read_workload_file(path)
     assert "1048576 bytes" in reading.notes[0]
     op = read_workload_file(path, size=4096).program.operations[1][0]
     assert isinstance(op, Collective)
-    assert (op.kind, op.bytes) == ("all_gather", 4096)
+    assert (op.kind, op.bytes) == ("all_reduce", 4096)
     assert set(reading.program.schedules) == {op.algorithm}
 
 
@@ -59,7 +44,8 @@ def test_files_are_workloads(tmp_path: Path) -> None:
     assert workload.port_gbps == 12.5
     assert workload.parallelism.ranks == 4
     assert not workload.uses_scale_up
-    assert load_workload(str(written(tmp_path, "pair.xml", XML)), size=8).program.ranks == 2
+    assert load_workload(str(written(tmp_path, "pair.xml", SWAP)), size=8).program.ranks == 2
+    assert load_workload(str(CASES / "astra-sim/all_reduce_4npus_1MB/all_reduce")).program.ranks == 4
 
 
 def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
@@ -68,16 +54,3 @@ def test_gpus_per_server_put_groups_on_their_network(tmp_path: Path) -> None:
     assert workload.servers == 2
     domains = {group.name: group.domain for group in workload.program.groups.values()}
     assert domains == {"tp.0": "scale-up", "tp.2": "scale-up", "dp.0": "scale-out", "dp.1": "scale-out"}
-
-
-@pytest.mark.parametrize(
-    ("name", "ranks"),
-    [
-        ("astra-sim/custom_ring_allreduce_8npus_1MB", 8),
-        ("astra-sim/custom_ring_allreduce_8npus_1MB/custom_allreduce.xml", 8),
-        ("astra-sim/all_reduce_4npus_1MB/all_reduce", 4),
-        ("msccl-scheduler/ag-1k-512k.xml", 8),
-    ],
-)
-def test_real_files_are_workloads(name: str, ranks: int) -> None:
-    assert load_workload(str(CASES / name)).program.ranks == ranks

@@ -35,10 +35,12 @@ GROUPS = {
 ASKS = {"dp", "pp", "pp2"}
 
 
-def make(operations: list[Operation], steps: int, provisioned: bool, asks: set[str] = ASKS) -> Executor:
+def make(
+    operations: list[Operation], steps: int, provisioned: bool, asks: set[str] = ASKS, first_step: int = 0
+) -> Executor:
     program = Program("p", (tuple(operations),), GROUPS)
     found = [phase.operations for phase in phases(program, 0)]
-    return Executor(operations, found, asks, steps, provisioned=provisioned)
+    return Executor(operations, found, asks, steps, first_step=first_step, provisioned=provisioned)
 
 
 @st.composite
@@ -103,27 +105,32 @@ def play(executor: Executor, seed: int, asks: set[str] = ASKS) -> RackResult:
     return played
 
 
-@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
-def test_every_operation_runs_once_in_every_step_after_what_it_needs(
-    operations: list[Operation], steps: int, provisioned: bool, seed: int
+@given(rank_programs(), st.integers(0, 4), st.integers(0, 3), st.booleans(), st.integers(0, 1 << 30))
+def test_every_operation_runs_once_in_every_step_of_a_life_after_what_it_needs(
+    operations: list[Operation], first: int, count: int, provisioned: bool, seed: int
 ) -> None:
-    executor = make(operations, steps, provisioned)
+    executor = make(operations, first + count, provisioned, first_step=first)
     played = play(executor, seed)
     assert executor.finished
-    assert sorted(played.done) == [(step, op.id) for step in range(steps) for op in operations]
+    steps = range(first, first + count)
+    assert [i.step for i in played.actions if isinstance(i, StepBegan)] == list(steps)
+    assert [(i.step, i.last) for i in played.actions if isinstance(i, StepEnded)] == [
+        (step, step == first + count - 1) for step in steps
+    ]
+    assert sorted(played.done) == [(step, op.id) for step in steps for op in operations]
     place = {entry: number for number, entry in enumerate(played.done)}
     needs = all_dependencies(operations)
-    for step in range(steps):
+    for step in steps:
         for op, before in enumerate(needs):
             assert all(place[step, b] < place[step, op] for b in before)
             assert set(operations[op].deps) <= before
 
 
-@given(rank_programs(), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
-def test_every_request_is_acknowledged_and_released_exactly_once(
-    operations: list[Operation], steps: int, provisioned: bool, seed: int
+@given(rank_programs(), st.integers(0, 4), st.integers(1, 3), st.booleans(), st.integers(0, 1 << 30))
+def test_every_request_of_a_life_is_acknowledged_and_released_exactly_once(
+    operations: list[Operation], first: int, steps: int, provisioned: bool, seed: int
 ) -> None:
-    actions = play(make(operations, steps, provisioned), seed).actions
+    actions = play(make(operations, first + steps, provisioned, first_step=first), seed).actions
     asked = [(i.group, i.index) for i in actions if isinstance(i, RequestCircuits)]
     released = [(i.group, i.index) for i in actions if isinstance(i, ReleaseCircuits)]
     assert sorted(asked) == sorted(released)
@@ -224,23 +231,3 @@ def test_a_rank_with_nothing_to_do_ends_all_steps_at_once() -> None:
 def test_a_dependency_on_a_later_operation_is_named() -> None:
     with pytest.raises(ConfigError, match="'a' depends on operation 1"):
         all_dependencies([Compute(0, "a", 1.0, (1,)), Compute(1, "b", 1.0)])
-
-
-@given(rank_programs(), st.integers(0, 4), st.integers(0, 3), st.integers(0, 1 << 30))
-def test_a_life_does_the_steps_from_its_first_on(
-    operations: list[Operation], first: int, count: int, seed: int
-) -> None:
-    program = Program("p", (tuple(operations),), GROUPS)
-    found = [phase.operations for phase in phases(program, 0)]
-    executor = Executor(operations, found, ASKS, first + count, first_step=first)
-    played = play(executor, seed)
-    assert executor.finished
-    steps = list(range(first, first + count))
-    assert [i.step for i in played.actions if isinstance(i, StepBegan)] == steps
-    assert [(i.step, i.last) for i in played.actions if isinstance(i, StepEnded)] == [
-        (step, step == first + count - 1) for step in steps
-    ]
-    assert sorted(played.done) == [(step, op.id) for step in steps for op in operations]
-    for group in ASKS:
-        asked = [i.index for i in played.actions if isinstance(i, RequestCircuits) and i.group == group]
-        assert asked == list(range(len(asked))), "requests are counted in each life from 0"

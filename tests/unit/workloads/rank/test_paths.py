@@ -42,11 +42,6 @@ def test_without_a_path_only_a_packet_switch_carries_it() -> None:
     assert choose_path((), 3, 0, 1, forwarded=True) == Hop(3, 0, 0, 1)
 
 
-def test_with_one_port_everything_leaves_by_lane_0() -> None:
-    paths = wired_paths(Group("dp", "dp", (0, 1, 2)), ports_per_gpu=1)
-    assert choose_path(paths, 2, 0, 0) == Hop(2, 0, 0, 0)
-
-
 def rack_paths(members: tuple[int, ...], ports: int) -> tuple[Hop, ...]:
     """The circuits of a photonic rack: all ports of a chip are steered to its neighbours on the ring."""
     hops = list(zip(members, members[1:] + members[:1], strict=True))

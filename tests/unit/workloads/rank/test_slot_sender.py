@@ -74,22 +74,15 @@ def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
 # ---- slots without an end --------------------------------------------------------------------------------------------
 
 
-def test_a_slot_is_done_with_when_all_of_it_is_acknowledged() -> None:
+@pytest.mark.parametrize("idle", [False, True], ids=["more for another slot", "its last"])
+def test_a_slot_is_done_with_when_all_of_it_is_acknowledged(idle: bool) -> None:
     sender, said = slot_sender()
-    offer(sender, "1a", "1b", "2a")
+    offer(sender, "1a", "1b", *([] if idle else ["2a"]))
     come(sender, 0, Hop(0, 0, 1, 0))
     sender.acknowledged()
     assert not said
     sender.acknowledged()
-    assert said == [moved(0)]
-
-
-def test_the_last_that_it_had_leaves_it_idle() -> None:
-    sender, said = slot_sender()
-    offer(sender, "1a")
-    come(sender, 0, Hop(0, 0, 1, 0))
-    sender.acknowledged()
-    assert said == [moved(0, idle=True)]
+    assert said == [moved(0, idle=idle)]
 
 
 def test_nothing_for_this_slot_is_said_at_once_and_only_once() -> None:
@@ -154,6 +147,3 @@ def test_a_slot_in_which_nothing_can_be_sent_is_an_error_and_not_the_first_of_ma
     with pytest.raises(ControlError, match=said):
         come(sender, 4, Hop(0, 0, 1, 0), until=14.0 + 0.01 + LATE_S - 1e-6)
     assert come(sender, 5, Hop(0, 0, 1, 0), until=15.0 + 0.02) == []
-
-
-# ---- all together ----------------------------------------------------------------------------------------------------

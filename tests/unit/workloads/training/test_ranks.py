@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.training.ranks import Coordinates, Levels, Parallelism, group_name, groups, levels_of, spread
+from workloads.training.ranks import Levels, Parallelism, group_name, groups, levels_of, spread
 
 sizes = st.integers(1, 4)
 parallelisms = st.builds(Parallelism, tp=sizes, pp=sizes, dp=sizes, ep=sizes)
@@ -78,13 +77,6 @@ def test_dp_inside_a_server_is_scale_up() -> None:
     assert groups(Parallelism(tp=2, pp=1, dp=2), servers=1, gpus_per_server=4)["dp.t0.s0"].domain == "scale-up"
 
 
-def test_size_below_one_and_outside_rank() -> None:
-    with pytest.raises(ValueError, match="out of bounds"):
-        Parallelism(tp=1, pp=1, dp=2).coordinates(2)
-    with pytest.raises(ValueError, match="invalid entry"):
-        Parallelism(tp=1, pp=1, dp=2).rank(Coordinates(tp=1))
-
-
 BOTH = Levels("in", "rail", gpus=4)
 
 
@@ -132,16 +124,3 @@ def test_every_rank_is_in_one_group_of_its_server_and_one_of_its_rail(gpus: int,
         assert found[at.inside].members == tuple(r for r in range(gpus * servers) if r // gpus == rank // gpus)
         assert found[at.along].members == tuple(r for r in range(gpus * servers) if r % gpus == rank % gpus)
         assert (at.gpus, found[at.along].stage) == (gpus, 3)
-
-
-@given(gpus=st.integers(2, 4), servers=st.integers(2, 4))
-def test_two_levels_bring_every_token_to_its_rank(gpus: int, servers: int) -> None:
-    """Dispatch by hand: where a chunk (from, to) is after the server's all-to-all, and after the rail's."""
-    n = gpus * servers
-    at = np.repeat(np.arange(n)[:, None], n, axis=1)  # where chunk (i, j) is: with i
-    to = np.arange(n)[None, :]
-    inside = at // gpus * gpus + to % gpus  # the GPU of this server on the rail of j
-    along = to // gpus * gpus + inside % gpus
-    assert (along == np.repeat(to, n, axis=0)).all()
-    for j in range(n):  # what waits on one GPU for the rail: as many chunks as a rank sends in all
-        assert (inside == j).sum() == n

@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import groupby, pairwise
 from typing import Any
 
-import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,28 +54,19 @@ def test_llama_stage_0_is_the_published_trace() -> None:
 
 def test_llama_stage_1_mirrors_it() -> None:
     program = load_workload("llama3-8b-16").program
-    assert trace(program, 8) == [
-        ("recv", "pp", 1),
-        ("all_gather", "dp", 34),
-        ("send", "pp", 1),
-        ("recv", "pp", 1),
-        ("all_gather", "dp", 17),
-        ("send", "pp", 1),
-        ("reduce_scatter", "dp", 17),
-        ("all_reduce", "dp", 1),
-        ("all_reduce", "world", 3),
-    ]
-
-
-def test_llama_counts_on_every_rank() -> None:
-    program = load_workload("llama3-8b-16").program
-    for rank in range(16):
-        counts = Counter(kind_of(op) for op in program.communications(rank))
-        assert counts["all_gather"] == 51
-        assert counts["reduce_scatter"] == 17
-        assert counts["all_reduce"] == 4
-        assert counts["send"] + counts["recv"] == 4
-        assert phase_changes(program, rank) == 6
+    for rank in range(8, 16):
+        assert trace(program, rank) == [
+            ("recv", "pp", 1),
+            ("all_gather", "dp", 34),
+            ("send", "pp", 1),
+            ("recv", "pp", 1),
+            ("all_gather", "dp", 17),
+            ("send", "pp", 1),
+            ("reduce_scatter", "dp", 17),
+            ("all_reduce", "dp", 1),
+            ("all_reduce", "world", 3),
+        ]
+    assert {phase_changes(program, rank) for rank in range(16)} == {6}
 
 
 def test_llama_sizes() -> None:
@@ -242,21 +232,6 @@ def test_at_most_the_distance_to_the_end_is_in_flight(shape: tuple[int, int]) ->
             flying += 1 if step.direction == "forward" else -1
             most = max(most, flying)
         assert most == min(stages - stage, microbatches)
-
-
-@given(stages_and_microbatches)
-def test_no_stage_waits_in_a_circle(shape: tuple[int, int]) -> None:
-    stages, microbatches = shape
-    graph = networkx.DiGraph()
-    for stage in range(stages):
-        order = one_f_one_b(stage, stages, microbatches)
-        for before, after in pairwise(order):
-            graph.add_edge((stage, before), (stage, after))
-        for m in range(microbatches):
-            if stage:
-                graph.add_edge((stage - 1, Pass("forward", m)), (stage, Pass("forward", m)))
-                graph.add_edge((stage, Pass("backward", m)), (stage - 1, Pass("backward", m)))
-    assert networkx.is_directed_acyclic_graph(graph)
 
 
 @given(st.permutations(range(6)), st.integers(1, 6), st.integers(1, 6))

@@ -148,7 +148,7 @@ def test_a_worker_of_another_version_is_refused_before_the_first_point(
     (tmp_path / "sitecustomize.py").write_text("import railyard\nrailyard.__version__ = '0.0.1'\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     sweep = make(tmp_path / "sweep")
-    with pytest.raises(MachineError, match=r"^worker-1 has version 0\.0\.1 of Railyard and this one "):
-        with local_workers(1) as workers:
-            run_all_on(sweep, workers, None, lambda *_: None)
+    version = r"^worker-1 has version 0\.0\.1 of Railyard and this one "
+    with pytest.raises(MachineError, match=version), local_workers(1) as workers:
+        run_all_on(sweep, workers, None, lambda *_: None)
     assert len(sweep.pending()) == POINTS and not (sweep.path / "points").exists()

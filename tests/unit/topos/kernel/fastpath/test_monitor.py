@@ -69,22 +69,6 @@ def reply(xid: int) -> bytes:
     return openflow.message(openflow.BARRIER_REPLY, xid)
 
 
-def test_changes_are_followed_as_they_come(bridge: Bridge) -> None:
-    bridge.ovs.send(monitor_reply(added()))
-    turn(bridge.loop)
-    assert bridge.rule() == Rule(OUT, 2)
-    bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1)), added(b"", priority=7)))
-    turn(bridge.loop)
-    assert bridge.rule() == Rule(DROP) and len(bridge.kernel.sets) == 2
-
-
-def test_messages_in_pieces(bridge: Bridge) -> None:
-    for byte in monitor_reply(added()):
-        bridge.ovs.send(bytes([byte]))
-        turn(bridge.loop, 1)
-    assert bridge.rule() == Rule(OUT, 2)
-
-
 def test_a_promise_holds_at_once_if_the_updates_are_there(bridge: Bridge) -> None:
     bridge.ovs.send(monitor_reply(added()))
     assert bridge.rule() == TO_OVS

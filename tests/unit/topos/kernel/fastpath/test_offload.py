@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import threading
@@ -28,19 +27,6 @@ class Answered(Offload):
         self.process = Connection(theirs, theirs, "the test")
         for op, fields in says.items():
             self.process.tell(op, **fields)
-
-
-def test_the_settings_are_those_that_the_process_reads() -> None:
-    assert json.loads(json.dumps(Answered()._settings)) == {
-        "netns_fd": 9,
-        "run_dir": "run",
-        "own_dir": "run/ovs",
-        "bridges": ["s1"],
-        "datapath": "auto",
-        "openflow": ["10.0.0.1", 6653],
-        "ports": 2,
-        "flows": 4,
-    }
 
 
 def test_the_choice_and_its_reason() -> None:

@@ -26,14 +26,10 @@ def test_a_kernel_with_bpf_forwards_by_it(monkeypatch: pytest.MonkeyPatch, asked
     assert make_forwarder(asked, 3, 8, 16) == ((3, 8, 16), {"datapath": "bpf", "why": ""})
 
 
-def test_without_bpf_auto_takes_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bpf_auto_takes_open_vswitch_and_bpf_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "BpfForwarder", refuse)
     why = "bpf: making the map ports failed (not root)"
     assert make_forwarder("auto", 3, 8, 16) == (None, {"datapath": "ovs", "why": why})
-
-
-def test_bpf_that_is_asked_for_and_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "BpfForwarder", refuse)
     message = r"datapath bpf is refused: making the map ports failed \(not root\); auto would take ovs"
     with pytest.raises(MachineError, match=f"^{message}$"):
         make_forwarder("bpf", 3, 8, 16)

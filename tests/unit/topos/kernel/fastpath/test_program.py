@@ -33,18 +33,6 @@ def test_jumps_go_forward_and_backward_to_their_labels() -> None:
     ]
 
 
-def test_a_label_that_is_missing_is_an_error() -> None:
-    a = Assembler()
-    a.jump("nowhere")
-    with pytest.raises(KeyError, match="nowhere"):
-        _ = a.code
-
-
-def test_numbers_of_32_bits_do_not_fit() -> None:
-    with pytest.raises(struct.error):
-        Assembler().set(1, 1 << 31)
-
-
 def test_without_a_rule_packets_go_up_uncounted_and_what_comes_down_goes_out() -> None:
     one = Processor()
     assert one.run(11, to()) == (REDIRECTED, 21)

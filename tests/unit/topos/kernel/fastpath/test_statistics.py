@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_path.doubles import FakeForwarder
 from hypothesis import given
 from hypothesis import strategies as st
 from openflow.decoding import VERSIONS, connection, counts, decode, encode
@@ -98,17 +99,6 @@ def test_flow_statistics(version: str, kind: str) -> None:
     assert found == expected | {(0, 11): (0, 0), (3, 7): (0, 0)}
 
 
-def test_flow_statistics_of_openflow_1_1() -> None:
-    before = reply("1.1", "flow")
-    after, at, found = Statistics(FakeFlows()).answered(before), 16, {}
-    while at < len(before):
-        length, table, priority = struct.unpack_from("!HB9xH", before, at)
-        now, then = (struct.unpack_from("!QQ", data, at + 32) for data in (after, before))
-        found[table, priority] = (now[0] - then[0], now[1] - then[1])
-        at += length
-    assert found == {(flow[0], flow[1]): flow[-1] for flow in FLOWS} | {(0, 11): (0, 0), (3, 7): (0, 0)}
-
-
 @pytest.mark.parametrize(("version", "kind"), [(v, "removed") for v in VERSIONS] + [("1.0", "nx_removed")])
 def test_flow_removed(version: str, kind: str) -> None:
     before, after = both(version, kind)
@@ -143,16 +133,6 @@ def test_table_statistics(version: str) -> None:
         for b, a in zip(before.body, after.body, strict=True)
     ]
     assert found == [(400, 400), (0, 0)]
-
-
-def test_port_and_table_statistics_of_openflow_1_1_are_laid_out_as_those_of_1_0() -> None:
-    rewriting = Statistics(FakeFlows())
-    port, table = (rewriting.answered(reply("1.1", kind)) for kind in ("port", "table"))
-    before = struct.unpack_from("!I4x4Q", reply("1.1", "port"), 16 + 104)
-    after = struct.unpack_from("!I4x4Q", port, 16 + 104)
-    assert after == (1, before[1] + 100, before[2] + 200, before[3] + 10_000, before[4] + 20_000)
-    (lookups, matched) = struct.unpack_from("!QQ", reply("1.1", "table"), 16 + 72)
-    assert struct.unpack_from("!QQ", table, 16 + 72) == (lookups + 400, matched + 400)
 
 
 def names_in(version: str, kind: str, message: bytes) -> list[str]:
@@ -402,32 +382,14 @@ def test_nicira_s_extension() -> None:
     assert list(resets(message)) == [Reset(True, 0, 7, MATCH)]
 
 
-class Slots:
-    """A forwarder with one slot, whose counts the test sets."""
-
-    def __init__(self) -> None:
-        self.counts = Counts()
-
-    def new_flow(self) -> int:
-        return 1
-
-    def flow_counts(self, flow: int) -> Counts:
-        return self.counts if flow else Counts()
-
-    def free_flow(self, flow: int) -> None:
-        self.counts = Counts()
-
-    def set(self, *_: object) -> None: ...
-
-
 def changed(event: int, output: int | None = 2) -> FlowUpdate:
     match = SimpleMatch(in_port=1, eth_dst=ONE)
     return FlowUpdate(event, 0, 7, 5, b"match", match, output)
 
 
 def test_counts_of_flows_that_replace_others() -> None:
-    slots = Slots()
-    tables = FlowTables("s1", (1, 2), slots)  # type: ignore[arg-type]
+    slots = FakeForwarder(1)
+    tables = FlowTables("s1", (1, 2), slots)
 
     def count() -> Counts:
         tables.commit()
@@ -435,14 +397,14 @@ def test_counts_of_flows_that_replace_others() -> None:
 
     tables.reset(Reset(True, 0, 7, MATCH))
     tables.update(changed(openflow.ADDED))
-    slots.counts = Counts(3, 300)
+    slots.counted[1] = 3
     assert count() == (3, 300)
     tables.update(changed(openflow.ADDED, 1))
     assert count() == (3, 300), "a flow keeps the counts of the one that it replaces"
     tables.reset(Reset(True, 0, 7, MATCH))
     assert count() == (3, 300), "until Open vSwitch has replaced it"
     tables.update(changed(openflow.ADDED))
-    slots.counts = Counts(4, 400)
+    slots.counted[1] = 4
     assert count() == (1, 100)
     tables.update(changed(openflow.MODIFIED, -1))
     assert count() == (1, 100), "also if Open vSwitch forwards for it from now on"
@@ -450,23 +412,23 @@ def test_counts_of_flows_that_replace_others() -> None:
     assert count() == (1, 100)
     tables.reset(Reset(False, 0, None, SimpleMatch(in_port=1)))
     assert count() == (0, 0)
-    slots.counts = Counts(6, 600)
+    slots.counted[1] = 6
     tables.update(changed(openflow.REMOVED))
     assert count() == (0, 0)
     assert [tables.removed_counts(0, 7, 1, ONE, 5) for _ in range(2)] == [(2, 200)] * 2, "every client is told"
 
 
 def test_a_flow_removed_and_added_again_begins_at_zero() -> None:
-    slots = Slots()
-    tables = FlowTables("s1", (1, 2), slots)  # type: ignore[arg-type]
+    slots = FakeForwarder(1)
+    tables = FlowTables("s1", (1, 2), slots)
     tables.update(changed(openflow.ADDED))
-    slots.counts = Counts(3, 300)
+    slots.counted[1] = 3
     tables.reset(Reset(True, 0, 7, MATCH))
     tables.update(changed(openflow.REMOVED))
     tables.commit()
     assert tables.removed_counts(0, 7, 1, ONE, 5) == (3, 300)
     tables.update(changed(openflow.ADDED))
-    slots.counts = Counts(2, 200)
+    slots.counted[1] = 2
     tables.update(changed(openflow.ADDED, 1))
     assert tables.counts_of(0, 7, 1, ONE) == (2, 200)
 
@@ -498,10 +460,10 @@ class Counted:
     """A client's connection to a bridge with one flow, for which the fast path counted 3 packets."""
 
     def __init__(self) -> None:
-        self.slots = Slots()
-        self.tables = FlowTables("s1", (1, 2), self.slots)  # type: ignore[arg-type]
+        self.slots = FakeForwarder(1)
+        self.tables = FlowTables("s1", (1, 2), self.slots)
         self.tables.update(changed(openflow.ADDED))
-        self.slots.counts = Counts(3, 300)
+        self.slots.counted[1] = 3
         self.client = Statistics(self.tables)
 
     @property
@@ -514,7 +476,7 @@ def test_a_refused_flow_mod_leaves_counts_as_they_were(command: str) -> None:
     bridge = Counted()
     bridge.client.asked(flow_mod("1.4", command, reset=True))
     assert bridge.packets == 0
-    bridge.slots.counts = Counts(4, 400)
+    bridge.slots.counted[1] = 4
     assert bridge.client.answered(refusal(2)) == refusal(2) and bridge.packets == 1, "another message is refused"
     bridge.client.answered(refusal(1))
     assert bridge.packets == 4

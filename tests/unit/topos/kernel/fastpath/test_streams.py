@@ -59,14 +59,6 @@ def line() -> Iterator[Line]:
     one.loop.selector.close()
 
 
-def test_bytes_pass_both_ways(line: Line) -> None:
-    line.peer.send(b"asked")
-    turn(line.loop)
-    assert line.came == b"asked"
-    line.stream.send(b"answered")
-    assert line.peer.recv(100) == b"answered"
-
-
 def test_reading_takes_what_is_there_and_says_how_much(line: Line) -> None:
     assert line.stream.read() == 0
     line.peer.send(b"12345")

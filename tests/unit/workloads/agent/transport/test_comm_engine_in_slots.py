@@ -147,16 +147,6 @@ def test_data_may_come_by_any_port_of_its_sender_but_from_nobody_else(office: Of
 PAIR = (Hop(0, 0, 1, 0), Hop(2, 0, 3, 0))
 
 
-class Lamp:
-    """What a connection is to a rotation."""
-
-    def __init__(self, key: PeerKey) -> None:
-        self.key, self.lights, self.sent_bytes = key, list[UpWindow | None](), 0
-
-    def allow_until(self, light: UpWindow | None) -> None:
-        self.lights.append(light)
-
-
 def rotating(notes: list[dict[str, Any]] | None = None) -> SlotConnections:
     """The slot connections of a rank; what they note."""
     found = [] if notes is None else notes
@@ -172,9 +162,10 @@ def begin(slot_connections: SlotConnections, window: SlotWindow, now: float = 5.
 
 def shone(slot_connections: SlotConnections, key: PeerKey) -> list[UpWindow | None]:
     """What a connection that is there now hears."""
-    lamp = Lamp(key)
-    slot_connections.allow_until(cast(Any, lamp))
-    return lamp.lights
+    line = Line(key[2])
+    assert line.key == key
+    slot_connections.allow_until(cast(Any, line))
+    return line.lights
 
 
 def test_only_the_first_in_a_slot_without_an_end_pays_for_the_dark() -> None:
@@ -196,23 +187,17 @@ def test_in_a_slot_with_an_end_the_light_is_the_limit() -> None:
     assert shone(slot_connections, ("scale-out", 0, 3, 0)) == []
 
 
-def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light() -> None:
+@pytest.mark.parametrize(
+    ("ends", "heard"), [((5.5, 6.5), UpWindow(6.0, 6.5)), ((6.0, None), None)], ids=["with an end", "without"]
+)
+def test_a_connection_that_the_peer_opens_late_hears_of_the_last_light_until_the_rotation_ends(
+    ends: tuple[float | None, ...], heard: UpWindow | None
+) -> None:
     slot_connections = rotating()
-    for number in range(2):
-        key = begin(slot_connections, SlotWindow(number, 5.0 + number, 5.5 + number), rank=1)
-    assert shone(slot_connections, key) == [UpWindow(6.0, 6.5)]
-
-
-def test_a_slot_without_an_end_has_no_limit_whatever_was_before() -> None:
-    slot_connections = rotating()
-    begin(slot_connections, SlotWindow(0, 5.0, 6.0))
-    key = begin(slot_connections, SlotWindow(1, 6.0))
-    assert shone(slot_connections, key) == [None]
-
-
-def test_after_the_rotation_nobody_hears_of_its_lights() -> None:
-    slot_connections = rotating()
-    key = begin(slot_connections, SlotWindow(0, 5.0, 6.0))
+    for number, end in enumerate(ends):
+        key = begin(slot_connections, SlotWindow(number, 5.0 + number, end), rank=1)
+    assert shone(slot_connections, key) == [heard]
+    begin(slot_connections, SlotWindow(2, 7.0, 8.0), rank=1)
     slot_connections.end("ep")
     assert shone(slot_connections, key) == []
 
@@ -221,10 +206,9 @@ def test_each_turn_is_noted_when_it_is_over() -> None:
     notes: list[dict[str, Any]] = []
     slot_connections = rotating(notes)
     key = begin(slot_connections, SlotWindow(0, 5.0, 6.0), 5.25)
-    lamp = Lamp(key)
-    lamp.sent_bytes = 1000
-    slot_connections.allow_until(cast(Any, lamp))
-    lamp.sent_bytes = 1800
+    line = Line(key[2], sent_bytes=1000)
+    slot_connections.allow_until(cast(Any, line))
+    line.sent_bytes = 1800
     assert notes == []
     begin(slot_connections, SlotWindow(1, 7.0, 8.0), 7.0)
     assert notes == [{"t": 5.0, "end": 5.25, "group": "ep", "slot": 0, "late_s": 0.25, "bytes": 800}]

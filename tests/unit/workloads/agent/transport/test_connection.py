@@ -110,13 +110,6 @@ def test_the_kernel_is_asked_for_a_notice_only_where_somebody_waits_for_it() -> 
     assert sock.noticed == [False, False, True, True]
 
 
-def test_without_a_light_everything_goes_at_once() -> None:
-    connection, sock, inbox, _ = outgoing()
-    connection.send(message(300_000, "a"))
-    connection.flush(1.0)
-    assert len(sock.taken) == 300_000 + HEADER_BYTES and inbox.written_ == ["a"]
-
-
 def test_a_message_that_fits_into_the_light_goes_in_it() -> None:
     connection, sock, inbox, bucket = outgoing()
     bucket.sent(0.9, 2 * bucket.burst_s * bucket.bytes_per_s)  # nothing saved up
@@ -146,25 +139,6 @@ def test_what_is_left_goes_in_the_next_light_and_not_before() -> None:
     connection.flush(3.0)
     assert inbox.written_ == ["a"] and sock.ended == [False, False, True]
     assert bytes(sock.taken[HEADER_BYTES:]) == bytes(message(2_000_000).payload)
-
-
-def test_a_light_that_is_heard_of_late_is_shorter() -> None:
-    sent = []
-    for late in (0.0, 0.05):
-        connection, sock, _, bucket = outgoing()
-        connection.send(message(1_000_000))
-        connection.allow_until(UpWindow(1.0, 1.1))
-        connection.flush(1.0 + late)
-        sent.append(len(sock.taken) / goodput(bucket))
-    assert sent[0] <= 0.1 and sent[1] <= 0.05 + 0.02, "the bucket has saved up some"
-
-
-def test_after_its_end_a_light_carries_nothing() -> None:
-    connection, sock, _, _ = outgoing()
-    connection.send(message(100))
-    connection.allow_until(UpWindow(1.0, 1.1))
-    connection.flush(1.2)
-    assert not sock.taken
 
 
 def test_a_light_that_ended_since_somebody_looked_at_the_clock_carries_nothing() -> None:
@@ -256,19 +230,6 @@ def test_a_call_is_answered_when_the_kernel_says_so_and_not_when_somebody_looks(
         assert connection.answered and not connection.connected, "it would be wrong to call again"
         connection.check_connected()
         assert connection.connected
-
-
-def test_after_another_call_it_goes_on_with_that() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = PeerConnection(socket.socket(), KEY, Bucket(1000.0), inbox := Inbox(), connected=False, mtu=MTU)
-        connection.send(message(100, "a"))
-        assert connection.events == select.EPOLLOUT and connection.sends_at > 1.0
-        connection.renew(socket.create_connection(listener.getsockname()), connected=True)
-        far, _ = listener.accept()
-        connection.flush(2.0)
-        assert inbox.written_ == ["a"] and len(far.recv(1000)) == 100 + HEADER_BYTES
-        for sock in (connection.sock, far):
-            sock.close()
 
 
 # ---- what waits to be taken in ---------------------------------------------------------------------------------------
@@ -383,20 +344,6 @@ def test_to_resume_what_does_not_wait_changes_nothing(wires: tuple[PeerConnectio
     assert inbox.arrived_ == [(1, b"content")]
 
 
-class NoInbox:
-    def may_receive(self, connection: PeerConnection, header: Header) -> bool:
-        raise AssertionError
-
-    def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
-        raise AssertionError
-
-    def arrived(self, connection: PeerConnection, header: Header) -> None:
-        raise AssertionError
-
-    def written(self, connection: PeerConnection, token: object) -> None:
-        raise AssertionError
-
-
 def switch(rank: int) -> SwitchPlan:
     port = HostPort(1, f"g{rank}", rank, 0, "nowhere0", f"02:00:00:00:00:{rank:02x}", f"10.0.0.{rank + 1}/24", 50.0)
     return SwitchPlan(f"n{rank}", 0x40000 + rank, "electrical", "rail", (port,))
@@ -409,7 +356,7 @@ def plan(links: tuple[SwitchLink, ...]) -> FabricPlan:
 def connect(fabric: FabricPlan) -> str:
     """What becomes of a connection to a rank behind another switch (the interface does not exist)."""
     try:
-        Transport(fabric, 0, NoInbox()).connection(("scale-out", 0, 2, 0), 0.0)
+        Transport(fabric, 0, Inbox()).connection(("scale-out", 0, 2, 0), 0.0)
     except (AgentError, OSError) as error:
         return str(error)
     return ""

@@ -172,15 +172,6 @@ def test_a_message_begins_a_burst_after_its_emulated_begin(late_s: float) -> Non
     assert begun == pytest.approx(10.0 + line.bucket.burst_s)
 
 
-def test_every_message_of_an_operation_is_held_after_a_pause() -> None:
-    line = Line()
-    for transfer, since in enumerate((10.0, 10.5)):
-        line.connection.send(data(transfer, hold=True, since=since))
-        line.now = since
-        line.run()
-    assert [begun - line.bucket.burst_s for begun, _ in line.begun] == pytest.approx([10.0, 10.5])
-
-
 # ---- what the outbox says of a message -------------------------------------------------------------------------------
 
 
@@ -198,21 +189,13 @@ def posted(*sinces: float | None, eager: bool = False) -> list[Outgoing]:
     return sent
 
 
-def test_every_message_is_held_since_it_became_possible() -> None:
-    *messages, _ = posted(1.5, None, 2.5)
-    assert [(message.hold, message.since) for message in messages] == [(True, 1.5), (True, None), (True, 2.5)]
-
-
 @pytest.mark.parametrize("eager", [False, True])
-def test_messages_wait_for_their_turn_unless_the_program_is_eager(eager: bool) -> None:
-    *messages, _ = posted(None, None, eager=eager)
-    assert [message.in_turn for message in messages] == [not eager] * 2
-
-
-def test_a_credit_carries_the_time_since_when_it_holds_and_waits_for_nothing() -> None:
-    (message,) = posted()
-    assert Header.unpack(message.head) == Header("ready", FLOW, 3, 2_500_000)
-    assert not message.hold and not message.in_turn
+def test_messages_are_held_and_wait_for_their_turn_unless_the_program_is_eager_and_credits_never(eager: bool) -> None:
+    *messages, credit = posted(1.5, None, 2.5, eager=eager)
+    assert [(message.hold, message.since) for message in messages] == [(True, 1.5), (True, None), (True, 2.5)]
+    assert [message.in_turn for message in messages] == [not eager] * 3
+    assert Header.unpack(credit.head) == Header("ready", FLOW, 3, 2_500_000), "the time since when it holds"
+    assert not credit.hold and not credit.in_turn
 
 
 # ---- arrival ---------------------------------------------------------------------------------------------------------
