@@ -83,6 +83,7 @@ class Cluster:
             for name in self.names:
                 begun.append(RemoteProcess(name, _SERVER))
                 self._stack.callback(begun[-1].close)
+                begun[-1].begin()
             for process in begun:
                 self.machines[process.machine] = Machine(process.machine, process.ready())
             for machine in self.machines.values():
