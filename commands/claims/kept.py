@@ -7,7 +7,6 @@ every repeat, and the fields that the catalog names.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from measure.results.results import Results
 from measure.results.row import ResultRow, Row, columns, defaults_of, kind_of
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError
-from railyard.ownership import make_folder, naming, open_new, reached
+from railyard.ownership import replace_file
 
 MARK, FORMAT = "railyard_measured", 1
 _DIGITS = 6
@@ -145,11 +144,5 @@ def write_file(path: Path, content: bytes) -> bool:
     """Write a file of the documents: it has its old content or the new one; returns whether that is another."""
     if path.is_file() and path.read_bytes() == content:
         return False
-    make_folder(path.parent)
-    place = path.parent.resolve()
-    draft = f".{path.name}.{os.getpid()}"
-    with naming(path), reached(place) as folder:
-        with open(open_new(draft, folder), "wb") as out:
-            out.write(content)
-        os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    replace_file(path, content, links=True)
     return True
