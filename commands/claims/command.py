@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -27,6 +26,7 @@ from commands.claims.pages import (
     pages_of,
     version,
 )
+from commands.command_process import run_command
 from experiments.parser import Parser, folder
 from experiments.redraw import redraw
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
@@ -35,9 +35,8 @@ from measure.results.foreign import reading
 from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
-from railyard.child import end_child, start_python
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, RailyardError, nearest
-from railyard.ownership import make_folder, open_text
+from railyard.ownership import make_folder
 
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
@@ -230,8 +229,6 @@ def _lines(each: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
 # ---- measuring again -------------------------------------------------------------------------------------------------
 
 
-_END_S = 60.0
-"""Longest time that a run which was told to stop has for taking down its network."""
 _LAST_LINES = 3
 _WITH_RESULTS = (0, 1, NOT_FAITHFUL_EXIT_STATUS)
 """Exit statuses of a command with complete results; 1: a limit was missed (bench), a matching got no answer (mesh)."""
@@ -273,25 +270,10 @@ def measure(run: MeasuredRun, out: Path) -> None:
     if (out / run.name).exists():
         raise ConfigError(f"{out / run.name} exists, and would be taken for the new results; give another --out")
     log = out / f"{run.name}.log"
-    with open_text(log, "w") as said:
-        process = start_python(
-            "commands.main",
-            *run.words,
-            "--out",
-            str(out / run.name),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            process.wait()
-        except BaseException:
-            process.terminate()
-            end_child(process, _END_S)
-            raise
-    if process.returncode not in _WITH_RESULTS or not (out / run.name).is_dir():
+    status = run_command(["railyard", *run.words, "--out", str(out / run.name)], log)
+    if status not in _WITH_RESULTS or not (out / run.name).is_dir():
         last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
-        raise ConfigError(f"the command ended with status {process.returncode}: {last}")
+        raise ConfigError(f"the command ended with status {status}: {last}")
 
 
 def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> Kept:

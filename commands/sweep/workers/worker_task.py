@@ -26,7 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from commands.sweep.execute import last_line, run_attempt, run_command
+from commands.command_process import run_command
+from commands.sweep.execute import last_line, run_attempt
 from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
 from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -466,10 +463,8 @@ def test_a_command_that_leaves_points_out_failed_and_an_unfaithful_one_did_not(
     run = MeasuredRun(name="x", arguments="mesh", minutes=0.1)
     for status in (0, 1, 8, 2, 9):
         (out := tmp_path / str(status)).mkdir()
-        code = f"import os, sys; os.mkdir({str(out / 'x')!r}); sys.exit({status})"
-        monkeypatch.setattr(
-            command, "start_python", lambda *_, code=code, **has: subprocess.Popen([sys.executable, "-c", code], **has)
-        )
+        (out / "x.log").touch()
+        monkeypatch.setattr(command, "run_command", lambda *_, out=out, status=status: (out / "x").mkdir() or status)
         if status in (0, 1, 8):
             command.measure(run, out)
             continue
@@ -492,26 +487,6 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
     monkeypatch.setattr(command, "keep", broken)
     with pytest.raises(RuntimeError, match="ours"):
         command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
-
-
-def test_ctrl_c_ends_the_command_and_keeps_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[Any]] = []
-
-    def start(*_: Any, **options: Any) -> subprocess.Popen[Any]:
-        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return started[0]
-
-    monkeypatch.setattr(command, "start_python", start)
-    run = CATALOG.runs["fabric-cost"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert started[0].returncode == -signal.SIGTERM
-    assert not (tmp_path / "docs").exists()
 
 
 def test_the_claims_of_a_run_are_named_by_it() -> None:

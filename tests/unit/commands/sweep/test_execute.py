@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -18,9 +17,10 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from commands.command_process import run_command
 from commands.main import main
 from commands.sweep import execute
-from commands.sweep.execute import last_line, run_all, run_command, run_point
+from commands.sweep.execute import last_line, run_all, run_point
 from commands.sweep.folder import PointCounts, SweepFolder
 from commands.sweep.model import ModelProcess, Predicted, predicted
 from commands.sweep.report import Merged
@@ -170,28 +170,6 @@ def test_what_becomes_of_points_by_their_exit_status(
     assert (outcome.status, outcome.attempts, left) == (statuses[-1], attempts, [])
     assert sweep.states() == PointCounts(*counts)
     assert [ended.said for _, ended in sweep.failed()] == ["points are missing"] * counts[3]
-
-
-def test_a_command_that_is_stopped_is_ended_and_waited_for(tmp_path: Path) -> None:
-    """The stopped process is a child, as a signal would stop the tests."""
-    code = (
-        "import sys; from pathlib import Path; from railyard.signals import stop_on_signals; stop_on_signals()\n"
-        "from commands.sweep.execute import run_command\n"
-        "print('ready', flush=True)\n"
-        "run_command(['railyard', 'predict', 'rails', '--steps', '10000'], Path(sys.argv[1]))\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "log")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        of = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while not of.read_text():
-            time.sleep(0.001)
-        pidfd = os.pidfd_open(int(of.read_text().split()[0]))
-        process.send_signal(signal.SIGTERM)
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    assert waiting.poll(0), "the child still runs"
-    os.close(pidfd)
 
 
 def test_the_status_and_the_output_of_a_command(tmp_path: Path) -> None:
