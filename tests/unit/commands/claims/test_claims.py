@@ -50,42 +50,6 @@ def test_a_claim_names_columns_of_its_run_and_values_of_its_source(claim: Claim)
         assert set(claim.rows[claim.by]) <= claim.of.values.keys()
 
 
-REFUSED = """
-runs: {a: {arguments: mesh, minutes: 1}}
-claims: {b: {system: X, says: Y, run: a, number: {take: value, column: n}, source: law, expected: 1}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("run: a", "run: c", "claims.b.run: there is no 'c'"),
-        ("law, expected: 1", "opus-coast", "claims.b.source: there is no 'opus-coast'; did you mean \"opus-cost\"?"),
-        ("law", "opus-llama-growth, at: on-demnd", "claims.b.at: there is no 'on-demnd'; did you mean \"on-demand\"?"),
-        (", expected: 1", "", "claims.b.expected: is missing; a claim of ours needs it"),
-        (", says: Y", "", "claims.b.says: is missing; the catalog of claims needs it"),
-        ("says: Y", "sais: Y, says: Y", 'claims.b.sais: there is no such key; did you mean "says"?'),
-        ("take: value", "take: mean", "claims.b.number.take: must be one of value, ratio, "),
-        ("column: n", "over: n", "claims.b.number: value has the keys column"),
-        ("take: value, column: n", "take: count, top: {a: 1}", "claims.b.number: count has no other key than plus"),
-        ("expected: 1", "expected: yes", "claims.b.expected: must not be true or false"),
-        ("expected: 1", "expected: 1, form: x", "claims.b.form: must be digits such as .3g or .2f, not 'x'"),
-        ("expected: 1", "expected: 1, tolerance: 3", "claims.b.tolerance: must be a mapping of keys, not 3"),
-        ("{b: ", "{b: 3, c: ", "claims.b: must be a mapping of keys, not 3"),
-        ("minutes: 1", "minutes: 1, verb: walk", "runs.a.verb: must be one of run, predict, not 'walk'"),
-        ("claims: {", "claims: [{}] #", "claims: must be a mapping of keys"),
-    ],
-)
-def test_a_wrong_catalog(old: str, new: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(REFUSED)
-    assert read_catalog(tmp_path).claims["b"].system == "X"
-    assert old in REFUSED
-    (tmp_path / FILE).write_text(REFUSED.replace(old, new))
-    with pytest.raises(ConfigError) as raised:
-        read_catalog(tmp_path)
-    assert str(raised.value).startswith(f"{tmp_path / FILE}: {sentence}")
-
-
 @pytest.mark.parametrize("run", CATALOG.runs.values(), ids=NAMES)
 def test_the_command_of_a_run_is_one(run: MeasuredRun) -> None:
     verb, *words = run.words
@@ -389,24 +353,6 @@ def test_a_kept_file_that_is_none(
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("nosuch", "nosuch: is no claim and no run; railyard claims lists them"),
-        ("opus-cots", 'opus-cots: is no claim and no run; did you mean "opus-cost"?'),
-        ("--out x", "--out: is used with --run alone; leave it out"),
-        ("--run --quick rails", "--quick: rails needs root or takes minutes; leave --quick out"),
-        ("--docs nosuch", "--docs: nosuch is no folder; name the folder docs of a checkout of Railyard"),
-        ("--docs /", "/claims.yaml: cannot be read (No such file or directory); name the folder docs of a checkout"),
-        ("--run --out x --results y", "--results: measures nothing, so --out is not used with it; leave one out"),
-    ],
-)
-def test_a_wrong_command_line(line: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["claims", *line.split()]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"railyard: {sentence}") and said.err.count("\n") == 1 and not said.out
 
 
 def test_runs_that_need_root_are_refused_before_anything_runs(

@@ -140,31 +140,6 @@ def test_what_is_said_of_rows_that_cannot_be_read_works(tmp_path: Path, capsys: 
     assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("sweep nosuch", "sweep: nosuch is not the folder of a sweep: it has no sweep.json"),
-        ("sweep nosuch.yaml", "nosuch.yaml: cannot be read (No such file or directory); name a sweep file"),
-        ("sweep status nosuch", "sweep: nosuch is not the folder of a sweep: it has no sweep.json"),
-        ("sweep {folder} --out x", "--out: is not used with the folder of a sweep; leave it out"),
-        ("sweep {folder} --predict", "--predict: {folder} is a sweep of measurements; begin one of the model in a new"),
-        ("sweep {folder} --limit 0", "--limit: must be a whole number of at least 1, not '0'"),
-        ("sweep {folder} --limits 3", '--limits: is not an option here; did you mean "--limit"?'),
-        ("sweep {folder} --experiment rails", "--experiment: {folder} is of fabric-cost, not of rails"),
-        ("sweep point {folder} 000000000000", "000000000000: is no point of {folder}; railyard sweep {folder} --list"),
-        ("sweep point {folder} ../..", "../..: is no point of {folder}; railyard sweep {folder} --list names them"),
-        ("sweep {file} --out {full}", "out: {full} is not empty and is not a Railyard results folder"),
-    ],
-)
-def test_a_wrong_command_line(line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {"folder": tmp_path / "folder", "file": file_of(tmp_path, TEXT), "full": tmp_path}
-    assert main(["sweep", str(names["file"]), "--out", str(names["folder"]), "--list"]) == 0
-    capsys.readouterr()
-    assert main([part.format(**names) for part in line.split()]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"railyard: {sentence.format(**names)}") and said.count("\n") == 1
-
-
 def test_the_code_of_a_folder_of_someone_else_is_not_executed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
