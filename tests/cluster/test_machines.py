@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 from cluster.machine_process import BED
-from cluster.machines import CLOCKS_S, SSH, Machines
+from cluster.machines import SSH, Machines
 from cluster.underlay import Underlay
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-CLOCK = "python3 -c 'import time; print(time.monotonic())'"
 LOOP = "while :; do sleep 0.1; done"
 
 
@@ -51,19 +50,6 @@ def left_behind() -> list[set[str]]:
     names = {entry.name for entry in Path("/run/netns").glob("*")}
     mounts = {line.split(" ", 1)[1] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     return [names, set(os.listdir("/sys/class/net")), mounts]
-
-
-def test_the_head_runs_commands_on_each_by_ssh(machines: Machines) -> None:
-    for name in (*machines.names, "head"):
-        ran = machines.head.run([*SSH, name, "hostname; id -u; cat"], "typed")
-        assert ran.stdout.split() == [name, "0", "typed"], ran.stderr
-
-
-def test_every_machine_has_another_clock(machines: Machines) -> None:
-    for name, ahead_s in zip(machines.names, CLOCKS_S, strict=False):
-        before = time.monotonic()
-        shown = float(machines.head.run([*SSH, name, CLOCK]).stdout)
-        assert before <= shown - ahead_s <= time.monotonic(), name
 
 
 def test_run_folders_and_processes_are_its_own_and_results_are_shared(machines: Machines, tmp_path: Path) -> None:

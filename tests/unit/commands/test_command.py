@@ -15,7 +15,7 @@ import pytest
 from checkout import ROOT
 
 from commands import completion
-from commands.main import main, usage
+from commands.main import main
 from commands.run import main as run_main
 from controllers.northbound.messages import read_request
 from measure.results.manifest import build_manifest
@@ -172,10 +172,6 @@ def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
     with pytest.raises(ConfigError) as refused:
         run_main(line.split()[1:], predict=True)
     assert refused.value.__cause__ is not refused.value and (refused.value.__cause__ is not None) == typed
-
-
-def test_no_command_in_the_help_is_split_over_lines() -> None:
-    assert "railyard run NAME --help" in usage() and max(map(len, usage().splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["--plan=x", "--channel=x", "--events=x"], 2)])

@@ -75,10 +75,6 @@ def test_each_thing_that_is_not_installed_is_named_with_its_remedy() -> None:
     ]
 
 
-def test_nothing_is_said_about_packages_where_none_are_known() -> None:
-    assert doctor.all_installed("Python package", {}, str) == []
-
-
 def test_a_run_needs_a_framework_and_namespaces() -> None:
     framework = doctor.frameworks({"os-ken": False, "ryu": False}, "install it")
     assert framework == Finding("OpenFlow framework", "missing", "neither os-ken nor ryu is installed", "install it")

@@ -441,7 +441,3 @@ def test_the_claims_of_a_run_are_named_by_it() -> None:
     assert {claim.run for claim in claims_of(CATALOG, [], quick=True)} == {
         name for name, run in CATALOG.runs.items() if run.quick
     }
-
-
-def test_a_tolerance_on_both_sides_has_the_sign_for_it() -> None:
-    assert str(Tolerance(share=0.03)) == "±3 %" and str(Tolerance()) == "equal"

@@ -169,6 +169,7 @@ def test_what_becomes_of_points_by_their_exit_status(
     outcome = run_point(sweep, point)
     assert (outcome.status, outcome.attempts, left) == (statuses[-1], attempts, [])
     assert sweep.states() == PointCounts(*counts)
+    assert [ended.status for ended in sweep.attempts(point)] == list(statuses)
     assert [ended.said for _, ended in sweep.failed()] == ["points are missing"] * counts[3]
 
 
