@@ -213,17 +213,17 @@ _COLUMNS = (
 )
 
 
-def _lines(each: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
-    claim = each.claim
-    here, expected, tolerance, _ = cells(each)
+def _lines(judged: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
+    claim = judged.claim
+    here, expected, tolerance, _ = cells(judged)
     lines = [f"here: {here}", f"compared with: {expected}, {tolerance}; source: {claim.source}"]
-    lines += [f"verdict: {each.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
+    lines += [f"verdict: {judged.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
     if kept is not None:
-        done = "predicted" if each.predicted else "measured"
+        done = "predicted" if judged.predicted else "measured"
         lines.append(f"last {done}: {day(kept)}, {version(kept)}, {machine(kept)}")
         count = older_by(run, kept)
         lines += [f"older than its code by {count} commit{'s' * (count > 1)}"] if count else []
-    return lines + [said for said in (claim.note, claim.why) if said]
+    return lines + [text for text in (claim.note, claim.why) if text]
 
 
 # ---- measuring again -------------------------------------------------------------------------------------------------
@@ -284,9 +284,9 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> K
     results = Results.open(folder)
     with reading(folder):
         manifest, rows = results.manifest(), results.rows()
-        said, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
-    if said is not None or not rows:
-        raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
+        missing_points, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
+    if missing_points is not None or not rows:
+        raise ConfigError(f"{missing_points or 'no row was measured'}; see {folder}.log")
     write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept).encode())
     if draw and run.figures:
         redraw(folder)

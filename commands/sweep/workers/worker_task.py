@@ -1,4 +1,4 @@
-"""What a worker of Dask does: it describes its machine, and runs points as subprocesses.
+"""The tasks of a worker of Dask: it describes its machine, and runs points as subprocesses.
 
 A subprocess (``railyard sweep remote-point``) runs one attempt of a point in a folder that is gone afterwards. The
 point comes as a line of JSON on its standard input. The results go to standard output: a line of JSON (``Sent``), then
@@ -180,7 +180,7 @@ def stop_tasks() -> None:
 
 NAME = "remote-point"
 CALIBRATE = b"calibrate\n"
-"""What stands on standard input in place of a point if the machine is to be calibrated."""
+"""Line on standard input in place of a point if the machine is to be calibrated."""
 MOST_POINT_BYTES = 4 << 20
 """The longest line with a point, in bytes."""
 _CHUNK_BYTES = 1 << 16

@@ -50,12 +50,19 @@ def test_listed_commands_run_the_points_and_merge_makes_the_tables(
     assert (folder / "table.csv").read_text().startswith("sweep.gpus,sweep.repeats,sweep.host,sweep.attempts,experi")
 
 
-def test_a_limit_and_the_same_file_again_with_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_and_the_same_file_again_with_its_folder_and_the_rows_of_predict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = ["sweep", str(file_of(tmp_path, MODEL)), "--predict", "--out", str(tmp_path / "folder"), "--no-figures"]
     assert main([*line, "--limit", "1"]) == 9
     assert main(line) == 0
     said = capsys.readouterr()
     assert "MODEL ONLY" in said.out and "[2/2] delays_ms " in said.err and ", repeat 1: done (" in said.err
+    sweep = SweepFolder.open(tmp_path / "folder")
+    point, ended = next(sweep.done())
+    assert main(["predict", str(sweep.place(point) / "experiment.yaml"), "--json"]) == 0
+    rows = sweep.place(point) / f"attempt-{ended.attempt}" / "rows.json"
+    assert json.loads(rows.read_text()) == json.loads(capsys.readouterr().out)
     file_of(tmp_path, MODEL.replace("50.0", "60.0"))
     assert main(line) == 2
     assert "holds another sweep than" in capsys.readouterr().err

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import ROOT
 
 from commands.command_process import run_command
-from commands.main import main
 from commands.sweep import execute
 from commands.sweep.execute import last_line, run_all, run_point
 from commands.sweep.folder import PointCounts, SweepFolder
@@ -98,26 +94,6 @@ def test_two_processes_on_one_folder_run_no_point_twice(tmp_path: Path) -> None:
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
     assert sweep.states().done == len(sweep.points) == 40
     assert sorted(log.read_text().splitlines()) == sorted(json.dumps(point.values) for point in sweep.points)
-
-
-def test_the_command_killed_and_resumed_and_its_rows_are_those_of_predict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = swept(tmp_path)
-    done = tmp_path / "folder" / "points"
-    first = [sys.executable, "-m", "commands.main", "sweep", str(sweep.path), "--no-figures"]
-    with subprocess.Popen(first, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not list(done.glob("*/done.json")):
-            time.sleep(0.01)
-        process.kill()
-    assert 0 < sweep.states().done < 12
-    assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
-    assert sweep.states().done == 12
-    point, ended = next(sweep.done())
-    capsys.readouterr()
-    assert main(["predict", str(sweep.place(point) / "experiment.yaml"), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert json.loads((sweep.place(point) / f"attempt-{ended.attempt}" / "rows.json").read_text()) == printed
 
 
 def test_a_point_that_the_model_refuses_fails_and_the_others_are_done(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from commands.sweep.spec import SweepPoint, SweepSpec, content_hash, in_order, nested, read_spec
+from commands.sweep.spec import SweepPoint, SweepSpec, content_hash, in_order, read_spec
 
 BASE = "experiment: rails\nbase: {workload: smoke, modes: [on-demand]}\n"
 SMOKE = "experiment: rails\nbase: {workload: smoke}\n"
@@ -122,10 +122,6 @@ def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp
     assert len(groups) == 16 and all(len(group) == 3 for group in groups)
     assert all(len({json.dumps(point.swept["delays_ms"]) for point in group}) == 1 for group in groups)
     assert len({tuple(point.values["modes"][0] for point in group) for group in groups}) > 1
-
-
-def test_dotted_keys_are_sections() -> None:
-    assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
 
 
 def test_the_command_of_a_point_reads_its_file_and_writes_its_attempt(tmp_path: Path) -> None:
