@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -50,21 +49,6 @@ def left_behind() -> list[set[str]]:
     names = {entry.name for entry in Path("/run/netns").glob("*")}
     mounts = {line.split(" ", 1)[1] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     return [names, set(os.listdir("/sys/class/net")), mounts]
-
-
-def test_run_folders_and_processes_are_its_own_and_results_are_shared(machines: Machines, tmp_path: Path) -> None:
-    a, b = machines["a"], machines["b"]
-    a.run(["mkdir", "-p", "/run/railyard/some-run", "/tmp/some"])
-    assert (a.root / "run/railyard/some-run").is_dir()
-    assert not (b.root / "run/railyard").exists() and not Path("/run/railyard/some-run").exists()
-    a.run(["touch", tmp_path / "result"])
-    assert (tmp_path / "result").exists() and (b.root / str(tmp_path / "result")[1:]).exists()
-    running = a.start(["sleep", "60"])
-    assert soon(lambda: "sleep" in a.run(["ps", "-e"]).stdout)
-    assert "sleep" not in b.run(["ps", "-e"]).stdout
-    a.kill(running)
-    assert running.wait(1) == -signal.SIGKILL
-    assert b.run(["ls", "/sys/class/net"]).stdout.split() == ["eth0", "lo"]
 
 
 @pytest.mark.thorough

@@ -16,7 +16,6 @@ from checkout import ROOT
 
 from commands import completion
 from commands.main import main
-from commands.run import main as run_main
 from controllers.northbound.messages import read_request
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
@@ -149,13 +148,18 @@ def test_a_full_disk_under_a_computed_study(tmp_path: Path, capsys: pytest.Captu
     assert "cannot be written (No space left on device); name another file" in capsys.readouterr().err
 
 
+def ran(code: str) -> tuple[int, str]:
+    """The exit status and the messages of a Python that runs code."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize(("ignored", "status"), [(False, 130), (True, 0)])
 def test_a_terminal_that_is_gone_stops_a_command_unless_under_nohup(ignored: bool, status: int) -> None:
     said = "import os, signal, sys; from commands import main as m;"
     said += f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'});"
     said += "m._command = lambda name: lambda rest: os.kill(os.getpid(), signal.SIGHUP) or 0; sys.exit(m.main(['x']))"
-    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (status, "" if ignored else "railyard: stopped\n")
+    assert ran(said) == (status, "" if ignored else "railyard: stopped\n")
 
 
 def test_a_further_ctrl_c_does_not_disturb_the_end_of_a_stopped_command() -> None:
@@ -163,15 +167,7 @@ def test_a_further_ctrl_c_does_not_disturb_the_end_of_a_stopped_command() -> Non
     said += "def stop(rest=()):\n os.kill(os.getpid(), signal.SIGINT)\n"
     said += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     said += "atexit.register(stop); m._command = lambda name: stop; sys.exit(m.main(['x']))"
-    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "railyard: stopped\n")
-
-
-@pytest.mark.parametrize(("line", "typed"), [("predict rails --policy nosuch", True), ("predict rails --pcap", False)])
-def test_an_error_is_not_its_own_cause(line: str, typed: bool) -> None:
-    with pytest.raises(ConfigError) as refused:
-        run_main(line.split()[1:], predict=True)
-    assert refused.value.__cause__ is not refused.value and (refused.value.__cause__ is not None) == typed
+    assert ran(said) == (130, "railyard: stopped\n")
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["--plan=x", "--channel=x", "--events=x"], 2)])
