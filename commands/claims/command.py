@@ -164,7 +164,7 @@ def write_pages(pages: Pages, docs: Path) -> list[str]:
 def _show(judged: Sequence[Judged], catalog: Catalog, kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
     console = console_for_tables(wide=wide)
     if not full:
-        table = _table(judged)
+        table = Table("", _COLUMNS, [{"judged": claim} for claim in judged])
         console.print(as_rich(table, console.width))
         for line in left_out_lines([table], console.width):
             console.print(line, highlight=False)
@@ -186,10 +186,6 @@ def _older(runs: Iterable[MeasuredRun], kept: Mapping[str, Kept]) -> Iterator[st
     older = [f"{name} ({count})" for name, count in counts.items() if count]
     if older:
         yield f"Measured before the last changes of their code (commits since): {', '.join(older)}."
-
-
-def _table(judged: Sequence[Judged]) -> Table:
-    return Table("", _COLUMNS, [{"judged": each} for each in judged])
 
 
 def _here(row: Row) -> str | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from commands.command_process import run_command
 from commands.sweep.folder import COMPLETE, LOG, ROWS, Ended, SweepFolder, host_name
@@ -108,12 +108,16 @@ def last_line(log: Path) -> str:
     """The last line of a log that says something, shortened."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
+            return last_line_of(file)
     except OSError:
         return "it left no log"
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-    return re.sub(r"[^\x20-\x7e]", "?", shortened(said.removeprefix("railyard: ")))
+
+
+def last_line_of(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    lines = file.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return re.sub(r"[^\x20-\x7e]", "?", shortened(last.removeprefix("railyard: ")))
 
 
 @cache

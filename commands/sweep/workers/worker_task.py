@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from commands.command_process import run_command
-from commands.sweep.execute import last_line, run_attempt
+from commands.sweep.execute import last_line, last_line_of, run_attempt
 from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
 from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder
@@ -88,7 +88,7 @@ def railyard(*arguments: str, root: bool) -> list[str]:
 def calibrate() -> str:
     """Calibrate this machine (``railyard calibrate --quick``); returns the last line that it printed if that failed."""
     with _asked(CALIBRATE, root=True) as (process, said):
-        return _last_line(said) if process.wait() else ""
+        return last_line_of(said) if process.wait() else ""
 
 
 def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
@@ -146,14 +146,7 @@ def _outcome(source: IO[bytes], said: IO[bytes]) -> dict[str, Any]:
 
 
 def _no_outcome(said: IO[bytes]) -> MachineError:
-    return MachineError(f"a point has ended without results: {_last_line(said)}")
-
-
-def _last_line(said: IO[bytes]) -> str:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _HEAD_BYTES))
-    lines = said.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return shortened(last.removeprefix("railyard: "))
+    return MachineError(f"a point has ended without results: {last_line_of(said)}")
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
