@@ -20,6 +20,7 @@ from pydantic import Field
 
 from railyard.checkout import railyard_as_root
 from railyard.errors import ConfigError, MachineError
+from railyard.ownership import replace_file
 from railyard.scale import Floors
 from railyard.validation import Seconds, from_plain
 
@@ -253,10 +254,7 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    replace_file(path, json.dumps(asdict(calibration), indent=2) + "\n", links=True, permissions=0o644)
 
 
 def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:

@@ -1,4 +1,4 @@
-"""A process for tests of connections: it answers what it is asked, and says what it is told."""
+"""A process for tests of connections: it answers what it is asked."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def main() -> None:
         "through": through,
         "user": os.geteuid,
         "pid": os.getpid,
-        "say": lambda text: connection.tell("said", text=text),
     }
     Service(connection, operations).serve()
 
