@@ -253,8 +253,11 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    replace_file(path, json.dumps(asdict(calibration), indent=2) + "\n", links=True, permissions=0o644)
+    """Save a calibration; that of the machine, which runs of root take, stays root's."""
+    callers = path != CALIBRATION_FILE
+    if not callers:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    replace_file(path, json.dumps(asdict(calibration), indent=2) + "\n", links=True, permissions=0o644, callers=callers)
 
 
 def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:
