@@ -1,1 +1,1 @@
-"""What a person can ask for besides a run: the command line, page, sweeps, benchmarks, claims, doctor, exports."""
+"""The command line, and what it offers besides runs: page, sweeps, benchmarks, claims, doctor, exports."""

@@ -182,7 +182,7 @@ def _highest_rate(name: Datapath, quick: bool, say: Say) -> machine_benchmark.Hi
 
 
 SWAP_PORTS = 8
-"""Those of a rail of the default job. Where more ports change at once, the shortest delays last longer than asked for,
+"""Ports of a rail of the default job. Where more ports change at once, the shortest delays last longer than asked for,
 which the verdict then says."""
 DELAYS_S = (0.005, 0.002, 0.001, 0.0007, 0.0005, 0.0003)
 KEPT_SHARE = Limits().dark_short_share

@@ -45,7 +45,7 @@ class Finding:
 
 
 def python_version(version: tuple[int, int]) -> Finding:
-    """Whether Railyard is tested with this version (major, minor) of Python."""
+    """A version (major, minor) of Python, which is one that Railyard is tested with or not."""
     text = "version {}.{}".format(*version)
     if OLDEST_PYTHON <= version <= NEWEST_PYTHON:
         return Finding("Python", "ok", text)
@@ -89,7 +89,7 @@ def datapath(chosen: str, why: str) -> Finding:
 
 
 def namespaces(error: str) -> Finding:
-    """Whether root may make network namespaces; ``error`` says why not."""
+    """The right of root to make network namespaces; ``error`` says why it has none."""
     if not error:
         return Finding("network namespaces", "ok", "permitted")
     remedy = "use a virtual machine, or a container with all capabilities"
@@ -97,7 +97,7 @@ def namespaces(error: str) -> Finding:
 
 
 def calibration(state: str, command: str) -> Finding:
-    """Whether there is a calibration of this machine.
+    """The calibration of this machine, if there is one.
 
     ``state`` is ``ok``, ``none``, ``other machine`` or why the file cannot be read; ``command`` calibrates.
     """
@@ -111,16 +111,16 @@ def calibration(state: str, command: str) -> Finding:
 
 
 def size(cores: int, memory_gib: float) -> Finding:
-    """Whether ``cores`` processors and ``memory_gib`` GiB of available memory are enough for the default settings."""
-    found = f"{cores} processors, {memory_gib:.1f} GiB of free memory"
+    """The ``cores`` processors and ``memory_gib`` GiB of available memory, compared with what default settings need."""
+    text = f"{cores} processors, {memory_gib:.1f} GiB of free memory"
     if cores >= FEWEST_CORES and memory_gib >= LEAST_MEMORY_GIB:
-        return Finding("size", "ok", found)
+        return Finding("size", "ok", text)
     wanted = f"at least {FEWEST_CORES} processors and {LEAST_MEMORY_GIB:g} GiB of free memory"
-    return Finding("size", "warning", found, f"use a machine with {wanted}, or smaller workloads")
+    return Finding("size", "warning", text, f"use a machine with {wanted}, or smaller workloads")
 
 
 def root(is_root: bool, command: str) -> Finding:
-    """Whether this process is root; ``command`` runs an experiment as root."""
+    """The rights of this process; ``command`` runs an experiment as root."""
     if is_root:
         return Finding("root", "ok", "this process is root")
     return Finding("root", "warning", "this process is not root, and a run needs root", command)
@@ -206,8 +206,8 @@ def calibration_state() -> str:
 
 
 def free_memory_gib() -> float:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(found[1]) / (1 << 20) if found else 0.0
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(available[1]) / (1 << 20) if available else 0.0
 
 
 def _failure(*command: str) -> str:

@@ -85,24 +85,24 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(str(error), key="--license") from None
     results = Results.open(folder)
     with reading(folder):
-        said = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
-        metadata = _metadata(results, said, licensed)
+        sentence = partial(results.manifest(), results.rows(), under_way=is_locked(folder))
+        metadata = _metadata(results, sentence, licensed)
     try:
         path = results.write(CRATE, metadata)
     except PermissionError:
         raise ConfigError(f"{folder} belongs to another user; use sudo, or copy it", key="results") from None
-    if said is not None:
-        print(said)
+    if sentence is not None:
+        print(sentence)
     print(path)
-    return 0 if said is None else PARTIAL_EXIT_STATUS
+    return 0 if sentence is None else PARTIAL_EXIT_STATUS
 
 
-def _metadata(results: Results, said: str | None, licensed: str | None) -> str:
+def _metadata(results: Results, sentence: str | None, licensed: str | None) -> str:
     crate = crate_of(
         results.manifest(),
         held_files(results.folder),
         published=time.strftime("%Y-%m-%d"),
-        partial=said,
+        partial=sentence,
         under_way=is_locked(results.folder),
         licensed=licensed,
     )

@@ -14,12 +14,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="railyard list", description="List the experiments.")
     parser.add_argument("--json", action="store_true", help="output as JSON, for other programs")
     options = parser.read(arguments)
-    found = entries()
+    known = entries()
     if options.json:
-        print(json.dumps([{"name": e.name, "system": e.system, "shows": e.shows, "root": e.root} for e in found]))
+        print(json.dumps([{"name": e.name, "system": e.system, "shows": e.shows, "root": e.root} for e in known]))
         return 0
     print(f"{'experiment':<14} {'system':<13} {'root':<5} shows")
-    for entry in found:
+    for entry in known:
         print(f"{entry.name:<14} {entry.system:<13} {'yes' if entry.root else 'no':<5} {entry.shows}")
     print("\nrailyard run NAME --help lists the options of an experiment.")
     return 0

@@ -49,7 +49,10 @@ def usage() -> str:
     lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
     lines += ["railyard run NAME --help those of an experiment."]
-    lines += ["Runs need root; list, predict, plot, watch, report, explain, claims, export,", "show and mesh do not."]
+    lines += [
+        "Runs need root; list, predict, plot, watch, report, explain, claims, export,",
+        "show, mesh, doctor and completion do not.",
+    ]
     return "\n".join(lines)
 
 

@@ -73,8 +73,8 @@ def _hashed(file: Path) -> Iterator[dict[str, Any]]:
 
 def sha256(path: Path) -> str:
     """SHA-256 of the content of a file, in hexadecimal digits."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(_PIECE_BYTES):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,11 +119,53 @@ def open_binary(
     return open(_opened(path, mode, links, permissions), mode, buffering)
 
 
-def open_new(name: str, folder: int, mode: int = 0o644) -> int:
-    """Make a file in the folder with a descriptor, which belongs to the caller of sudo; returns its descriptor."""
+def open_new(name: str, folder: int, mode: int = 0o644, *, callers: bool = True) -> int:
+    """Make a file in the folder with a descriptor; returns its descriptor.
+
+    It belongs to the caller of sudo, or, if not ``callers``, to root.
+    """
     fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
-    hand_over(fd)
+    if callers:
+        hand_over(fd)
     return fd
+
+
+def replace_file(
+    path: Path,
+    content: str | bytes | Iterable[bytes],
+    *,
+    links: bool = False,
+    permissions: int | None = None,
+    callers: bool = True,
+) -> None:
+    """Write a file atomically, with its missing folders: it has either its old ``content`` or the new one, in pieces.
+
+    It is a new file (``callers``: as by ``open_new``) with these ``permissions`` whatever the umask (None: those that
+    it allows); nothing is left beside it where that fails, as on a full disk. A symbolic link at ``path`` is replaced,
+    one on the way to it is followed only with ``links``.
+    """
+    folder, draft = path.absolute().parent, f".{path.name}.{os.getpid()}"
+    if links:
+        folder = folder.resolve()
+    if isinstance(content, str):
+        content = content.encode()
+    make_folder(folder)
+    with naming(path), reached(folder) as place:
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=place)
+        fd = open_new(draft, place, callers=callers)
+        try:
+            with open(fd, "wb") as out:
+                if permissions is not None:
+                    os.fchmod(fd, permissions)
+                out.writelines([content] if isinstance(content, bytes) else content)
+                out.flush()
+                os.fsync(fd)
+            os.replace(draft, path.name, src_dir_fd=place, dst_dir_fd=place)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=place)
+            raise
 
 
 def _opened(path: str | Path, mode: str, links: bool, permissions: int = 0o644) -> int:

@@ -27,7 +27,7 @@ from measure.metrics.estimate import paired_ratio
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.ownership import temporary_folder
-from railyard.process.start import MARK_VARIABLE, child_environment, end_child, python_command
+from railyard.process.start import MARK_VARIABLE, end_child, start_python
 
 _QUICK_RUN = ("run", "rails", "--quick")
 _LONGEST_S = 1800.0
@@ -85,14 +85,13 @@ def row_of(number: int, rows: Sequence[Row], seconds: float, others: float) -> Q
 
 
 def run_command(words: Sequence[str], heard: Callable[[str], None]) -> tuple[int, str]:
-    """Exit status and messages of a ``railyard`` command, which is ended with this process.
+    """Exit status and messages of a ``railyard`` command, which ends with this process.
 
     ``heard`` is called with each line of its messages, in a thread of its own.
     """
-    process = subprocess.Popen(
-        python_command("commands.main", *words),
-        cwd="/",
-        env=child_environment(),
+    process = start_python(
+        "commands.command_process",
+        *words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -216,7 +216,7 @@ class Claim(Section):
 
     @property
     def kind(self) -> str:
-        """Whose the number is that it is compared with, and its kind: ``paper, measured``, ``model``, ``law``."""
+        """Source and kind of the number that it is compared with: ``paper, measured``, ``model``, ``law``."""
         if self.of is not None:
             return self.of.label
         return "our limit" if self.source == "limit" else self.source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -27,6 +26,7 @@ from commands.claims.pages import (
     pages_of,
     version,
 )
+from commands.command_process import run_command
 from experiments.parser import Parser, folder
 from experiments.redraw import redraw
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
@@ -36,8 +36,7 @@ from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, RailyardError, nearest
-from railyard.ownership import make_folder, open_text
-from railyard.process.start import end_child, start_python
+from railyard.ownership import make_folder
 
 FAILED_EXIT_STATUS = 1
 _COLOURS = {"holds": "green", "does not hold": "red", "not faithful": "bold red", "not measured": "yellow"}
@@ -165,7 +164,7 @@ def write_pages(pages: Pages, docs: Path) -> list[str]:
 def _show(judged: Sequence[Judged], catalog: Catalog, kept: Mapping[str, Kept], *, full: bool, wide: bool) -> None:
     console = console_for_tables(wide=wide)
     if not full:
-        table = _table(judged)
+        table = Table("", _COLUMNS, [{"judged": claim} for claim in judged])
         console.print(as_rich(table, console.width))
         for line in left_out_lines([table], console.width):
             console.print(line, highlight=False)
@@ -189,10 +188,6 @@ def _older(runs: Iterable[MeasuredRun], kept: Mapping[str, Kept]) -> Iterator[st
         yield f"Measured before the last changes of their code (commits since): {', '.join(older)}."
 
 
-def _table(judged: Sequence[Judged]) -> Table:
-    return Table("", _COLUMNS, [{"judged": each} for each in judged])
-
-
 def _here(row: Row) -> str | None:
     claim, number = row["judged"].claim, row["judged"].number
     if number is None:
@@ -214,24 +209,22 @@ _COLUMNS = (
 )
 
 
-def _lines(each: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
-    claim = each.claim
-    here, expected, tolerance, _ = cells(each)
+def _lines(judged: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
+    claim = judged.claim
+    here, expected, tolerance, _ = cells(judged)
     lines = [f"here: {here}", f"compared with: {expected}, {tolerance}; source: {claim.source}"]
-    lines += [f"verdict: {each.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
+    lines += [f"verdict: {judged.verdict}", f"command: {run.command} (about {run.minutes:g} min)"]
     if kept is not None:
-        done = "predicted" if each.predicted else "measured"
+        done = "predicted" if judged.predicted else "measured"
         lines.append(f"last {done}: {day(kept)}, {version(kept)}, {machine(kept)}")
         count = older_by(run, kept)
         lines += [f"older than its code by {count} commit{'s' * (count > 1)}"] if count else []
-    return lines + [said for said in (claim.note, claim.why) if said]
+    return lines + [text for text in (claim.note, claim.why) if text]
 
 
 # ---- measuring again -------------------------------------------------------------------------------------------------
 
 
-_END_S = 60.0
-"""Longest time that a run which was told to stop has for taking down its network."""
 _LAST_LINES = 3
 _WITH_RESULTS = (0, 1, NOT_FAITHFUL_EXIT_STATUS)
 """Exit statuses of a command with complete results; 1: a limit was missed (bench), a matching got no answer (mesh)."""
@@ -273,25 +266,10 @@ def measure(run: MeasuredRun, out: Path) -> None:
     if (out / run.name).exists():
         raise ConfigError(f"{out / run.name} exists, and would be taken for the new results; give another --out")
     log = out / f"{run.name}.log"
-    with open_text(log, "w") as said:
-        process = start_python(
-            "commands.main",
-            *run.words,
-            "--out",
-            str(out / run.name),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            process.wait()
-        except BaseException:
-            process.terminate()
-            end_child(process, _END_S)
-            raise
-    if process.returncode not in _WITH_RESULTS or not (out / run.name).is_dir():
+    status = run_command(["railyard", *run.words, "--out", str(out / run.name)], log)
+    if status not in _WITH_RESULTS or not (out / run.name).is_dir():
         last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
-        raise ConfigError(f"the command ended with status {process.returncode}: {last}")
+        raise ConfigError(f"the command ended with status {status}: {last}")
 
 
 def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> Kept:
@@ -302,9 +280,9 @@ def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> K
     results = Results.open(folder)
     with reading(folder):
         manifest, rows = results.manifest(), results.rows()
-        said, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
-    if said is not None or not rows:
-        raise ConfigError(f"{said or 'no row was measured'}; see {folder}.log")
+        missing_points, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
+    if missing_points is not None or not rows:
+        raise ConfigError(f"{missing_points or 'no row was measured'}; see {folder}.log")
     write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept).encode())
     if draw and run.figures:
         redraw(folder)

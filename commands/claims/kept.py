@@ -7,7 +7,6 @@ every repeat, and the fields that the catalog names.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from measure.results.results import Results
 from measure.results.row import ResultRow, Row, columns, defaults_of, kind_of
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError
-from railyard.ownership import make_folder, naming, open_new, reached
+from railyard.ownership import replace_file
 
 MARK, FORMAT = "railyard_measured", 1
 _DIGITS = 6
@@ -67,8 +66,8 @@ def _origin(run: MeasuredRun, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_large(row: Row, kind: type[ResultRow], keep: Sequence[str]) -> dict[str, Any]:
     names = [name for name in (*columns(kind), "samples", *keep) if name != "experiment"]
-    found = {name: _short(row[name]) for name in names if row.get(name) is not None and row[name] != {}}
-    return {"kind": kind.__name__, **found}
+    values = {name: _short(row[name]) for name in names if row.get(name) is not None and row[name] != {}}
+    return {"kind": kind.__name__, **values}
 
 
 def _short(value: Any) -> Any:
@@ -102,20 +101,20 @@ def from_text(text: str | bytes, name: str) -> Kept:
     Fields that the row's type has in this version and had not in that of the file have their default.
     """
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError("is cut short or no JSON") from None
-    if not isinstance(found, dict) or MARK not in found:
+    if not isinstance(data, dict) or MARK not in data:
         raise ValueError("holds no measured rows")
-    if found[MARK] != FORMAT:
-        raise ValueError(f"has format {found[MARK]!r}, and this version reads {FORMAT}")
+    if data[MARK] != FORMAT:
+        raise ValueError(f"has format {data[MARK]!r}, and this version reads {FORMAT}")
     try:
-        if found["name"] != name:
-            raise ValueError(f"is of {found['name']!r}")
-        settings, origin = dict(found["settings"]), dict(found["origin"])
+        if data["name"] != name:
+            raise ValueError(f"is of {data['name']!r}")
+        settings, origin = dict(data["settings"]), dict(data["origin"])
         kinds = {kind.__name__: kind for kind in find(settings["experiment"]).rows}
         rows = [
-            {**defaults_of(kinds[row["kind"]]), **row, "experiment": settings["experiment"]} for row in found["rows"]
+            {**defaults_of(kinds[row["kind"]]), **row, "experiment": settings["experiment"]} for row in data["rows"]
         ]
         missing = [key for key in ("command", "began", "version", "cpu", "cores") if key not in origin]
     except (LookupError, TypeError, ConfigError) as error:
@@ -127,29 +126,23 @@ def from_text(text: str | bytes, name: str) -> Kept:
 
 def read_kept(folder: Path, names: Sequence[str]) -> tuple[dict[str, Kept], list[str]]:
     """The kept numbers of the runs ``names``, by name, and a sentence for each file that cannot be read."""
-    found, said = {}, []
+    kept, unreadable = {}, []
     for name in names:
         path = folder / f"{name}.json"
         try:
-            found[name] = from_text(path.read_bytes(), name)
+            kept[name] = from_text(path.read_bytes(), name)
         except FileNotFoundError:
             continue
         except OSError as error:
-            said.append(f"{path} cannot be read ({error.strerror}); its claims are shown as not measured")
+            unreadable.append(f"{path} cannot be read ({error.strerror}); its claims are shown as not measured")
         except ValueError as error:
-            said.append(f"{path} {error}; its claims are shown as not measured, measure them again")
-    return found, said
+            unreadable.append(f"{path} {error}; its claims are shown as not measured, measure them again")
+    return kept, unreadable
 
 
 def write_file(path: Path, content: bytes) -> bool:
     """Write a file of the documents: it has its old content or the new one; returns whether that is another."""
     if path.is_file() and path.read_bytes() == content:
         return False
-    make_folder(path.parent)
-    place = path.parent.resolve()
-    draft = f".{path.name}.{os.getpid()}"
-    with naming(path), reached(place) as folder:
-        with open(open_new(draft, folder), "wb") as out:
-            out.write(content)
-        os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    replace_file(path, content, links=True)
     return True

@@ -6,18 +6,15 @@ import json
 import os
 import platform
 import re
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from commands.command_process import run_command
 from commands.sweep.folder import COMPLETE, LOG, ROWS, Ended, SweepFolder, host_name
 from commands.sweep.model import ModelProcess
 from commands.sweep.scales import SweepScales
@@ -25,12 +22,7 @@ from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
 from railyard.errors import PARTIAL_EXIT_STATUS, shortened
-from railyard.ownership import open_binary
-from railyard.process.start import die_with_parent, start_python
-from railyard.signals import held_back
 
-_PATIENCE_S = 30.0
-"""Seconds that a run has after SIGTERM to take its fabric down."""
 _TAIL_BYTES = 8192
 
 
@@ -112,58 +104,20 @@ def _one(model: ModelProcess | None) -> Iterator[ModelProcess]:
         yield process
 
 
-def run_command(command: list[str], log: Path) -> int:
-    """Run a command line of ``railyard``, with its output in ``log``; returns its exit status, 128 + N of signal N.
-
-    It ends with this process. If this process is stopped, it is told to end in order, and is killed with its process
-    group if it has not after half a minute.
-    """
-    process, pidfd = None, -1
-    try:
-        with held_back(), open_binary(log, "wb") as out:
-            process = start_python(
-                __name__, *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-            )
-            pidfd = os.pidfd_open(process.pid)
-        _ended(pidfd, None)
-        status = process.wait()
-    except BaseException:
-        if process is not None:
-            with held_back():
-                _end(process, pidfd)
-        raise
-    finally:
-        if pidfd >= 0:
-            os.close(pidfd)
-    return status if status >= 0 else 128 - status
-
-
-def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
-    """Tell a process to end, and kill its process group if it has not after ``_PATIENCE_S``."""
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        if not _ended(pidfd, _PATIENCE_S):
-            os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
-    process.wait()
-
-
-def _ended(pidfd: int, longest_s: float | None) -> bool:
-    """Wait for the end of a process; whether it has ended within ``longest_s`` seconds."""
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    return bool(waiting.poll(None if longest_s is None else longest_s * 1e3))
-
-
 def last_line(log: Path) -> str:
     """The last line of a log that says something, shortened."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
+            return last_line_of(file)
     except OSError:
         return "it left no log"
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-    return re.sub(r"[^\x20-\x7e]", "?", shortened(said.removeprefix("railyard: ")))
+
+
+def last_line_of(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    lines = file.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return re.sub(r"[^\x20-\x7e]", "?", shortened(last.removeprefix("railyard: ")))
 
 
 @cache
@@ -190,10 +144,3 @@ def run_all(
         for point in folder.pending()[:limit]:
             if folder.claim(point):
                 told(point, run_point(folder, point, process, scales))
-
-
-if __name__ == "__main__":  # a command line of railyard that ends with the process that started it
-    from commands.main import main
-
-    die_with_parent()
-    sys.exit(main())

@@ -57,10 +57,10 @@ def boot_id() -> str:
 def machine_id() -> str:
     """A hash of the id that this machine was installed with, which is not to be told; empty if it has none."""
     try:
-        found = _MACHINE.read_bytes().strip()
+        installed = _MACHINE.read_bytes().strip()
     except OSError:
         return ""
-    return hashlib.sha256(b"railyard " + found).hexdigest()[:16] if found else ""
+    return hashlib.sha256(b"railyard " + installed).hexdigest()[:16] if installed else ""
 
 
 @cache
@@ -147,8 +147,8 @@ def _linked(draft: str, place: int) -> bool:
 def _freed(folder: Path, place: int, guard: Path) -> bool:
     """Remove the claim of a dead process; False if it is of a living one."""
     with _locked(guard):
-        found = claim_in(folder)
-        if found is not None and found.holds:
+        claim = claim_in(folder)
+        if claim is not None and claim.holds:
             return False
         with suppress(FileNotFoundError):
             os.unlink(CLAIMED, dir_fd=place)
@@ -341,8 +341,8 @@ class SweepFolder:
         if FAILED in names:
             return "failed"
         if CLAIMED in names:
-            found = claim_in(self.place(point))
-            return "claimed" if found is not None and found.holds else "pending"
+            claim = claim_in(self.place(point))
+            return "claimed" if claim is not None and claim.holds else "pending"
         return "pending"
 
     def pending(self) -> list[SweepPoint]:
@@ -350,16 +350,16 @@ class SweepFolder:
         return in_order([point for point in self.points if self.state(point) == "pending"], self.spec.seed)
 
     def states(self) -> PointCounts:
-        found = Counter(self.state(point) for point in self.points)
+        counts = Counter(self.state(point) for point in self.points)
         bad = sum(ended.status == NOT_FAITHFUL_EXIT_STATUS for _, ended in self.done())
-        return PointCounts(found["pending"], found["claimed"], found["done"], found["failed"], bad)
+        return PointCounts(counts["pending"], counts["claimed"], counts["done"], counts["failed"], bad)
 
     def claims(self) -> Iterator[tuple[SweepPoint, PointClaim]]:
         """The points that processes have now, with their claims."""
         for point in self.points:
-            found = claim_in(self.place(point)) if self.state(point) == "claimed" else None
-            if found is not None:
-                yield point, found
+            claim = claim_in(self.place(point)) if self.state(point) == "claimed" else None
+            if claim is not None:
+                yield point, claim
 
     def done(self) -> Iterator[tuple[SweepPoint, Ended]]:
         """The points that are done, each with its last attempt, in the order of all points."""

@@ -61,11 +61,11 @@ def single(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else in_words(value)
 
 
-def all_rows(found: Iterable[Collected], names: Columns) -> Iterator[Row]:
-    for each in found:
-        own = {POINT: each.point.name, REPEAT: each.point.repeat + 1, HOST: each.host, ATTEMPTS: each.attempts}
-        for row in each.rows:
-            yield {**names.values(each.point), **own, **row}
+def all_rows(collected: Iterable[Collected], names: Columns) -> Iterator[Row]:
+    for result in collected:
+        own = {POINT: result.point.name, REPEAT: result.point.repeat + 1, HOST: result.host, ATTEMPTS: result.attempts}
+        for row in result.rows:
+            yield {**names.values(result.point), **own, **row}
 
 
 def combined(
@@ -185,16 +185,16 @@ def ratios(numbers: Sequence[MachineNumber]) -> Mapping[str, list[float]]:
     by_point: dict[str, dict[str, list[float]]] = {}
     for number in numbers:
         by_point.setdefault(number.point, {}).setdefault(number.machine, []).append(number.value)
-    found: dict[str, list[float]] = {}
+    by_machine: dict[str, list[float]] = {}
     for machines in by_point.values():
         middle = median(map(median, machines.values()))
         if len(machines) > 1 and middle > 0:
             for machine, values in machines.items():
-                found.setdefault(machine, []).extend(value / middle for value in values)
-    return dict(sorted(found.items()))
+                by_machine.setdefault(machine, []).extend(value / middle for value in values)
+    return dict(sorted(by_machine.items()))
 
 
-def off(machine: str, found: Mapping[str, Sequence[float]]) -> float | None:
+def off(machine: str, by_machine: Mapping[str, Sequence[float]]) -> float | None:
     """By how much a machine differs from the others if it is an outlier, as a share; else None.
 
     Its median ratio is compared with the ratios of all others: it is an outlier where it is more than 3.5 standard
@@ -202,8 +202,8 @@ def off(machine: str, found: Mapping[str, Sequence[float]]) -> float | None:
     and Handle Outliers, 1993, modified z-score), and more than ``LEAST_OFF``. The machine itself is left out of both:
     among few it would hide itself.
     """
-    mine = found[machine]
-    others = [value for name, values in found.items() if name != machine for value in values]
+    mine = by_machine[machine]
+    others = [value for name, values in by_machine.items() if name != machine for value in values]
     if len(mine) < LEAST_REPEATS or len(others) < LEAST_REPEATS:
         return None
     middle = median(others)
@@ -214,22 +214,22 @@ def off(machine: str, found: Mapping[str, Sequence[float]]) -> float | None:
     return difference / middle
 
 
-def sentences(found: Mapping[str, Sequence[float]], what: str) -> list[str]:
-    """Sentences on how the machines differ in ``what``, a number in words, by its ratios; nothing of one machine."""
-    if len(found) < 2:
+def sentences(by_machine: Mapping[str, Sequence[float]], number: str) -> list[str]:
+    """Sentences on how the machines differ in ``number``, a number in words, by its ratios; nothing of one machine."""
+    if len(by_machine) < 2:
         return []
-    differing = {machine: share for machine in found if (share := off(machine, found)) is not None}
+    differing = {machine: share for machine in by_machine if (share := off(machine, by_machine)) is not None}
     if not differing:
-        few = [machine for machine, values in found.items() if len(values) < LEAST_REPEATS]
+        few = [machine for machine, values in by_machine.items() if len(values) < LEAST_REPEATS]
         if few:
             return [f"Too few repeats to say whether a machine is an outlier: {', '.join(few)}."]
-        return [f"No machine is an outlier: {what} agrees between {', '.join(found)}."]
-    if len(found) == 2:
-        first, second = (median(values) for values in found.values())
-        names = " and ".join(found)
-        return [f"{names} differ by {abs(first / second - 1):.1%} in {what}; a third machine would say which is off."]
+        return [f"No machine is an outlier: {number} agrees between {', '.join(by_machine)}."]
+    if len(by_machine) == 2:
+        first, second = (median(values) for values in by_machine.values())
+        names = " and ".join(by_machine)
+        return [f"{names} differ by {abs(first / second - 1):.1%} in {number}; a third machine would say which is off."]
     return [
-        f"{machine} is an outlier: its {what} is {abs(share):.1%} {side} that of the others."
+        f"{machine} is an outlier: its {number} is {abs(share):.1%} {side} that of the others."
         for machine, share in differing.items()
         for side in ("above" if share > 0 else "below",)
     ]

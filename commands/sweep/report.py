@@ -212,11 +212,11 @@ class Merged:
 
     def _table(self) -> Table:
         rows = self.rows
-        found = [self._key_column(key) for key in self._keys]
+        columns = [self._key_column(key) for key in self._keys]
         main = mains(rows, self.names)
         for number, name in enumerate(main):
             model, wide = f"predicted_{name}", number > 0
-            found += [
+            columns += [
                 Column(self._header(name), name, significant, wide=wide),
                 spread(name, wide=wide),
                 Column(self._header(model, f"model\n{_lines(name)}"), model, significant, wide=wide),
@@ -225,18 +225,18 @@ class Merged:
         if not main:
             known = {*self._keys, *self.names.swept.values()}
             more = [name for name in self.names.of_rows(combined=True) if name not in known and "sweep." not in name]
-            found += [Column(_lines(name), name, wide=True) for name in more if name != "experiment"]
+            columns += [Column(_lines(name), name, wide=True) for name in more if name != "experiment"]
         if len({row.get(HOST) for row in rows}) > 1:
-            found.append(Column("host", HOST, left=True, wide=True))
+            columns.append(Column("host", HOST, left=True, wide=True))
         if self.kind.packets and not self.folder.spec.file.predict:
-            found.append(FAITHFUL)
+            columns.append(FAITHFUL)
         same = [
             key
             for key in self.names.swept.values()
             if key not in self._keys and len({repr(row.get(key)) for row in rows}) == 1
         ]
         title = f"In all rows: {', '.join(f'{key} {in_words(rows[0].get(key))}' for key in same)}" if same else ""
-        return Table(title, found, rows[:_MOST_LINES])
+        return Table(title, columns, rows[:_MOST_LINES])
 
     def _key_column(self, key: str) -> Column:
         text = any(isinstance(row.get(key), str) for row in self.rows)
@@ -263,11 +263,11 @@ def _lines(name: str) -> str:
 def _rows(path: Path, place: Path) -> Sequence[Row]:
     """The rows that a point left, whose folder is ``place``; ``ConfigError`` for a file that was changed."""
     try:
-        found = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
+        rows = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(
             f"is no list of rows; remove the folder of its point, {place}, and resume the sweep", source=str(path)
         ) from None
-    return found
+    return rows

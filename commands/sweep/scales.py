@@ -70,15 +70,15 @@ class SweepScales:
             return {}
         try:
             data = json.loads(read_bytes(path, _MOST_BYTES, "the scales of a sweep"))
-            return {str(name): Scale(float(each["rate"]), float(each["time"])) for name, each in data.items()}
+            return {str(name): Scale(float(scale["rate"]), float(scale["time"])) for name, scale in data.items()}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise ConfigError(
                 "holds no scales; put it back, or begin the sweep again in a new folder", source=str(path)
             ) from None
 
     def keep(self, scales: Mapping[str, Scale]) -> None:
-        found = {name: asdict(scale) for name, scale in scales.items()}
-        Results(self._folder.path).write(SCALES, json.dumps(found))
+        plain = {name: asdict(scale) for name, scale in scales.items()}
+        Results(self._folder.path).write(SCALES, json.dumps(plain))
         self.__dict__["kept"] = dict(scales)
 
     def earlier(self, point: SweepPoint, *, compared: bool = False) -> Scale | None:
@@ -90,9 +90,9 @@ class SweepScales:
             if not compared and other.swept != point.swept:
                 continue
             if (self._folder.place(other) / DONE).exists() and is_automatic(other):
-                found = self._measured(other)
-                if found is not None:
-                    return found
+                scale = self._measured(other)
+                if scale is not None:
+                    return scale
         return None
 
     @cached_property
@@ -110,8 +110,8 @@ class SweepScales:
             last = self._folder.attempts(point)[-1]
             path = attempt_folder(self._folder.place(point), last.attempt) / RESULTS / SUMMARY
             rows = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
-            (found,) = {(row["rate_scale"], row["time_scale"]) for row in rows if not row.get("computed")}
-            return Scale(*map(float, found))
+            (scale,) = {(row["rate_scale"], row["time_scale"]) for row in rows if not row.get("computed")}
+            return Scale(*map(float, scale))
         except (ConfigError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None  # merging names a file that was changed
 
@@ -140,16 +140,16 @@ def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float] | 
         env=child_environment(),
     )
     if done.returncode != 0:
-        said = done.stderr.strip().rpartition("\n")[2]
-        raise MachineError(f"the scale of a point was not found: {shortened(said)}")
-    found: list[dict[str, float] | None] = json.loads(done.stdout)
-    return found
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise MachineError(f"the scale of a point was not found: {shortened(last)}")
+    scales: list[dict[str, float] | None] = json.loads(done.stdout)
+    return scales
 
 
 def slowest(scales: Iterable[Scale]) -> Scale:
     """The scale that every machine carries: the lowest rate, and the longest time."""
-    found = [*scales]
-    return Scale(min(scale.rate for scale in found), max(scale.time for scale in found))
+    known = [*scales]
+    return Scale(min(scale.rate for scale in known), max(scale.time for scale in known))
 
 
 def shared_scales(pieces: Sequence[PointBatch], by_machine: Sequence[Mapping[str, Scale]]) -> dict[str, Scale]:
@@ -157,25 +157,25 @@ def shared_scales(pieces: Sequence[PointBatch], by_machine: Sequence[Mapping[str
 
     ``by_machine`` has for each machine the scale of the points that it would choose, by name.
     """
-    found: dict[str, list[Scale]] = {}
+    series: dict[str, list[Scale]] = {}
     for piece in pieces:
         for point in piece.points:
-            found.setdefault(piece.series, []).extend(each[point.name] for each in by_machine if point.name in each)
+            series.setdefault(piece.series, []).extend(own[point.name] for own in by_machine if point.name in own)
     return {
-        point.name: slowest(found[piece.series]) for piece in pieces for point in piece.points if found[piece.series]
+        point.name: slowest(series[piece.series]) for piece in pieces for point in piece.points if series[piece.series]
     }
 
 
 def main() -> None:
     """Print the scales of the experiment files on standard input, as JSON, with null for one that is refused."""
-    found: list[dict[str, float] | None] = []
+    scales: list[dict[str, float] | None] = []
     for file in json.load(sys.stdin):
         kind = find(file.pop("experiment"))
         try:
-            found.append(asdict(kind(validated(kind.Settings, file)).scale))
+            scales.append(asdict(kind(validated(kind.Settings, file)).scale))
         except RailyardError:
-            found.append(None)
-    print(json.dumps(found))
+            scales.append(None)
+    print(json.dumps(scales))
 
 
 if __name__ == "__main__":

@@ -96,14 +96,14 @@ def short(digest: str) -> str:
 
 
 def without(settings: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    found = dict(settings)
+    kept = dict(settings)
     for key in keys:
         first, _, rest = key.partition(".")
-        if rest and isinstance(found.get(first), Mapping):
-            found[first] = without(found[first], [rest])
+        if rest and isinstance(kept.get(first), Mapping):
+            kept[first] = without(kept[first], [rest])
         elif not rest:
-            found.pop(first, None)
-    return found
+            kept.pop(first, None)
+    return kept
 
 
 def in_order(points: Sequence[SweepPoint], seed: int) -> list[SweepPoint]:
@@ -196,8 +196,8 @@ class SweepSpec:
 
     @property
     def seed(self) -> int:
-        found = self.file.random.seed if self.file.random else self.file.base.get("seed", 1)
-        return found if isinstance(found, int) else 1
+        seed = self.file.random.seed if self.file.random else self.file.base.get("seed", 1)
+        return seed if isinstance(seed, int) else 1
 
 
 def read_spec(path: Path, *, predict: bool = False) -> SweepSpec:
@@ -233,7 +233,7 @@ def _check_model(kind: type[Experiment[Any]], file: SweepFile, source: str) -> N
 
 
 def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[SweepPoint]:
-    source, found = str(path), dict[str, SweepPoint]()
+    source, points = str(path), dict[str, SweepPoint]()
     digests, checked = dict[str, str](), set[tuple[str, str]]()
     base = nested(file.base, source)
     lists = {option.key for option in field_options(kind.Settings) if option.kind == "list"}
@@ -245,12 +245,12 @@ def _points(kind: type[Experiment[Any]], file: SweepFile, path: Path) -> list[Sw
             point, digest, settings = _point(kind, file, swept, values, repeat, source)
             if digests.setdefault(point.name, digest) != digest:
                 raise ConfigError(f"two points have the name {point.name}; change a value of one", source=source)
-            found.setdefault(point.name, point)
+            points.setdefault(point.name, point)
             new = {(key, repr(value)) for key, value in swept.items()} - checked
             if repeat == 0 and len(checked) < _CHECKED and (new or not number):
                 checked |= new
                 _check(kind(settings), source, predict=file.predict)
-    return list(found.values())
+    return list(points.values())
 
 
 def _listed(swept: Values, lists: Collection[str]) -> Values:
@@ -317,10 +317,10 @@ def _assignments(file: SweepFile, base: Values, source: str) -> Iterator[Values]
 
 def _has(values: Values, key: str) -> bool:
     """Whether nested ``values`` have a value of a dotted key; a section is none, as those of its keys are merged."""
-    found: Any = values
+    value: Any = values
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found is not None and not isinstance(found, Mapping)
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value is not None and not isinstance(value, Mapping)
 
 
 def _check_together(file: SweepFile, swept: Collection[str], source: str) -> None:

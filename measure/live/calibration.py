@@ -20,6 +20,7 @@ from pydantic import Field
 
 from railyard.checkout import railyard_as_root
 from railyard.errors import ConfigError, MachineError
+from railyard.ownership import replace_file
 from railyard.scale import Floors
 from railyard.validation import Seconds, from_plain
 
@@ -252,11 +253,11 @@ def default_calibration(datapaths: Iterable[Datapath] = ()) -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path = CALIBRATION_FILE) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(calibration), indent=2) + "\n")
-    fresh.chmod(0o644)
-    fresh.replace(path)
+    """Save a calibration; that of the machine, which runs of root take, stays root's."""
+    callers = path != CALIBRATION_FILE
+    if not callers:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    replace_file(path, json.dumps(asdict(calibration), indent=2) + "\n", links=True, permissions=0o644, callers=callers)
 
 
 def load_calibration(path: Path = CALIBRATION_FILE) -> Calibration | None:

@@ -83,7 +83,7 @@ class _Act(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What readers of a results folder rely on; further keys may be there. Plans and groups have types of their own."""
+    """The keys of a manifest on which readers rely, and others. Plans and groups have types of their own."""
 
     written: str
     experiment: _Experiment

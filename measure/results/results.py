@@ -25,7 +25,7 @@ from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
-from railyard.ownership import make_folder, naming, open_binary, open_new, reached
+from railyard.ownership import naming, open_binary, replace_file
 from railyard.reading import files_below, read_bytes
 from railyard.timeline import Event, events_in
 from railyard.validation import config_error
@@ -114,25 +114,7 @@ class Results:
 
         The ``content`` may come in pieces.
         """
-        path = self._place / name
-        make_folder(path.parent)
-        draft = f".{path.name}.{os.getpid()}"
-        if isinstance(content, str):
-            content = content.encode()
-        with naming(path), reached(path.parent) as place:
-            with suppress(FileNotFoundError):
-                os.unlink(draft, dir_fd=place)
-            fd = open_new(draft, place)
-            try:
-                with open(fd, "wb") as out:
-                    out.writelines([content] if isinstance(content, bytes) else content)
-                    out.flush()
-                    os.fsync(out.fileno())
-                os.replace(draft, path.name, src_dir_fd=place, dst_dir_fd=place)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(draft, dir_fd=place)
-                raise
+        replace_file(self._place / name, content)
         return self.folder / name
 
     def has_only(self, *names: str) -> bool:

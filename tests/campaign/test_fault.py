@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import islice
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +18,6 @@ from tests.campaign.fault import (
     SIGNALS,
     SPLICE,
     START_PLACES,
-    Fault,
-    Place,
     chosen,
     evenly,
     faults,
@@ -60,10 +57,3 @@ def test_a_fault_is_made_in_a_run_that_has_its_process_and_its_point() -> None:
         assert fault.point < victim.points
         assert (victim is SPLICE) == (fault.place.phase == "splice")
         assert (victim is PROBED) == (fault.place.process in ("probe", "delay relay"))
-
-
-@pytest.mark.parametrize(
-    ("amount", "says"), [(64.0, "64"), (65_536.0, "66k"), (1.44e6, "1.4M"), (9.9e6, "9.9M"), (382e6, "382M")]
-)
-def test_amounts_are_said_without_exponents(amount: float, says: str) -> None:
-    assert str(Fault(0, 1, Place("resource", "", "memory", "bring-up"), amount=amount)) == f"memory {says}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,12 +13,11 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 from cluster.machine_process import BED
-from cluster.machines import CLOCKS_S, SSH, Machines
+from cluster.machines import SSH, Machines
 from cluster.underlay import Underlay
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-CLOCK = "python3 -c 'import time; print(time.monotonic())'"
 LOOP = "while :; do sleep 0.1; done"
 
 
@@ -51,34 +49,6 @@ def left_behind() -> list[set[str]]:
     names = {entry.name for entry in Path("/run/netns").glob("*")}
     mounts = {line.split(" ", 1)[1] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     return [names, set(os.listdir("/sys/class/net")), mounts]
-
-
-def test_the_head_runs_commands_on_each_by_ssh(machines: Machines) -> None:
-    for name in (*machines.names, "head"):
-        ran = machines.head.run([*SSH, name, "hostname; id -u; cat"], "typed")
-        assert ran.stdout.split() == [name, "0", "typed"], ran.stderr
-
-
-def test_every_machine_has_another_clock(machines: Machines) -> None:
-    for name, ahead_s in zip(machines.names, CLOCKS_S, strict=False):
-        before = time.monotonic()
-        shown = float(machines.head.run([*SSH, name, CLOCK]).stdout)
-        assert before <= shown - ahead_s <= time.monotonic(), name
-
-
-def test_run_folders_and_processes_are_its_own_and_results_are_shared(machines: Machines, tmp_path: Path) -> None:
-    a, b = machines["a"], machines["b"]
-    a.run(["mkdir", "-p", "/run/railyard/some-run", "/tmp/some"])
-    assert (a.root / "run/railyard/some-run").is_dir()
-    assert not (b.root / "run/railyard").exists() and not Path("/run/railyard/some-run").exists()
-    a.run(["touch", tmp_path / "result"])
-    assert (tmp_path / "result").exists() and (b.root / str(tmp_path / "result")[1:]).exists()
-    running = a.start(["sleep", "60"])
-    assert soon(lambda: "sleep" in a.run(["ps", "-e"]).stdout)
-    assert "sleep" not in b.run(["ps", "-e"]).stdout
-    a.kill(running)
-    assert running.wait(1) == -signal.SIGKILL
-    assert b.run(["ls", "/sys/class/net"]).stdout.split() == ["eth0", "lo"]
 
 
 @pytest.mark.thorough

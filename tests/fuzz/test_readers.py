@@ -62,7 +62,7 @@ def _bad(data: bytes, folder: Path) -> None:
         raise ConfigError("no")
 
 
-BAD = Reader("bad", _bad, [b"good"], words=[b"error"])
+BAD = Reader("bad", _bad, [b"good"])
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,3 @@ def test_a_hang_a_wait_a_bomb_of_memory_and_an_error_get_out(
         read(BAD, data)
     for taken in (b"good", b"refused"):
         read(BAD, taken)
-
-
-def test_an_input_that_a_reader_cannot_take_is_found(read: Read) -> None:
-    @settings(max_examples=5000, database=None, suppress_health_check=TAKES_ITS_TIME)
-    @given(BAD.inputs)
-    def reads(data: bytes) -> None:
-        read(BAD, data)
-
-    with pytest.raises(KeyError) as found:
-        reads()
-    assert "data=b'error'," in "\n".join(found.value.__notes__), "the smallest such input"

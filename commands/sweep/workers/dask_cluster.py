@@ -93,7 +93,7 @@ _SCRIPT = (
     "umask 077; cd / && TMPDIR=$(mktemp -d /tmp/railyard-XXXXXXXXXX) && export TMPDIR || exit 74; "
     'trap : HUP INT TERM; {command}; s=$?; rm -rf -- "$TMPDIR"; exit $s'
 )
-"""What the shell of a machine runs: the command with a folder for temporary files, which goes however that ends."""
+"""Script for the shell of a machine: the command with a folder for temporary files, which goes however that ends."""
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,64}\]):[0-9]{1,5}")
 _SSH = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=6", "LogLevel=ERROR")
 
@@ -134,7 +134,7 @@ class Workers:
 
 
 Elsewhere = Callable[[], AbstractContextManager[Workers]]
-"""What makes the workers of a sweep when they are needed."""
+"""A context that makes the workers of a sweep when they are needed."""
 
 
 def workers_of_options(options: Any) -> Elsewhere | None:

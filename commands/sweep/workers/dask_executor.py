@@ -60,11 +60,11 @@ def run_all_on(
     points = folder.pending()[:limit]
     if not points:
         return
-    found = usable(folder, workers, points[0], say, calibrated=calibrated)
+    used = usable(folder, workers, points[0], say, calibrated=calibrated)
     scales = SweepScales(folder)
-    common_scales(scales, folder.points, workers, found)
-    plan = assign(points, [worker.name for worker in found], together=not points[0].predict)
-    _Run(folder, workers, found, scales, told, say).points(Dispatch(plan))
+    common_scales(scales, folder.points, workers, used)
+    plan = assign(points, [worker.name for worker in used], together=not points[0].predict)
+    _Run(folder, workers, used, scales, told, say).points(Dispatch(plan))
 
 
 # ---- the points ----------------------------------------------------------------------------------------------------
@@ -77,13 +77,13 @@ class _Run:
         self,
         folder: SweepFolder,
         workers: Workers,
-        found: Sequence[Worker],
+        used: Sequence[Worker],
         scales: SweepScales,
         told: Told,
         say: Say,
     ) -> None:
         self._folder, self._workers, self._scales, self._told, self._say = folder, workers, scales, told, say
-        self._found = {worker.name: worker for worker in found}
+        self._used = {worker.name: worker for worker in used}
         self._tasks: list[_Task] = []
         self._done: SimpleQueue[Any] = SimpleQueue()
         """The futures that are done."""
@@ -96,7 +96,7 @@ class _Run:
         try:
             while True:
                 for name in [*dispatch.machines]:
-                    self._give(dispatch, self._found[name])
+                    self._give(dispatch, self._used[name])
                 if not self._tasks:
                     return
                 with suppress(Empty):
@@ -133,9 +133,9 @@ class _Run:
         try:
             if isinstance(result, BaseException):
                 raise MachineError(in_words(result))
-            found = dict(result)
-            data = found.pop("archive")
-            sent = from_plain(Sent, found, "an outcome")
+            fields = dict(result)
+            data = fields.pop("archive")
+            sent = from_plain(Sent, fields, "an outcome")
             unpack(data, sent.sha256, attempt_folder(self._folder.place(task.point), task.attempt), host)
         except (MachineError, ConfigError) as error:
             sent = Sent(MachineError.exit_status, 0.0, f"machine {host}: {error}", 0, "none")
@@ -147,8 +147,8 @@ class _Run:
 
         while True:
             try:
-                found: Mapping[str, Any] = task.future.result(timeout=_FETCH_S)
-                return found
+                result: Mapping[str, Any] = task.future.result(timeout=_FETCH_S)
+                return result
             except Late:
                 if not self._is_there(task.worker):
                     return None
@@ -163,8 +163,8 @@ class _Run:
         machine = {**report.facts, "calibrated": report.calibrated}
         ended = Ended(task.attempt, sent.status, report.host, sent.seconds, machine, sent.said)
         if not self._folder.end_attempt(point, ended):
-            tried = {each.host for each in self._folder.attempts(point)}
-            dispatch.again(point, [name for name, one in self._found.items() if one.report.host in tried])
+            tried = {attempt.host for attempt in self._folder.attempts(point)}
+            dispatch.again(point, [name for name, worker in self._used.items() if worker.report.host in tried])
             return
         del self._mine[point.name]
         self._told(point, Outcome(sent.status, task.attempt, sent.seconds, sent.said))
@@ -173,7 +173,7 @@ class _Run:
         """Give the points of workers that are gone to others."""
         self._looked_at = time.monotonic()
         there = set(self._workers.addresses().values())
-        for worker in [self._found[name] for name in dispatch.machines]:
+        for worker in [self._used[name] for name in dispatch.machines]:
             if worker.address not in there and worker.name in dispatch.machines:
                 self._lose(dispatch, worker, [])
 
@@ -241,12 +241,12 @@ def usable(
     measured, addresses = needs_root(point), workers.addresses()
     if not addresses:
         raise MachineError("the scheduler has no worker; start one on each machine: dask worker ADDRESS --nthreads 1")
-    found = _described(workers, addresses, files, measured)
+    described = _described(workers, addresses, files, measured)
     here = inspected(files, "", measured=False)
-    notes = check_machines(here, [worker.report for worker in found], measured=measured)
-    used = found if point.predict else list({worker.report.host: worker for worker in reversed(found)}.values())
-    if len(used) < len(found):
-        say(f"{len(found)} workers are on {len(used)} machines, each of which measures one point at a time")
+    notes = check_machines(here, [worker.report for worker in described], measured=measured)
+    used = described if point.predict else list({worker.report.host: worker for worker in reversed(described)}.values())
+    if len(used) < len(described):
+        say(f"{len(described)} workers are on {len(used)} machines, each of which measures one point at a time")
     if calibrated and measured and _calibrate(workers, used, say):
         used = _described(workers, {worker.name: worker.address for worker in used}, files, measured)
         notes = check_machines(here, [worker.report for worker in used], measured=measured)
@@ -278,9 +278,9 @@ def _calibrate(workers: Workers, used: Sequence[Worker], say: Say) -> bool:
             asked.append((worker, workers.submit(worker.address, calibrate)))
     try:
         for worker, future in asked:
-            said = _result(future, worker.name, _CALIBRATE_S)
-            if said:
-                raise MachineError(f"machine {worker.report.host} was not calibrated: {said}")
+            failure = _result(future, worker.name, _CALIBRATE_S)
+            if failure:
+                raise MachineError(f"machine {worker.report.host} was not calibrated: {failure}")
     except BaseException:
         with suppress(Exception):  # the error that ended the sweep is the one to raise
             there = set(workers.addresses().values())
@@ -304,16 +304,16 @@ def _result(future: Any, name: str, longest_s: float) -> Any:
 def in_words(error: BaseException) -> str:
     if isinstance(error, ImportError):
         return f"its Python has another Railyard, or none ({error}); install the version that is here"
-    said = str(error).partition("\n")[0]
-    return shortened(said if isinstance(error, (MachineError, ConfigError)) else f"{type(error).__name__}: {said}")
+    text = str(error).partition("\n")[0]
+    return shortened(text if isinstance(error, (MachineError, ConfigError)) else f"{type(error).__name__}: {text}")
 
 
-def common_scales(scales: SweepScales, points: Sequence[SweepPoint], workers: Workers, found: Sequence[Worker]) -> None:
+def common_scales(scales: SweepScales, points: Sequence[SweepPoint], workers: Workers, used: Sequence[Worker]) -> None:
     """Keep one scale for each of all ``points`` of a sweep whose scale is left to the machines, if there are several.
 
     It is that of the slowest machine; where points are done already, theirs. Nothing changes where scales are kept.
     """
-    machines = {worker.report.host: worker for worker in found}
+    machines = {worker.report.host: worker for worker in used}
     automatic = {point.name for point in points if is_automatic(point)}
     if scales.kept or len(machines) < 2 or not automatic:
         return
@@ -324,7 +324,7 @@ def common_scales(scales: SweepScales, points: Sequence[SweepPoint], workers: Wo
     futures = [(worker, workers.submit(worker.address, scales_here, files)) for worker in machines.values()]
     answers = [_result(future, worker.name, _SCALES_S) for worker, future in futures]
     by_machine = [
-        {point.name: Scale(**each) for point, each in zip(asked, answer, strict=True) if each} for answer in answers
+        {point.name: Scale(**scale) for point, scale in zip(asked, answer, strict=True) if scale} for answer in answers
     ]
     chosen = shared_scales(groups, by_machine)
     kept = {point.name: _kept(scales, point, chosen.get(point.name)) for point in points if point.name in automatic}

@@ -1,4 +1,4 @@
-"""What a machine reports before it is given a point, and whether all machines can be used for one sweep."""
+"""The report of a machine before it is given a point, and the check that all can be used for one sweep."""
 
 from __future__ import annotations
 

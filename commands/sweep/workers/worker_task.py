@@ -1,4 +1,4 @@
-"""What a worker of Dask does: it describes its machine, and runs points as subprocesses.
+"""The tasks of a worker of Dask: it describes its machine, and runs points as subprocesses.
 
 A subprocess (``railyard sweep remote-point``) runs one attempt of a point in a folder that is gone afterwards. The
 point comes as a line of JSON on its standard input. The results go to standard output: a line of JSON (``Sent``), then
@@ -26,7 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from commands.sweep.execute import last_line, run_attempt, run_command
+from commands.command_process import run_command
+from commands.sweep.execute import last_line, last_line_of, run_attempt
 from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
 from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder
@@ -87,7 +88,7 @@ def railyard(*arguments: str, root: bool) -> list[str]:
 def calibrate() -> str:
     """Calibrate this machine (``railyard calibrate --quick``); returns the last line that it printed if that failed."""
     with _asked(CALIBRATE, root=True) as (process, said):
-        return _last_line(said) if process.wait() else ""
+        return last_line_of(said) if process.wait() else ""
 
 
 def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
@@ -145,14 +146,7 @@ def _outcome(source: IO[bytes], said: IO[bytes]) -> dict[str, Any]:
 
 
 def _no_outcome(said: IO[bytes]) -> MachineError:
-    return MachineError(f"a point has ended without results: {_last_line(said)}")
-
-
-def _last_line(said: IO[bytes]) -> str:
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _HEAD_BYTES))
-    lines = said.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return shortened(last.removeprefix("railyard: "))
+    return MachineError(f"a point has ended without results: {last_line_of(said)}")
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes]) -> None:
@@ -179,7 +173,7 @@ def stop_tasks() -> None:
 
 NAME = "remote-point"
 CALIBRATE = b"calibrate\n"
-"""What stands on standard input in place of a point if the machine is to be calibrated."""
+"""Line on standard input in place of a point if the machine is to be calibrated."""
 MOST_POINT_BYTES = 4 << 20
 """The longest line with a point, in bytes."""
 _CHUNK_BYTES = 1 << 16
@@ -230,15 +224,15 @@ def _calibrate() -> int:
 
 def _line(source: int) -> bytes:
     """The first line of a stream, and no byte of what follows it."""
-    found = b""
-    while not found.endswith(b"\n"):
+    data = b""
+    while not data.endswith(b"\n"):
         piece = os.read(source, _CHUNK_BYTES)
-        found += piece
-        if not piece or len(found) > MOST_POINT_BYTES or b"\n" in found[:-1]:
+        data += piece
+        if not piece or len(data) > MOST_POINT_BYTES or b"\n" in data[:-1]:
             raise ConfigError(
                 "standard input must be one line with a point; railyard sweep starts this command itself", key=NAME
             )
-    return found
+    return data
 
 
 def _stop_at_end(source: int) -> None:
@@ -268,16 +262,16 @@ def pack(folder: Path) -> bytes:
     with tarfile.open(fileobj=held, mode="w:gz", compresslevel=_LEVEL, format=tarfile.PAX_FORMAT) as archive:
         files = (file for file in sorted(files_below(folder)) if file.is_file() and not file.is_symlink())
         for number, file in enumerate(files):
-            found = tarfile.TarInfo(file.relative_to(folder).as_posix())
+            member = tarfile.TarInfo(file.relative_to(folder).as_posix())
             with open(file, "rb") as content:
-                found.size = os.fstat(content.fileno()).st_size
-                size += found.size
+                member.size = os.fstat(content.fileno()).st_size
+                size += member.size
                 if size > MOST_BYTES or number == MOST_FILES:
                     raise MachineError(
                         f"the results of a point are more than {MOST_BYTES >> 20} MiB or {MOST_FILES} files, the most "
                         f"that is sent between machines; shorten it (steps, iterations), or run it on one machine"
                     )
-                archive.addfile(found, content)
+                archive.addfile(member, content)
     return held.getvalue()
 
 
@@ -316,31 +310,31 @@ def _members(data: bytes, machine: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Each file of an archive with its checked name; ``MachineError`` for what must not be unpacked."""
     size, seen = 0, set[str]()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-        while (found := archive.next()) is not None:
+        while (member := archive.next()) is not None:
             archive.members = []  # type: ignore[attr-defined]  # or the list of an endless archive would fill memory
-            size += found.size
-            why = _refused(found, seen)
+            size += member.size
+            why = _refused(member, seen)
             if size > MOST_BYTES or len(seen) >= MOST_FILES:
                 why = "is one file too many, or too large"
             if why:
                 raise MachineError(
-                    f"the results from machine {machine} are not unpacked: {shortened(ascii(found.name))} {why}"
+                    f"the results from machine {machine} are not unpacked: {shortened(ascii(member.name))} {why}"
                 )
-            seen.add(found.name)
-            content = archive.extractfile(found)
+            seen.add(member.name)
+            content = archive.extractfile(member)
             assert content is not None
-            yield found.name, content
+            yield member.name, content
 
 
-def _refused(found: tarfile.TarInfo, seen: set[str]) -> str:
+def _refused(member: tarfile.TarInfo, seen: set[str]) -> str:
     """Why a member of an archive must not be unpacked; empty if it may be."""
-    path = PurePosixPath(found.name)
-    if not found.isreg() or found.issparse():
+    path = PurePosixPath(member.name)
+    if not member.isreg() or member.issparse():
         return "is no regular file"
-    if path.is_absolute() or ".." in path.parts or str(path) != found.name or not found.name.isprintable():
+    if path.is_absolute() or ".." in path.parts or str(path) != member.name or not member.name.isprintable():
         return "is no plain relative path"
     if len(path.parts) > MOST_DEPTH or any(len(part.encode()) > 255 for part in path.parts):
         return "is too long a path"
-    if found.name in seen or any(str(parent) in seen for parent in path.parents):
+    if member.name in seen or any(str(parent) in seen for parent in path.parents):
         return "is there twice"
     return ""

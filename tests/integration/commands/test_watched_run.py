@@ -104,16 +104,3 @@ def test_people_act_from_the_page_and_it_is_in_the_timeline(tmp_path: Path) -> N
     (acts,) = Results(out).manifest()["acts"]
     assert (acts["acts"], acts["first"]) == (1, "somebody made port 1 of rail0 fail over REST")
     assert REST not in Results(out).manifest()
-
-
-@pytest.mark.beside
-@pytest.mark.thorough  # tests/unit/commands/page/test_watch_command.py kills one without a run
-def test_a_page_that_is_killed_does_not_end_the_run(tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    process = start(SCRIPT, *RUN, "--steps", "4", "--out", str(out), "--watch")
-    page_of(process)
-    (server,) = servers_of(process.pid)
-    os.kill(server, signal.SIGKILL)
-    status, _, errors = finish(process)
-    said = f"the page of --watch has ended, and the run goes on; railyard watch {out} shows it again"
-    assert status in RAN and " ".join(errors.split()).count(said) == 1

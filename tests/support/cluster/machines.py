@@ -162,12 +162,7 @@ class Machine:
     def unplug(self) -> None:
         """Pull the cable: nothing reaches the machine or leaves it, and its interface loses the carrier."""
         assert self.wires
-        self.wires.plug(self.name, False)
-
-    def plug(self) -> None:
-        """Plug the cable in again."""
-        assert self.wires
-        self.wires.plug(self.name, True)
+        self.wires.unplug(self.name)
 
     def die(self, *, told: bool = False) -> None:
         """End the machine at once and wait until all of its processes are gone.

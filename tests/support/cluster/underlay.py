@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from topos.kernel import namespaces, queues, tuning
 from topos.kernel.delay_relay import DelayRelay
-from topos.kernel.netlink import Netlink, NetlinkRequest, link_down, link_up
+from topos.kernel.netlink import Netlink, NetlinkRequest, link_down
 
 _ROOM_BYTES = 16 << 20
 
@@ -84,7 +84,7 @@ class Wires:
             requests.append(queues.redirect(index[port], port, index[f"in-{name}"]))
         return requests
 
-    def plug(self, name: str, on: bool) -> None:
-        """Plug the cable of a machine in, or pull it."""
+    def unplug(self, name: str) -> None:
+        """Pull the cable of a machine."""
         port = f"to-{name}"
-        self._kernel.run([(link_up if on else link_down)(self._index[port], port)])
+        self._kernel.run([link_down(self._index[port], port)])

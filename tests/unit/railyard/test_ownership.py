@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,40 @@ def test_a_folder_that_was_exchanged_for_a_link_leads_nowhere(tmp_path: Path) ->
     assert list((tmp_path / "elsewhere").iterdir()) == []
     ownership.open_binary(tmp_path / "out" / "new", "wb", links=True).close()
     assert (tmp_path / "elsewhere" / "new").exists()
+
+
+def test_a_file_is_replaced_by_a_new_one_of_the_caller_for_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(ownership, "invoker", lambda: (1000, 1000))
+    monkeypatch.setattr(os, "fchown", lambda fd, *_: given.append(os.readlink(f"/proc/self/fd/{fd}")))
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real").mkdir()
+    (path := tmp_path / "real" / "new").symlink_to("elsewhere")
+    (tmp_path / "real" / (draft := f".new.{os.getpid()}")).touch()
+    before = os.umask(0o077)
+    try:
+        ownership.replace_file(tmp_path / "link" / "new", "text", links=True, permissions=0o644)
+    finally:
+        os.umask(before)
+    assert given == [str(tmp_path / "real" / draft)]
+    assert path.read_text() == "text" and path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(tmp_path / "real") == ["new"]
+    with pytest.raises(NotADirectoryError):
+        ownership.replace_file(tmp_path / "link" / "new", "text")
+
+
+def test_a_file_that_cannot_be_replaced_is_the_old_one_and_leaves_no_draft(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"new"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ownership.replace_file(tmp_path / "below" / "file", b"old")
+    with pytest.raises(OSError, match="No space") as caught:
+        ownership.replace_file(tmp_path / "below" / "file", pieces())
+    assert caught.value.filename == str(tmp_path / "below" / "file")
+    assert (tmp_path / "below" / "file").read_text() == "old" and os.listdir(tmp_path / "below") == ["file"]
 
 
 def test_an_error_names_the_whole_path(tmp_path: Path) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from commands.bench.fabric import LOSSES, _faster, _loss_row, share_of_line, spread
+from commands.bench.fabric import LOSSES, _faster, _loss_row, share_of_line
 
 
 def test_share_counts_headers_of_the_mtu_in_use() -> None:
     assert share_of_line([100 * 8948 / 9014], 100.0) == pytest.approx([1.0])
     assert share_of_line([100 * 1448 / 1514], 100.0, 1500) == pytest.approx([1.0])
-
-
-def test_spread() -> None:
-    assert spread([99.0, 100.0, 101.0]) == pytest.approx(0.02)
 
 
 def test_limit_of_bring_up_is_for_the_ratio() -> None:

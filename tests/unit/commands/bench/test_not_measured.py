@@ -145,12 +145,6 @@ def test_a_step_whose_end_nobody_noted() -> None:
         collectives._last_end(events, 1)
 
 
-def test_no_aggregate_where_no_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives, "run", lambda *_: ([1000.0], 0.0))
-    with pytest.raises(NotMeasured, match=r"of 8 hosts within 1\.05: this machine does not carry"):
-        collectives.highest_aggregate(bed.Bed("ovs"), 8)
-
-
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(experiment: Any) -> list[dict[str, Any]]:
         of_n = {"n": 8, "algorithm": "ring", "straggler_delay_s": 0.0, "time_s": 1.0}

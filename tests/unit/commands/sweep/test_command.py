@@ -50,12 +50,19 @@ def test_listed_commands_run_the_points_and_merge_makes_the_tables(
     assert (folder / "table.csv").read_text().startswith("sweep.gpus,sweep.repeats,sweep.host,sweep.attempts,experi")
 
 
-def test_a_limit_and_the_same_file_again_with_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_and_the_same_file_again_with_its_folder_and_the_rows_of_predict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = ["sweep", str(file_of(tmp_path, MODEL)), "--predict", "--out", str(tmp_path / "folder"), "--no-figures"]
     assert main([*line, "--limit", "1"]) == 9
     assert main(line) == 0
     said = capsys.readouterr()
     assert "MODEL ONLY" in said.out and "[2/2] delays_ms " in said.err and ", repeat 1: done (" in said.err
+    sweep = SweepFolder.open(tmp_path / "folder")
+    point, ended = next(sweep.done())
+    assert main(["predict", str(sweep.place(point) / "experiment.yaml"), "--json"]) == 0
+    rows = sweep.place(point) / f"attempt-{ended.attempt}" / "rows.json"
+    assert json.loads(rows.read_text()) == json.loads(capsys.readouterr().out)
     file_of(tmp_path, MODEL.replace("50.0", "60.0"))
     assert main(line) == 2
     assert "holds another sweep than" in capsys.readouterr().err
@@ -92,24 +99,15 @@ def test_a_table_of_several_modes_and_delays_a_point_has_the_columns_of_the_expe
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "sentence"),
-    [
-        (["--predict"], [], "{folder} is a sweep of the model; name a new folder"),
-        ([], ["--predict"], "{folder} is a sweep of measurements; name a new folder"),
-        ([], ["changed"], "{folder} holds another sweep than"),
-    ],
+    ("of", "first", "second"), [("the model", ["--predict"], []), ("measurements", [], ["--predict"])]
 )
-def test_a_folder_of_another_sweep_is_not_gone_on_with(
-    first: list[str], second: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_sweep_of_the_model_is_not_gone_on_with_as_one_of_measurements(
+    of: str, first: list[str], second: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "folder"
-    line = ["sweep", str(file_of(tmp_path, MODEL)), "--out", str(folder), "--list"]
+    line = ["sweep", str(file_of(tmp_path, MODEL)), "--out", str(tmp_path / "folder"), "--list"]
     assert main([*line, *first]) == main([*line, *first]) == 0
-    if second == ["changed"]:
-        file_of(tmp_path, f"{MODEL}tries: 2\n")
-        second = []
     assert main([*line, *second]) == 2
-    assert sentence.format(folder=folder) in capsys.readouterr().err
+    assert f"{tmp_path / 'folder'} is a sweep of {of}; name a new folder" in capsys.readouterr().err
 
 
 def test_a_point_that_has_failed_says_so_until_it_is_asked_for_again(
@@ -138,31 +136,6 @@ def test_what_is_said_of_rows_that_cannot_be_read_works(tmp_path: Path, capsys: 
     assert f"remove the folder of its point, {place}, and resume the sweep" in capsys.readouterr().err
     shutil.rmtree(place)
     assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("sweep nosuch", "sweep: nosuch is not the folder of a sweep: it has no sweep.json"),
-        ("sweep nosuch.yaml", "nosuch.yaml: cannot be read (No such file or directory); name a sweep file"),
-        ("sweep status nosuch", "sweep: nosuch is not the folder of a sweep: it has no sweep.json"),
-        ("sweep {folder} --out x", "--out: is not used with the folder of a sweep; leave it out"),
-        ("sweep {folder} --predict", "--predict: {folder} is a sweep of measurements; begin one of the model in a new"),
-        ("sweep {folder} --limit 0", "--limit: must be a whole number of at least 1, not '0'"),
-        ("sweep {folder} --limits 3", '--limits: is not an option here; did you mean "--limit"?'),
-        ("sweep {folder} --experiment rails", "--experiment: {folder} is of fabric-cost, not of rails"),
-        ("sweep point {folder} 000000000000", "000000000000: is no point of {folder}; railyard sweep {folder} --list"),
-        ("sweep point {folder} ../..", "../..: is no point of {folder}; railyard sweep {folder} --list names them"),
-        ("sweep {file} --out {full}", "out: {full} is not empty and is not a Railyard results folder"),
-    ],
-)
-def test_a_wrong_command_line(line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {"folder": tmp_path / "folder", "file": file_of(tmp_path, TEXT), "full": tmp_path}
-    assert main(["sweep", str(names["file"]), "--out", str(names["folder"]), "--list"]) == 0
-    capsys.readouterr()
-    assert main([part.format(**names) for part in line.split()]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"railyard: {sentence.format(**names)}") and said.count("\n") == 1
 
 
 def test_the_code_of_a_folder_of_someone_else_is_not_executed(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import ROOT
 
-from commands.main import main
+from commands.command_process import run_command
 from commands.sweep import execute
-from commands.sweep.execute import last_line, run_all, run_command, run_point
+from commands.sweep.execute import last_line, run_all, run_point
 from commands.sweep.folder import PointCounts, SweepFolder
 from commands.sweep.model import ModelProcess, Predicted, predicted
 from commands.sweep.report import Merged
@@ -100,26 +96,6 @@ def test_two_processes_on_one_folder_run_no_point_twice(tmp_path: Path) -> None:
     assert sorted(log.read_text().splitlines()) == sorted(json.dumps(point.values) for point in sweep.points)
 
 
-def test_the_command_killed_and_resumed_and_its_rows_are_those_of_predict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = swept(tmp_path)
-    done = tmp_path / "folder" / "points"
-    first = [sys.executable, "-m", "commands.main", "sweep", str(sweep.path), "--no-figures"]
-    with subprocess.Popen(first, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not list(done.glob("*/done.json")):
-            time.sleep(0.01)
-        process.kill()
-    assert 0 < sweep.states().done < 12
-    assert main(["sweep", str(sweep.path), "--no-figures"]) == 0
-    assert sweep.states().done == 12
-    point, ended = next(sweep.done())
-    capsys.readouterr()
-    assert main(["predict", str(sweep.place(point) / "experiment.yaml"), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert json.loads((sweep.place(point) / f"attempt-{ended.attempt}" / "rows.json").read_text()) == printed
-
-
 def test_a_point_that_the_model_refuses_fails_and_the_others_are_done(tmp_path: Path) -> None:
     sweep = swept(tmp_path, "experiment: rails\nbase: {workload: smoke}\ngrid: {steps: [1, 2]}\npredict: true\n")
     bad, good = sweep.points
@@ -169,29 +145,8 @@ def test_what_becomes_of_points_by_their_exit_status(
     outcome = run_point(sweep, point)
     assert (outcome.status, outcome.attempts, left) == (statuses[-1], attempts, [])
     assert sweep.states() == PointCounts(*counts)
+    assert [ended.status for ended in sweep.attempts(point)] == list(statuses)
     assert [ended.said for _, ended in sweep.failed()] == ["points are missing"] * counts[3]
-
-
-def test_a_command_that_is_stopped_is_ended_and_waited_for(tmp_path: Path) -> None:
-    """The stopped process is a child, as a signal would stop the tests."""
-    code = (
-        "import sys; from pathlib import Path; from railyard.signals import stop_on_signals; stop_on_signals()\n"
-        "from commands.sweep.execute import run_command\n"
-        "print('ready', flush=True)\n"
-        "run_command(['railyard', 'predict', 'rails', '--steps', '10000'], Path(sys.argv[1]))\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "log")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        of = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while not of.read_text():
-            time.sleep(0.001)
-        pidfd = os.pidfd_open(int(of.read_text().split()[0]))
-        process.send_signal(signal.SIGTERM)
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    assert waiting.poll(0), "the child still runs"
-    os.close(pidfd)
 
 
 def test_the_status_and_the_output_of_a_command(tmp_path: Path) -> None:

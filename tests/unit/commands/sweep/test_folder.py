@@ -14,7 +14,6 @@ from commands.sweep.folder import Ended, PointCounts, SweepFolder
 from commands.sweep.spec import read_spec
 from railyard import __version__
 from railyard.errors import ConfigError, RailyardError
-from railyard.yaml_file import read_mapping
 
 WORKLOAD = """name: mine
 model: {layers: 4, hidden: 1024, sequence: 1024, heads: 8}
@@ -65,22 +64,6 @@ def test_a_point_from_claim_to_end(sweep: SweepFolder) -> None:
     assert [(ended.said, ended.host, ended.status) for _, ended in sweep.failed()] == [("no root", "there", 3)]
     assert not sweep.claim(first) and not sweep.claim(second)
     assert sweep.again() == 1 and sweep.claim(second) and sweep.begin(second) == 2
-
-
-def test_a_point_that_is_never_faithful_ends_with_its_last_attempt(sweep: SweepFolder) -> None:
-    point = sweep.points[0]
-    assert sweep.claim(point)
-    for attempt in (1, 2, 3):
-        assert sweep.begin(point) == attempt
-        assert sweep.end_attempt(point, Ended(attempt, 8, "here", 1.0)) == (attempt == 3)
-    assert sweep.states() == PointCounts(2, 0, 1, 0, 1)
-    assert [ended.attempt for ended in sweep.attempts(point)] == [1, 2, 3]
-
-
-def test_its_experiment_file_is_what_the_point_says(sweep: SweepFolder) -> None:
-    point = sweep.points[1]
-    sweep.begin(point)
-    assert read_mapping(sweep.place(point) / "experiment.yaml", "a file", "steps") == point.file
 
 
 def test_the_claim_of_a_dead_process_is_free_and_its_attempt_is_set_aside(sweep: SweepFolder) -> None:
@@ -150,9 +133,7 @@ def test_a_sweep_of_another_version_is_run_no_further(sweep: SweepFolder) -> Non
         SweepFolder.open(sweep.path).check_inputs()
     for number, point in enumerate(sweep.points):
         assert sweep.claim(point) and sweep.begin(point) == 1
-        sweep.end_attempt(point, Ended(1, 3, "here", 1.0, said="no")) if number == 0 else sweep.end_attempt(
-            point, Ended(1, 0, "here", 1.0)
-        )
+        sweep.end_attempt(point, Ended(1, 0 if number else 3, "here", 1.0))
     SweepFolder.open(sweep.path).check_inputs()
     with pytest.raises(ConfigError, match="was begun by Railyard"):
         SweepFolder.open(sweep.path).check_inputs(again=True)

@@ -10,7 +10,7 @@ import pytest
 from commands.sweep import execute
 from commands.sweep.execute import run_point
 from commands.sweep.folder import Ended, SweepFolder
-from commands.sweep.scales import SweepScales, is_automatic, scales_here, shared_scales, slowest, with_scale
+from commands.sweep.scales import SweepScales, is_automatic, scales_here, shared_scales, with_scale
 from commands.sweep.spec import SweepPoint, read_spec
 from commands.sweep.workers.placement import pieces
 from railyard.errors import ConfigError
@@ -122,10 +122,6 @@ def test_scales_that_were_changed_are_one_sentence(content: str, sweep: SweepFol
 
 
 # ---- the machine that carries least ----------------------------------------------------------------------------------
-
-
-def test_the_slowest_scale_has_the_lowest_rate_and_the_longest_time() -> None:
-    assert slowest([Scale(1 / 2000, 1.0), Scale(1 / 4000, 1.2), Scale(1 / 3000, 1.3)]) == Scale(1 / 4000, 1.3)
 
 
 def test_a_comparison_and_all_its_repeats_have_the_scale_of_the_slowest_machine() -> None:

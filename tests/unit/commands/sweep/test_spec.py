@@ -11,16 +11,8 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from commands.sweep.spec import SweepPoint, SweepSpec, content_hash, in_order, nested, read_spec
+from commands.sweep.spec import SweepPoint, SweepSpec, content_hash, in_order, read_spec
 
-WORKLOAD = """name: mine
-model: {layers: 4, hidden: 1024, sequence: 1024, heads: 8}
-parallelism: {dp: 2}
-batch: {local_batch: 4, microbatch: 4}
-compute: {forward_ms: 60}
-training: {sharding: ddp}
-fabric: {servers: 2, gpus_per_server: 1}
-"""
 BASE = "experiment: rails\nbase: {workload: smoke, modes: [on-demand]}\n"
 SMOKE = "experiment: rails\nbase: {workload: smoke}\n"
 
@@ -130,18 +122,6 @@ def test_points_that_are_compared_are_run_after_one_another_repeat_by_repeat(tmp
     assert len(groups) == 16 and all(len(group) == 3 for group in groups)
     assert all(len({json.dumps(point.swept["delays_ms"]) for point in group}) == 1 for group in groups)
     assert len({tuple(point.values["modes"][0] for point in group) for group in groups}) > 1
-
-
-def test_files_are_found_beside_the_sweep_from_wherever_it_is_resumed(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "mine.yaml").write_text(WORKLOAD)
-    spec = spec_of(tmp_path, "experiment: rails\nbase: {workload: mine.yaml}\n")
-    assert spec.points[0].values["workload"] == str(tmp_path / "mine.yaml")
-
-
-def test_dotted_keys_are_sections() -> None:
-    assert nested({"a.b": 1, "a.c.d": 2, "e": 3}) == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
 
 
 def test_the_command_of_a_point_reads_its_file_and_writes_its_attempt(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from measure.live import calibration as calibration_module
 from measure.live.calibration import (
     DATAPATHS,
     LEAST,
@@ -19,6 +21,7 @@ from measure.live.calibration import (
     load_calibration,
     save_calibration,
 )
+from railyard import ownership
 from railyard.errors import MachineError
 
 GOOD_TIMER = TimerError(50e-6, 100e-6, 1e-3, 1000)
@@ -89,6 +92,15 @@ def test_what_is_saved_is_loaded_and_everybody_may_read_it(tmp_path: Path) -> No
     assert load_calibration(path) == saved
     assert path.stat().st_mode & 0o444 == 0o444
     assert [file.name for file in path.parent.iterdir()] == ["calibration.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_the_calibration_of_the_machine_stays_root_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "invoker", lambda: (12345, 12346))
+    monkeypatch.setattr(calibration_module, "CALIBRATION_FILE", tmp_path / "machine" / "calibration.json")
+    for name, owner in (("machine", 0), ("own", 12345)):
+        save_calibration(measured(), path := tmp_path / name / "calibration.json")
+        assert (path.stat().st_uid, path.parent.stat().st_uid) == (owner, owner)
 
 
 def test_nothing_saved_is_no_calibration(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ def run(dispatch: Dispatch, machines: list[str]) -> dict[str, list[SweepPoint]]:
             ran[machine].append(found)
 
 
+def taken(dispatch: Dispatch, machine: str) -> SweepPoint:
+    """The point that a machine is given."""
+    point = dispatch.next(machine)
+    assert point is not None
+    return point
+
+
 @pytest.mark.parametrize("machines", [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d", "e"]])
 def test_each_point_goes_to_one_machine_and_a_comparison_stays_together(machines: list[str]) -> None:
     plan = assign(sweep(), machines)
@@ -45,11 +52,7 @@ def test_repeats_go_to_different_machines_and_all_machines_get_as_much() -> None
             repeats = {point(delay, mode, repeat).name for repeat in range(3)}
             ran_on = [m for m, queue in plan.items() if repeats & {p.name for piece in queue for p in piece.points}]
             assert sorted(ran_on) == ["a", "b", "c"]
-    assert {machine: sum(len(piece.points) for piece in queue) for machine, queue in plan.items()} == {
-        "a": 8,
-        "b": 8,
-        "c": 8,
-    }
+    assert [sum(len(piece.points) for piece in queue) for queue in plan.values()] == [8, 8, 8]
 
 
 def test_more_repeats_than_machines_are_spread_evenly() -> None:
@@ -66,18 +69,16 @@ def test_the_points_of_a_comparison_are_run_one_after_another_on_their_machine()
 
 def test_a_machine_with_nothing_left_takes_over_what_another_has_not_begun() -> None:
     dispatch = Dispatch(assign(sweep(), ["slow", "fast"]))
-    first = dispatch.next("slow")
+    first = taken(dispatch, "slow")
     ran = run(dispatch, ["fast"])["fast"]
-    assert first is not None
-    last = dispatch.next("slow")
-    assert last is not None and last.comparison == first.comparison
+    last = taken(dispatch, "slow")
+    assert last.comparison == first.comparison
     assert len(ran) == 22 and dispatch.next("slow") is None and dispatch.left == 0
 
 
 def test_a_point_that_was_not_faithful_goes_to_a_machine_that_has_not_run_it() -> None:
     dispatch = Dispatch(assign([point(0, "electrical", 0)], ["a", "b", "c"]))
-    first = dispatch.next("a")
-    assert first is not None
+    first = taken(dispatch, "a")
     dispatch.again(first, ["a"])
     assert dispatch.next("a") is None
     assert dispatch.next("b") == first
@@ -87,18 +88,9 @@ def test_a_point_that_was_not_faithful_goes_to_a_machine_that_has_not_run_it() -
     assert [dispatch.next(machine) for machine in ("a", "b", "c")].count(first) == 1
 
 
-def test_with_one_machine_a_point_is_run_again_there() -> None:
-    dispatch = Dispatch(assign([point(0, "electrical", 0)], ["a"]))
-    first = dispatch.next("a")
-    assert first is not None
-    dispatch.again(first, ["a"])
-    assert dispatch.next("a") == first
-
-
 def test_the_points_of_a_lost_machine_go_to_the_others() -> None:
     dispatch = Dispatch(assign(sweep(), ["a", "b", "c"]))
-    running = dispatch.next("a")
-    assert running is not None
+    running = taken(dispatch, "a")
     dispatch.lost("a", [running])
     ran = run(dispatch, ["b", "c"])
     assert sorted(each.name for mine in ran.values() for each in mine) == sorted(each.name for each in sweep())
@@ -106,18 +98,18 @@ def test_the_points_of_a_lost_machine_go_to_the_others() -> None:
     assert both == set()
 
 
-def test_a_point_that_only_a_lost_machine_could_take_is_not_stuck() -> None:
-    dispatch = Dispatch(assign([point(0, "electrical", 0)], ["a", "b"]))
-    first = dispatch.next("a")
-    assert first is not None
-    dispatch.again(first, ["a"])
-    dispatch.lost("b")
-    assert dispatch.next("a") == first
-
-
 def test_what_is_left_when_the_last_machine_is_lost_is_counted() -> None:
     dispatch = Dispatch(assign(sweep(delays=1, repeats=1), ["a"]))
-    running = dispatch.next("a")
-    assert running is not None
+    running = taken(dispatch, "a")
     dispatch.lost("a", [running])
     assert (dispatch.left, list(dispatch.machines)) == (2, ["a"])
+
+
+@pytest.mark.parametrize("lost", ["", "b"])
+def test_a_point_that_no_other_machine_could_take_is_run_again_where_it_was(lost: str) -> None:
+    dispatch = Dispatch(assign([point(0, "electrical", 0)], ["a", *lost]))
+    first = taken(dispatch, "a")
+    dispatch.again(first, ["a"])
+    for machine in lost:
+        dispatch.lost(machine)
+    assert dispatch.next("a") == first

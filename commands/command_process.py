@@ -1,0 +1,67 @@
+"""Runs a command line of ``railyard`` as a process of its own, which ends with the one that started it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from railyard.ownership import open_binary
+from railyard.process.start import die_with_parent, start_python
+from railyard.signals import held_back
+
+_PATIENCE_S = 30.0
+"""Seconds that a run has after SIGTERM to take its fabric down."""
+
+
+def run_command(command: list[str], log: Path) -> int:
+    """Run a command line of ``railyard``, with its output in ``log``; returns its exit status, 128 + N of signal N.
+
+    It ends with this process. If this process is stopped, it is told to end in order, and is killed with its process
+    group if it has not after half a minute.
+    """
+    process, pidfd = None, -1
+    try:
+        with held_back(), open_binary(log, "wb") as out:
+            process = start_python(
+                __name__, *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+            pidfd = os.pidfd_open(process.pid)
+        _ended(pidfd, None)
+        status = process.wait()
+    except BaseException:
+        if process is not None:
+            with held_back():
+                _end(process, pidfd)
+        raise
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+    return status if status >= 0 else 128 - status
+
+
+def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
+    """Tell a process to end, and kill its process group if it has not after ``_PATIENCE_S``."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not _ended(pidfd, _PATIENCE_S):
+            os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
+    process.wait()
+
+
+def _ended(pidfd: int, longest_s: float | None) -> bool:
+    """Wait for the end of a process; whether it has ended within ``longest_s`` seconds."""
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    return bool(waiting.poll(None if longest_s is None else longest_s * 1e3))
+
+
+if __name__ == "__main__":  # a command line of railyard that ends with the process that started it
+    from commands.main import main
+
+    die_with_parent()
+    sys.exit(main())
