@@ -53,13 +53,13 @@ class Reporter:
 class MachineServer:
     """Carries out the orders of the head."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, parent: Parent) -> None:
+        self._parent, self._connection = parent, parent.connection
         self._folder = Path(os.environ[FOLDER_VARIABLE])
         self._fabric = ExitStack()
         self._net: Emulation | None = None
         self._launcher: AgentLauncher | None = None
-        self._reporter = Reporter(connection)
+        self._reporter = Reporter(parent.connection)
         self._readings: Readings | None = None
         self._sampler: Sampler | None = None
         self._watched: dict[int, int] = {}
@@ -124,6 +124,7 @@ class MachineServer:
             signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
             _, status = os.waitpid(child, 0)
             os._exit(abs(os.waitstatus_to_exitcode(status)))
+        self._parent.pid = parent
         die_with_parent(parent, signal.SIGTERM)
 
     # ---- the network between machines --------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def _hear(launcher: AgentLauncher) -> None:
 def main() -> int:
     stop_on_signals()
     parent = Parent()
-    server = MachineServer(parent.connection)
+    server = MachineServer(parent)
     parent.operations = server.operations
     try:
         parent.ready()

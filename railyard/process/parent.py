@@ -41,6 +41,8 @@ class Parent:
             connection = Connection.of_standard_streams("the process that started this one")
         self.connection = connection
         self.operations: Mapping[str, Callable[..., Any]] = {}
+        self.pid = PARENT
+        """Whose end is that of the parent: also a process in between, where this one was forked."""
         self.stopping = False
         """Whether the parent has asked this process to stop, or has ended."""
         try:
@@ -71,7 +73,7 @@ class Parent:
             if not self.connection.ended:
                 raise
             self.stopping = True
-        self.stopping = self.stopping or os.getppid() != PARENT
+        self.stopping = self.stopping or os.getppid() != self.pid
 
     def wait(self, longest_s: float, *others: Any) -> list[Any]:
         """Wait for the parent or ``others``, ``longest_s`` seconds at most, and carry out what the parent asks for.
