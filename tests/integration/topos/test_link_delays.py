@@ -58,9 +58,12 @@ def numbered(net: Emulation, count: int, interval_s: float = 0.0005, size: int =
         return [receiver.read() for receiver in receivers]
 
 
-@pytest.mark.timed
+@pytest.mark.timed(steal=0.02, late_ms=2.0)
 @pytest.mark.parametrize("delay_ms", [5, 20, 50])
 def test_delay_is_within_a_millisecond_on_eight_links_of_20_mbps(delay_ms: int) -> None:
+    """Watched more closely than other timed tests: the streams take one second, and a core that the hypervisor takes
+    for a twentieth of it (2.5 % of two cores) makes the p95 late.
+    """
     with pairs(8, delay=f"{delay_ms}ms") as net:
         found = numbered(net, 2000)
         assert [len(stream) for stream in found] == [2000] * 8, "nothing is lost"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections import Counter
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -54,42 +53,24 @@ def test_powers_of_two_take_the_least_rounds(n: int) -> None:
         check_ports(made)
 
 
-def test_256_ranks() -> None:
-    made = stragglar("all_reduce", 256, straggler=100)
+CALLS_A_TRANSFER = 20
+"""14.3 were counted; a search for the matchings takes thousands."""
+
+
+def test_256_ranks_without_a_search() -> None:
+    """Made and verified with a few function calls a transfer, so in about half a second: calls do not depend on the
+    machine, as seconds do.
+    """
+    calls = Counter[str]()
+    sys.setprofile(lambda _frame, event, _arg: calls.update([event]))
+    try:
+        made = stragglar("all_reduce", 256, straggler=100)
+        verify(made)
+    finally:
+        sys.setprofile(None)
     assert phase_2(made) == 262
     check_ports(made)
-
-
-def proof(n: int) -> Callable[[], None]:
-    """What a user waits for: the schedule for ``n`` ranks, made and verified."""
-    return lambda: verify(stragglar("all_reduce", n, straggler=n // 2))
-
-
-def cpu_s(what: Callable[[], object]) -> float:
-    """CPU seconds that a call takes."""
-    began = time.process_time()
-    what()
-    return time.process_time() - began
-
-
-def fill_up() -> int:
-    """What any Python does, with many small objects: ``FILLS_UP_S`` of it on the machine that the numbers in ``docs``
-    are from.
-    """
-    return len({(n % 997, n): frozenset((n, n + 1)) for n in range(200_000)})
-
-
-FILLS_UP_S = 0.2
-
-
-@pytest.mark.timed
-def test_256_ranks_in_less_than_a_second() -> None:
-    """Timed although it takes CPU time and not clock time: a neighbour on the same core and its caches, or a
-    hypervisor, may slow down one side and not the other. The two are taken in turn, and one pair of three must do.
-
-    What does not depend on the machine is in the test above.
-    """
-    assert any(cpu_s(proof(256)) / cpu_s(fill_up) < 1 / FILLS_UP_S for _ in range(3)), "seconds of that machine"
+    assert calls["call"] + calls["c_call"] <= CALLS_A_TRANSFER * len(made.transfers)
 
 
 @pytest.mark.parametrize("n", [*range(3, 25), 33, 36, 47, 62, 63])
