@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commands.page.control import Control
 
 _LONGEST_END_S = 5.0
-"""How long the last reading of the folders and the last messages to pages may take; the process then ends without them.
+"""How long the last reading of the folder and the last messages to pages may take; then pages get the sentence alone.
 
 Readings wait in turn with the calls of pages: with 100 MB of events in one point, both took 9 to 10 s beside 8 clients
 that called without a pause, and 17 to 20 s beside 64.
@@ -72,6 +72,10 @@ def _serve(options: argparse.Namespace) -> int:
             closing = threading.Thread(target=server.close, args=(said,), daemon=True)
             closing.start()
             closing.join(_LONGEST_END_S)
+            if closing.is_alive():
+                from commands.page.server import TAKEN_S
+
+                server.audience.end(said, TAKEN_S)
     return 0
 
 

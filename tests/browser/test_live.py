@@ -63,6 +63,7 @@ def page(live: LiveRun, browser: Browser) -> Iterator[Served]:
     with watching(live.folder) as served:
         browser.open(served.url)
         browser.until("Railyard.debug.window.live && Railyard.debug.window.follow")
+        browser.until("Railyard.app.source.stream?.readyState === EventSource.OPEN")  # or a last sentence is not heard
         yield served
         browser.driver.get("about:blank")
 
