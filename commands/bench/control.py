@@ -10,7 +10,7 @@ cannot see the caches, so it waits (``controllers.openflow.caches``); not where 
 
 from __future__ import annotations
 
-import selectors
+import math
 import time
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,7 @@ from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.caches import OPEN_VSWITCH
 from railyard.errors import ControlError
+from railyard.loop import READ, Poller
 from railyard.timeline import read_events
 from workloads.agent.job_channel import JobChannel
 from workloads.program import Group
@@ -106,23 +107,23 @@ def _barrier_replies(events: Path) -> list[float]:
 
 def _barriers(channel: Path, group: str) -> list[float]:
     """Seconds of ``BARRIERS`` barriers one after another; this process sends the messages of all members."""
-    members = {rank: JobChannel(str(channel), "barrier", rank, _PATIENCE_S) for rank in range(MEMBERS)}
+    members = [JobChannel(str(channel), "barrier", rank, _PATIENCE_S) for rank in range(MEMBERS)]
     try:
-        with selectors.DefaultSelector() as selector:
-            for rank, member in members.items():
-                selector.register(member, selectors.EVENT_READ, rank)
+        with Poller() as poller:
+            for member in members:
+                poller.watch(member, READ)
 
             def all_say(op: str, **fields: object) -> float:
                 began = time.monotonic()
-                for member in members.values():
+                for member in members:
                     member.request(op, group=group, **fields)
                 waiting = MEMBERS
                 while waiting:
-                    heard = selector.select(_PATIENCE_S)
+                    heard = poller.wait(math.inf, time.monotonic() + _PATIENCE_S)
                     if not heard:
                         raise NotMeasured(f"{waiting} of {MEMBERS} members got no answer to {op} "
                                           f"within {_PATIENCE_S:g} s")  # fmt: skip
-                    waiting -= sum(len(members[key.data].receive()) for key, _ in heard)
+                    waiting -= sum(len(member.receive()) for member, _ in heard)
                 return time.monotonic() - began
 
             all_say("checkin")
@@ -134,5 +135,5 @@ def _barriers(channel: Path, group: str) -> list[float]:
     except ControlError as error:
         raise NotMeasured(f"the barrier of {MEMBERS} members: {error}") from None
     finally:
-        for member in members.values():
+        for member in members:
             member.close()

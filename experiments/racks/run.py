@@ -7,13 +7,13 @@ job has one point for each incarnation and each interval, made of the steps insi
 
 from __future__ import annotations
 
-import select
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.point_run import Counted, counted
@@ -37,6 +37,7 @@ from measure.metrics.point import Point, point_event
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
 from measure.results.results import CHECKPOINTS
 from railyard.errors import AgentError, ControlError, RailyardError
+from railyard.loop import READ, Poller
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
@@ -136,15 +137,16 @@ class JobGroup:
     def _listen(self, wait_s: float) -> None:
         """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
         launcher = self._context.launcher
-        channels = {job.channel.fileno(): (job.channel, job) for job in self._jobs if job.channel is not None}
-        with select.epoll() as waiting:  # select() has no room for descriptors above 1023
-            for fd in (launcher.fileno(), *channels):
-                waiting.register(fd, select.EPOLLIN)
-            readable = {fd for fd, _ in waiting.poll(wait_s)}
+        channels = [(job.channel, job) for job in self._jobs if job.channel is not None]
+        with Poller() as poller:
+            poller.watch(launcher, READ)
+            for channel, _ in channels:
+                poller.watch(channel, READ)
+            readable = {owner for owner, _ in poller.wait(inf, time.monotonic() + wait_s)}
         while launcher.listen(0.0):
             continue
-        for fd, (channel, job) in channels.items():
-            if fd in readable and job.channel is channel:
+        for channel, job in channels:
+            if channel in readable and job.channel is channel:
                 members, state = job.members, job.state
                 job.handle_messages()
                 self._report_change(job, members, state)

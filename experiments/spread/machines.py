@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from measure.metrics.underlay import (
 )
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
+from railyard.loop import READ
 from railyard.process.connection import Connection
 from railyard.remote.clock import Offset, between, offset_of, sampled
 from railyard.remote.ssh import HERE, RemoteProcess
@@ -226,7 +226,7 @@ class ClusterLauncher(Launcher):
         self.machine_of: Mapping[int, str] = {}
         self._connections = {machine.connection.fileno(): machine.connection for machine in cluster.machines.values()}
         for fd in self._connections:
-            self._ready.register(fd, select.EPOLLIN)
+            self._ready.watch(fd, READ)
 
     def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
         """Fork one agent per config on the machine of its rank, in the namespace of its host."""

@@ -8,15 +8,16 @@ on an electrical switch the port with that MAC.
 from __future__ import annotations
 
 import os
-import selectors
 import socket
 import struct
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import inf
 
 from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
 from railyard.errors import ConfigError
+from railyard.loop import READ, Poller
 from topos.plan import FabricPlan, HostPort
 
 Port = tuple[int, int]
@@ -84,15 +85,16 @@ class PingMatrix:
     def _gather(self, token: bytes) -> frozenset[tuple[Port, Port]]:
         """(sending port, receiving port) of the frames with ``token`` until none has come for ``quiet_s``."""
         found: set[tuple[Port, Port]] = set()
-        with selectors.DefaultSelector() as selector:
-            for at, receiver in self._sockets.items():
-                selector.register(receiver, selectors.EVENT_READ, at)
+        ports = {receiver: port for port, receiver in self._sockets.items()}
+        with Poller() as poller:
+            for receiver in ports:
+                poller.watch(receiver, READ)
             end = time.monotonic() + self._longest_s
-            while (left := end - time.monotonic()) > 0 and (ready := selector.select(min(self._quiet_s, left))):
-                for key, _ in ready:
-                    source = _sender_of(self._sockets[key.data].recv(2048), token)
+            while (now := time.monotonic()) < end and (ready := poller.wait(inf, min(now + self._quiet_s, end))):
+                for receiver, _ in ready:
+                    source = _sender_of(receiver.recv(2048), token)
                     if source is not None:
-                        found.add((source, key.data))
+                        found.add((source, ports[receiver]))
         return frozenset(found)
 
 

@@ -12,9 +12,9 @@ duration, and a control path of constant delay. It writes the same timeline as a
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from controllers.circuits import torus_routes
@@ -27,6 +27,7 @@ from measure.metrics.point import Point
 from measure.model.simulated_control import Costs, SimulatedControl
 from measure.model.wires import Routing, Wires
 from railyard.errors import ConfigError, ControlError
+from railyard.loop import Timers
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -64,7 +65,7 @@ class SlotLink:
     """Time by lane at which all parts sent in the current slot will have left the port."""
 
 
-class Simulation:
+class Simulation(Timers):
     """Simulates ``steps`` steps of ``program``. ``policy`` None: no control plane (mode native).
 
     ``routing`` is passed to ``Wires``. ``run`` raises ``ControlError`` if the control plane refuses a request, if a
@@ -84,14 +85,12 @@ class Simulation:
         provisioned: bool,
         routing: Routing | None = None,
     ) -> None:
+        super().__init__()
         self.program, self.plan, self.policy = program, plan, policy
         self.job, self.scale, self.steps, self.costs = job, scale, steps, costs
         self.provisioned = provisioned
         self.events: list[Event] = []
-        self.now = 0.0
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = 0
-        self._wires = Wires(plan, self._at, routing)
+        self._wires = Wires(plan, self.at, routing)
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
         self._facts = ScheduleFacts()
         self._goodput = {
@@ -145,17 +144,12 @@ class Simulation:
 
     # ---- time -------------------------------------------------------------------------------------------------
 
-    def _at(self, time: float, callback: Callable[[], None]) -> None:
-        self._number += 1
-        heapq.heappush(self._timers, (time, self._number, callback))
-
     def _later(self, seconds: float, callback: Callable[[float], None]) -> None:
-        self._at(self.now + seconds, lambda: callback(self.now))
+        self.at(self.now + seconds, lambda: callback(self.now))
 
     def _play(self) -> None:
-        while self._timers:
-            self.now, _, callback = heapq.heappop(self._timers)
-            callback()
+        while self.next_time < inf:
+            self.step()
 
     # ---- actions of the ranks ---------------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class Simulation:
                 case Drain(in_flight):
                     self._end(rank, in_flight)
                 case RunCompute(due):
-                    self._at(due, lambda: self._execute(rank, machine.compute_done(self.now)))
+                    self.at(due, lambda: self._execute(rank, machine.compute_done(self.now)))
                 case Event():
                     self.events.append(action)
                 case OpenPath() | StepEnded():
@@ -194,7 +188,7 @@ class Simulation:
             return
         self._send(rank, InSlot(in_flight, part), path)
         if self.program.eager and isinstance(in_flight.op, Send):  # the kernel buffers the whole message at once
-            self._at(self.now, lambda: self._execute(rank, self._ranks[rank].buffered(in_flight, self.now)))
+            self.at(self.now, lambda: self._execute(rank, self._ranks[rank].buffered(in_flight, self.now)))
 
     def _send_in_slot(self, rank: int, item: InSlot) -> None:
         """Send the bytes that arrive before the slot ends; the rest waits for the next slot of its peer."""
@@ -224,7 +218,7 @@ class Simulation:
 
         def done(began: float, left: float) -> None:
             since = began if first is None else first
-            self._at(left + self.costs.alpha_s, lambda: self._arrived(rank, in_flight, part, since))
+            self.at(left + self.costs.alpha_s, lambda: self._arrived(rank, in_flight, part, since))
             if part.transfer in in_flight.exchange.awaits_sent:
                 self._execute(rank, self._ranks[rank].left(in_flight, part))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import threading
 import time
 from collections.abc import Callable
 
 from controllers.openflow.clock import Alarm
+from railyard.loop import Timers
 
 LONGEST_WAIT_S = 60.0
 """How much fake time ``until`` lets pass before it gives up."""
@@ -18,16 +18,15 @@ LONGEST_REAL_WAIT_S = 10.0
 """How long a test waits for a thread before it fails."""
 
 
-class FakeClock(Alarm):
+class FakeClock(Timers, Alarm):
     """Time stands still but for ``advance`` and ``until``, which call what is due in order of time.
 
     Called as a function it tells the time, in seconds.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
+        super().__init__()
         self.now = now
-        self._order = itertools.count()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
 
     def __call__(self) -> float:
         return self.now
@@ -35,32 +34,27 @@ class FakeClock(Alarm):
     def start(self) -> None:
         """Nothing runs by itself."""
 
-    def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
+    def at(self, moment: float, call: Callable[[], object], *, rough: bool = False) -> None:
         """Call ``call`` when time comes to ``moment``."""
-        heapq.heappush(self._due, (moment, next(self._order), call))
+        super().at(moment, call)
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
         """Call ``call`` in ``seconds``."""
         self.at(self.now + seconds, call)
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass."""
         end = self.now + seconds
-        while self._due and self._due[0][0] <= end:
-            self._call_next()
+        while self.next_time <= end:
+            self.step()
         self.now = end
 
     def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until ``condition`` holds; a test that waits in vain fails at once."""
         end = self.now + LONGEST_WAIT_S
         while not condition():
-            assert self._due and self._due[0][0] <= end, "it did not happen, and nothing that is due can bring it about"
-            self._call_next()
-
-    def _call_next(self) -> None:
-        moment, _, call = heapq.heappop(self._due)
-        self.now = max(self.now, moment)
-        call()
+            assert self.next_time <= end, "it did not happen, and nothing that is due can bring it about"
+            self.step()
 
 
 class RunningClock(FakeClock):
@@ -90,7 +84,7 @@ class RunningClock(FakeClock):
             self._changed.notify()
         self._thread.join(10)
 
-    def at(self, moment: float, call: Callable[[], None], *, rough: bool = False) -> None:
+    def at(self, moment: float, call: Callable[[], object], *, rough: bool = False) -> None:
         """Call ``call`` as soon as everything that is due earlier has been called."""
         with self._changed:
             super().at(moment, call)
@@ -99,9 +93,9 @@ class RunningClock(FakeClock):
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._due or self._stopped)
+                self._changed.wait_for(lambda: self._calls or self._stopped)
                 if self._stopped:
                     return
-                moment, _, call = heapq.heappop(self._due)
+                moment, _, call = heapq.heappop(self._calls)
                 self.now = max(self.now, moment)
             call()

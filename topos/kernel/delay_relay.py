@@ -12,11 +12,9 @@ and 4.5 ms.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import random
-import select
 import socket
 import struct
 import sys
@@ -24,6 +22,7 @@ import time
 from typing import Any
 
 from railyard.errors import MachineError
+from railyard.loop import READ, Poller
 from railyard.priority import set_priority, set_real_time
 from railyard.process.child import Child
 from railyard.process.parent import Parent
@@ -45,8 +44,6 @@ _SCAN_NS = 500_000
 _OLDEST_NS = 1_000_000_000
 _EARLY_NS = 30_000
 """A frame may leave so much before it is due: waking up for it takes longer."""
-_CLOCK_MONOTONIC, _TFD_ABSOLUTE = 1, 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DelayRelay(Child):
@@ -84,20 +81,6 @@ def _packet_socket(interface: str) -> socket.socket:
     return opened
 
 
-class _Timer:
-    """A timer of the kernel that can be waited for with sockets and is exact to microseconds."""
-
-    def __init__(self) -> None:
-        self.fd = _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.fd < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-
-    def set(self, at_ns: int | None) -> None:
-        """Fire at ``at_ns`` of the monotonic clock; None: never."""
-        seconds, ns = divmod(at_ns or 0, 1_000_000_000)
-        _libc.timerfd_settime(self.fd, _TFD_ABSOLUTE, struct.pack("=4q", 0, 0, seconds, ns), None)
-
-
 class _Relay:
     """The running relay: its sockets, the frames that it holds, and the measured lateness."""
 
@@ -119,37 +102,36 @@ class _Relay:
         shortest_ns = min(round((p["delay_s"] - p["jitter_s"]) * 1e9) for p in passages)
         self._scan_ns = min(_SCAN_NS, max(shortest_ns // 2, _EARLY_NS))
         self._late = Lateness()
-        self._timer = _Timer()
+        self._arrived, self._waiting = Poller(), Poller()
         self._buffer = bytearray(_LARGEST_FRAME)
 
     def run(self) -> None:
         """Relay frames until the parent asks for the end, or has ended."""
-        wait, arrived = select.epoll(), select.epoll()
         for fd in self._into:
-            arrived.register(fd, select.EPOLLIN)
-        for fd in (self._parent.fileno(), self._timer.fd, arrived.fileno()):
-            wait.register(fd, select.EPOLLIN)
+            self._arrived.watch(fd, READ)
+        self._waiting.watch(self._parent, READ)
         while True:
-            self._wait(wait, arrived)
+            self._wait()
             if self._parent.stopping:
                 return
-            for fd, _ in arrived.poll(0):
+            for fd, _ in self._arrived.wait(0.0):
                 self._read(*self._into[fd])
             self._send()
 
-    def _wait(self, wait: select.epoll, arrived: select.epoll) -> None:
+    def _wait(self) -> None:
         """Wait until there may be something to do, and do what the parent asks for.
 
         While frames are held, arrivals alone do not wake the process: it reads them when it sends, but at least every
         ``_scan_ns``.
         """
         next_ns = self._holding.next_ns
-        wait.modify(arrived.fileno(), select.EPOLLIN if next_ns is None else 0)
-        if next_ns is not None:
-            next_ns = min(next_ns - _EARLY_NS, time.monotonic_ns() + self._scan_ns)
-        self._timer.set(next_ns)
-        ready = [fd for fd, _ in wait.poll(_PARENT_S)]
-        if not ready or self._parent.fileno() in ready:
+        self._waiting.watch(self._arrived, READ if next_ns is None else 0)
+        if next_ns is None:
+            at = time.monotonic() + _PARENT_S
+        else:
+            at = min(next_ns - _EARLY_NS, time.monotonic_ns() + self._scan_ns) / 1e9
+        ready = [owner for owner, _ in self._waiting.wait(at)]
+        if self._parent in ready or (not ready and next_ns is None):
             self._parent.take()
 
     def _read(self, line: int, source: socket.socket) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import select
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import ControlError, PeerLost, VerifyError, from_os_error
+from railyard.loop import READ, WRITE, Poller
 from railyard.ownership import naming, open_binary
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
@@ -31,7 +31,6 @@ from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import PeerConnection
-from workloads.agent.transport.loop import Poller
 from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
@@ -158,7 +157,6 @@ _CHECK_S = 1.0
 """Longest interval at which the bounds of waits are checked; every check wakes the process."""
 _CHECKS = 8
 """Least number of checks within the time-out of an acknowledgement."""
-_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class Agent:
@@ -171,7 +169,7 @@ class Agent:
         self._config = config
         self._launcher = LauncherChannel(control)
         self._poller = Poller()
-        self._poller.watch(self._launcher, _READ)
+        self._poller.watch(self._launcher, READ)
         self._check_s = min(_CHECK_S, config.ack_timeout_s / _CHECKS)
         self._log = EventLog(config.events, config.rank)
         self._comm_engine = CommEngine(
@@ -234,7 +232,7 @@ class Agent:
 
     def _loop(self) -> None:
         for listener in self._comm_engine.transport.listeners:
-            self._poller.watch(listener, _READ)
+            self._poller.watch(listener, READ)
         try:
             while True:
                 now = time.monotonic()
@@ -292,12 +290,12 @@ class Agent:
         """
         if self._member is not None:
             for background in self._member.running:
-                self._poller.watch(background, _READ)
+                self._poller.watch(background, READ)
         channel, heartbeat = self._channel, self._heartbeat
         if heartbeat is not None:
-            self._poller.watch(heartbeat, _READ)
+            self._poller.watch(heartbeat, READ)
         if channel is not None:
-            self._poller.watch(channel, _READ | _WRITE if channel.wants_to_write else _READ)
+            self._poller.watch(channel, READ | WRITE if channel.wants_to_write else READ)
         ready = self._poller.wait(at, about)
         for owner, events in ready:
             if owner is self._launcher:
@@ -305,9 +303,9 @@ class Agent:
             elif owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
             elif owner is channel and channel is not None:
-                if events & _WRITE:
+                if events & WRITE:
                     channel.flush()
-                if events & ~_WRITE:
+                if events & ~WRITE:
                     self._receive_from_controller(time.monotonic())
         return ready
 

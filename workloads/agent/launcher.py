@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import array
 import json
+import math
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from railyard.errors import AgentError
 from railyard.liveness import Liveness
+from railyard.loop import READ, Poller
 from railyard.process.start import start_python
 from workloads.agent.config import AgentConfig, configs_to_json
 
@@ -134,7 +135,7 @@ class Launcher(ABC):
     """Starts teams of agents, and hears of them; ``AgentLauncher`` is that of one machine."""
 
     def __init__(self) -> None:
-        self._ready = select.epoll()
+        self._ready = Poller()
         self._checks: dict[int, Callable[[], None]] = {}
         """What to call when a watched process ends, by the descriptor of the process."""
         self._teams: dict[int, TakesReports] = {}
@@ -181,12 +182,12 @@ class Launcher(ABC):
                     continue
                 watched.append(fd)
                 self._checks[fd] = check
-                self._ready.register(fd, select.EPOLLIN)
+                self._ready.watch(fd, READ)
             yield
         finally:
             for fd in watched:
-                if self._checks.pop(fd, None) is not None:
-                    self._ready.unregister(fd)
+                self._checks.pop(fd, None)
+                self._ready.forget(fd)
                 os.close(fd)
 
     def listen(self, timeout: float) -> bool:
@@ -194,10 +195,10 @@ class Launcher(ABC):
 
         Raises what the check of a watched process raises when that process has ended.
         """
-        ready = [fd for fd, _ in self._ready.poll(max(0.0, timeout))]
+        ready = [fd for fd, _ in self._ready.wait(math.inf, time.monotonic() + timeout)]
         for fd in ready:
             if fd in self._checks:
-                self._ready.unregister(fd)  # it stays readable
+                self._ready.forget(fd)  # it stays readable
                 self._checks.pop(fd)()
         return self.receive(ready)
 
@@ -228,7 +229,7 @@ class AgentLauncher(Launcher):
         super().__init__()
         self._process = process
         self._sock = sock
-        self._ready.register(sock, select.EPOLLIN)
+        self._ready.watch(sock.fileno(), READ)
 
     @staticmethod
     def start() -> AgentLauncher:

@@ -12,7 +12,6 @@ import ctypes
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -20,10 +19,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.limits import allow_all_open_files
+from railyard.loop import READ, WRITE, Loop
 from railyard.priority import set_priority
 from railyard.process.start import die_with_parent
 from workloads.agent.agent import Agent
@@ -45,7 +46,7 @@ _NICE = -10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass
+@dataclass(eq=False)
 class AgentProcess:
     """One agent process. ``partial_line`` holds the bytes of a message that is not complete."""
 
@@ -55,7 +56,10 @@ class AgentProcess:
     pidfd: int
     sock: socket.socket
     partial_line: bytes = b""
-    kill_at: float | None = None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once the process has ended."""
+        return self.pidfd
 
 
 class LauncherServer:
@@ -67,15 +71,14 @@ class LauncherServer:
         self._children: list[AgentProcess] = []
         self._namespaces: list[int] = []
         self._outgoing: deque[bytes] = deque()
-        self._epoll = select.epoll()
-        self._epoll.register(self._parent, select.EPOLLIN)
-        self._watched: dict[int, AgentProcess] = {}
-        """The agents by their sockets and pidfds."""
+        self._loop = Loop()
+        self._loop.watch(self._parent, self._hear)
 
     def serve(self) -> None:
         try:
-            while self._poll():
-                pass
+            while not self._loop.ended:
+                self._loop.turn()
+                self._flush()
         finally:
             for child in self._children:
                 with contextlib.suppress(ProcessLookupError):
@@ -83,34 +86,9 @@ class LauncherServer:
             for child in self._children:
                 os.waitpid(child.pid, 0)
 
-    def _poll(self) -> bool:
-        self._epoll.modify(self._parent, select.EPOLLIN | (select.EPOLLOUT if self._outgoing else 0))
-        ready = dict(self._epoll.poll(self._poll_s()))
-        events = ready.pop(self._parent.fileno(), 0)
-        for fd in ready:
-            child = self._watched.get(fd)
-            if child is not None and fd == child.pidfd:
-                self._reap(child)
-            elif child is not None:
-                self._read(child)
-        self._kill_unresponsive()
-        if events & select.EPOLLOUT or self._outgoing:
-            self._flush()
-        return self._take_order() if events & ~select.EPOLLOUT else True
-
-    def _poll_s(self) -> float | None:
-        times = [child.kill_at for child in self._children if child.kill_at is not None]
-        return max(0.0, min(times) - time.monotonic()) if times else None
-
-    def _watch(self, child: AgentProcess) -> None:
-        for fd in (child.sock.fileno(), child.pidfd):
-            self._epoll.register(fd, select.EPOLLIN)
-            self._watched[fd] = child
-
-    def _forget(self, fd: int) -> None:
-        """Do so before closing: agents that are being forked have the descriptor too, and epoll would report it."""
-        self._epoll.unregister(fd)
-        del self._watched[fd]
+    def _hear(self, events: int) -> None:
+        if events & ~WRITE and not self._take_order():
+            self._loop.ended = True
 
     # -- the runner ----------------------------------------------------------------------------------
 
@@ -145,22 +123,20 @@ class LauncherServer:
                 with contextlib.suppress(OSError):
                     child.sock.sendall(line)
                 if stop:
-                    child.kill_at = time.monotonic() + _KILL_AFTER_S
+                    self._loop.at(time.monotonic() + _KILL_AFTER_S, partial(_kill, child))
 
     def _kill(self, team: int, rank: int) -> None:
         """Kill one agent with SIGKILL, like a failure of its machine."""
         for child in self._children:
             if (child.team, child.rank) == (team, rank):
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                _kill(child)
 
     def _flush(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             while self._outgoing:
                 self._parent.send(self._outgoing[0])
                 self._outgoing.popleft()
-        except OSError:
-            return
+        self._loop.watch(self._parent, self._hear, READ | (WRITE if self._outgoing else 0))
 
     def _report(self, child: AgentProcess, **fields: Any) -> None:
         self._outgoing.append(json.dumps({"team": child.team, "rank": child.rank, **fields}).encode())
@@ -190,7 +166,8 @@ class LauncherServer:
         theirs.close()
         child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
-        self._watch(child)
+        self._loop.watch(ours, lambda _: self._read(child))
+        self._loop.watch(child, lambda _: self._reap(child))
         self._report(child, pid=pid)
 
     def _read(self, child: AgentProcess) -> None:
@@ -199,7 +176,7 @@ class LauncherServer:
         except OSError:
             data = b""
         if not data:
-            self._forget(child.sock.fileno())
+            self._loop.forget(child.sock)  # not after closing: agents that are being forked have the descriptor too
             child.sock.close()
             return
         *lines, child.partial_line = (child.partial_line + data).split(b"\n")
@@ -210,18 +187,18 @@ class LauncherServer:
         while child.sock.fileno() >= 0:  # read its last messages first
             self._read(child)
         _, status = os.waitpid(child.pid, 0)
-        self._forget(child.pidfd)
+        self._loop.forget(child)
         os.close(child.pidfd)
+        child.pidfd = -1
         self._children.remove(child)
         self._report(child, exited=os.waitstatus_to_exitcode(status))
 
-    def _kill_unresponsive(self) -> None:
-        now = time.monotonic()
-        for child in self._children:
-            if child.kill_at is not None and child.kill_at <= now:
-                child.kill_at = None
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
+
+def _kill(child: AgentProcess) -> None:
+    """Kill an agent with SIGKILL, like a failure of its machine, unless it has ended."""
+    if child.pidfd >= 0:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
 
 def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

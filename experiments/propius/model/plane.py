@@ -8,42 +8,28 @@ directions of the root's link do not disturb each other.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, Literal
 
 from experiments.propius.data.clients import Binding, ClientProfile, Outcome
+from railyard.loop import Timers
 from railyard.scale import goodput_share
 from railyard.timeline import Event
 
 
-class Clock:
-    """A heap of callbacks; those of the same time run in the order in which they were entered."""
+class Clock(Timers):
+    """Calls in virtual time, from second 0 on."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._number = 0
+    def at(self, moment: float, call: Callable[..., object], *args: Any) -> None:
+        """Call ``call`` at virtual second ``moment``, or now if that has passed; never if it is infinite."""
+        if moment < inf:
+            super().at(max(moment, self.now), partial(call, *args))
 
-    def at(self, time: float, callback: Callable[..., None], *args: Any) -> None:
-        """Call ``callback`` at virtual second ``time``, or now if that has passed; never if ``time`` is infinite."""
-        if time < inf:
-            self._number += 1
-            heapq.heappush(self._due, (max(time, self.now), self._number, callback, args))
-
-    def later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
-        self.at(self.now + seconds, callback, *args)
-
-    @property
-    def next_s(self) -> float:
-        """When the next callback is due; infinity if there is none."""
-        return self._due[0][0] if self._due else inf
-
-    def step(self) -> None:
-        self.now, _, callback, args = heapq.heappop(self._due)
-        callback(*args)
+    def later(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        self.at(self.now + seconds, call, *args)
 
 
 DONE_BITS = 1e-3

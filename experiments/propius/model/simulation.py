@@ -360,7 +360,7 @@ class _Simulation:
 
     def _play(self) -> None:
         while self.jobs.finished < len(self.input.jobs):
-            check_in, other = self.idle.next_s, self.clock.next_s
+            check_in, other = self.idle.next_s, self.clock.next_time
             if min(check_in, other) > self.input.until_s or min(check_in, other) == inf:
                 return
             if check_in < other:
@@ -371,7 +371,7 @@ class _Simulation:
     def _drain(self) -> None:
         """Let what is under way when the last job finishes come to its end: no update stays at a leaf unseen."""
         end = self.clock.now + DRAIN_S
-        while self.clock.next_s <= min(end, self.input.until_s):
+        while self.clock.next_time <= min(end, self.input.until_s):
             self.clock.step()
 
     def _emit(self, event: Event) -> None:

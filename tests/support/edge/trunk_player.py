@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable
 from math import inf
 
 from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
+from railyard.loop import Timers
 
 BYTES_PER_S = 1e6
 MBPS = 8.0
 
 
-class TrunkPlayer:
+class TrunkPlayer(Timers):
     """Plays ``arbiter`` on a trunk of ``BYTES_PER_S`` whose reconfigurations take ``delay_s``; time begins at 0."""
 
     def __init__(self, arbiter: TrunkArbiter, delay_s: float) -> None:
+        super().__init__()
         self.arbiter = arbiter
         self.delay_s = delay_s
-        self.now = 0.0
         self.circuit: int | None = None
         self.log: list[tuple[float, str, int]] = []
         """(time, what, region): ``rewire``, ``up``, ``begin`` and ``end`` of a transfer."""
         self.ended: list[CircuitEnded] = []
-        self._order = itertools.count()
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._asked: dict[int, tuple[int, float, Callable[[], object]]] = {}
         self._running: set[int] = set()
         self._busy_until = 0.0
         self._do(arbiter.start(0.0))
-
-    def at(self, moment: float, call: Callable[[], object]) -> None:
-        heapq.heappush(self._events, (moment, next(self._order), call))
 
     def transfer(self, region: int, seconds: float, then: Callable[[], object] = lambda: None) -> int:
         """Ask for the trunk, hold it for ``seconds`` and call ``then``; the token."""
@@ -44,15 +38,13 @@ class TrunkPlayer:
     def play(self, until: Callable[[], bool]) -> None:
         """Let time pass until ``until`` is true; fails if nothing is left that could happen."""
         while not until():
-            moment = min((event[0] for event in self._events), default=inf)
             due = self.arbiter.due()
-            if due is not None and due < moment:
+            if due is not None and due < self.next_time:
                 self.now = max(self.now, due)
                 self._do(self.arbiter.tick(self.now))
                 continue
-            assert self._events, "nothing more happens"
-            self.now, _, call = heapq.heappop(self._events)
-            call()
+            assert self.next_time < inf, "nothing more happens"
+            self.step()
 
     def _do(self, actions: Actions) -> None:
         for action in actions:

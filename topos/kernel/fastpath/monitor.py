@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
+from railyard.loop import Loop
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.streams import BufferedStream, Loop, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream, connect_unix
 from topos.kernel.fastpath.tables import FlowTables
 
 _FIRST_XID = 1

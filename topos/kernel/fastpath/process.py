@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
+from railyard.loop import Loop
 from railyard.priority import set_priority, set_real_time
 from railyard.process.parent import Parent
 from railyard.process.start import die_with_parent
@@ -22,7 +23,6 @@ from topos.kernel.fastpath.carrier import Carrier
 from topos.kernel.fastpath.monitor import FeaturesWatch, Monitor
 from topos.kernel.fastpath.relays import Listener, tcp, unix
 from topos.kernel.fastpath.rules import Forwarder, KernelPort, by_switch
-from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
 _NICE = -20
@@ -61,7 +61,7 @@ class OffloadServer:
                 target = self._own / f"{bridge}.controller"  # Open vSwitch connects to sockets of its own folder only
                 Listener(self._loop, target, tcp((openflow[0], openflow[1])), "bridge", monitor)
         parent.operations = {"attach": self._attach, "counts": self._port_counts}
-        self._loop.watch(parent.fileno(), self._commanded)
+        self._loop.watch(parent, self._commanded)
 
     def run(self, found: dict[str, str]) -> None:
         """Serve until the parent process asks to stop; ``found`` is what the kernel has."""
@@ -77,7 +77,7 @@ class OffloadServer:
         kernel_ports = [KernelPort(*port) for port in ports]
         self._forwarder.add(kernel_ports)
         self._carrier = Carrier(self._netns_fd, kernel_ports)
-        self._loop.watch(self._carrier.fileno(), lambda _: self._carrier.run())
+        self._loop.watch(self._carrier, lambda _: self._carrier.run())
         switches = by_switch(kernel_ports)
         waiting = set(switches)
 

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from railyard.accepting import ACCEPT_AGAIN_S
+from railyard.loop import Loop
 from topos.kernel.fastpath import lasting, openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
-from topos.kernel.fastpath.streams import BufferedStream, Loop, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream, connect_unix
 
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import select
-import selectors
 import socket
 import struct
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-SPIN_S = 0.0001
-"""How long before its time a timer stops sleeping: a processor that sleeps wakes up so much later."""
+from railyard.loop import READ, WRITE, Loop
+
 _CHUNK_BYTES = 1 << 18
 _MOST_BUFFERED_BYTES = 64 << 20
 """Bytes that may wait to be sent to a peer that does not read; then its connection is closed."""
@@ -30,43 +24,6 @@ def connect_unix(path: Path, longest_s: float) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-class Loop:
-    """Calls functions for file descriptors that are ready to be read, and at given times, in one thread."""
-
-    def __init__(self) -> None:
-        self.selector = selectors.EpollSelector()
-        self.ended = False
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
-
-    def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at time ``moment`` (monotonic seconds)."""
-        heapq.heappush(self._timers, (moment, next(self._order), call))
-
-    def watch(self, file: int | socket.socket, ready: Callable[[int], None]) -> None:
-        self.selector.register(file, selectors.EVENT_READ, ready)
-
-    def forget(self, file: int | socket.socket) -> None:
-        with suppress(KeyError, ValueError):
-            self.selector.unregister(file)
-
-    def run(self) -> None:
-        while not self.ended:
-            for key, mask in self._wait():
-                key.data(mask)
-            while self._timers and self._timers[0][0] <= time.monotonic():
-                heapq.heappop(self._timers)[2]()
-
-    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """The files that are ready, as soon as one is; none shortly before the time of a timer."""
-        if not self._timers:
-            return self.selector.select()
-        left = self._timers[0][0] - time.monotonic() - SPIN_S
-        if left > 0:  # the time-out of epoll itself would be in whole milliseconds
-            select.select([self.selector], [], [], left)
-        return self.selector.select(0)
 
 
 def _nothing(*_: object) -> None: ...
@@ -92,9 +49,9 @@ class BufferedStream:
         loop.watch(connection, self._ready)
 
     def _ready(self, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
+        if mask & WRITE:
             self._flush()
-        if mask & selectors.EVENT_READ:
+        if mask & ~WRITE:
             self.read()
 
     def read(self) -> int:
@@ -138,7 +95,7 @@ class BufferedStream:
                 return
             if sent < len(data):
                 self._outgoing += data[sent:]
-                self._loop.selector.modify(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE, self._ready)
+                self._loop.watch(self._socket, self._ready, READ | WRITE)
         if len(self._outgoing) > _MOST_BUFFERED_BYTES:
             self.close()
 
@@ -152,7 +109,7 @@ class BufferedStream:
             return
         del self._outgoing[:sent]
         if not self._outgoing:
-            self._loop.selector.modify(self._socket, selectors.EVENT_READ, self._ready)
+            self._loop.watch(self._socket, self._ready)
             if self._finishing:
                 self.close()
 

@@ -7,19 +7,21 @@ message, when it has left the port, and when the peer's kernel has acknowledged 
 
 from __future__ import annotations
 
-import select
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
+from select import EPOLLERR
 from typing import Any
 
 import numpy as np
 
 from railyard.errors import PeerLost, VerifyError
+from railyard.loop import WRITE, Poller, Timers
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport.connection import TCP_REPEATS_SYN_S, PeerConnection, Transport
-from workloads.agent.transport.loop import Poller, Timers
 from workloads.agent.transport.message import Header, Outgoing
 from workloads.agent.transport.pacing import UpWindow
 from workloads.agent.transport.payload import Values
@@ -170,11 +172,59 @@ class SlotConnections:
 _NO_PAYLOAD = memoryview(b"")
 
 
+@dataclass(eq=False)
+class _Watch:
+    """Calls ``then`` when the first ``mark`` bytes of ``connection`` have left, or are ``acknowledged``."""
+
+    connection: PeerConnection
+    mark: int
+    acknowledged: bool
+    then: Callable[[], None]
+    over: bool = False
+
+
+class DeliveryTimers(Timers):
+    """Timers that also call when bytes of a connection have left, or are acknowledged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: dict[PeerConnection, list[_Watch]] = defaultdict(list)
+        """Watches that wait for an acknowledgement."""
+
+    def watch(self, connection: PeerConnection, mark: int, acknowledged: bool, then: Callable[[], None]) -> None:
+        """Call ``then`` when the first ``mark`` bytes of a connection have left, or are ``acknowledged``."""
+        watch = _Watch(connection, mark, acknowledged, then)
+        if acknowledged:
+            self._watches[connection].append(watch)
+        self._look(watch)
+
+    def acknowledged(self, connection: PeerConnection) -> None:
+        """Check the watches of a connection at once: the kernel has reported an acknowledgement."""
+        for watch in list(self._watches[connection]):
+            if not watch.over and connection.left_s(watch.mark, acknowledged=True) == 0:
+                self._end(watch)
+
+    def _look(self, watch: _Watch) -> None:
+        if watch.over:
+            return
+        left = watch.connection.left_s(watch.mark, acknowledged=watch.acknowledged)
+        if left > 0:
+            self.later(left, lambda: self._look(watch))
+        else:
+            self._end(watch)
+
+    def _end(self, watch: _Watch) -> None:
+        watch.over = True
+        if watch.acknowledged:
+            self._watches[watch.connection].remove(watch)
+        watch.then()
+
+
 class Outbox:
     """Sends data and ``ready`` messages of the rank of ``machine`` over ``transport``; ``timers`` tell the time."""
 
     def __init__(
-        self, machine: RankMachine, transport: Transport, slot_connections: SlotConnections, timers: Timers
+        self, machine: RankMachine, transport: Transport, slot_connections: SlotConnections, timers: DeliveryTimers
     ) -> None:
         self._machine = machine
         self._transport = transport
@@ -285,7 +335,7 @@ class CommEngine:
         self._matcher = ReceiveMatcher(config, self.machine)
         self._began: dict[PeerKey, float] = {}
         """Time at which the message began that is coming in on a connection."""
-        self._timers = Timers()
+        self._timers = DeliveryTimers()
         self._outbox = Outbox(self.machine, self.transport, self._slot_connections, self._timers)
 
     # -- actions of the machine --------------------------------------------------------------------
@@ -468,12 +518,12 @@ class CommEngine:
             return  # closed since
         if not connection.connected:
             connection.check_connected()
-        if events & select.EPOLLOUT:
+        if events & WRITE:
             connection.flush(now)
-        if events & select.EPOLLERR and connection.notices():
+        if events & EPOLLERR and connection.notices():
             self._timers.acknowledged(connection)
-            events &= ~select.EPOLLERR
-        if events & ~select.EPOLLOUT:
+            events &= ~EPOLLERR
+        if events & ~WRITE:
             connection.receive(now)
 
     def check_progress(self, now: float) -> None:

@@ -49,7 +49,7 @@ def ended(rate: float, sends: list[tuple[float, float, float]]) -> list[float]:
     ends = [0.0] * len(sends)
     for number, (start, size, most) in enumerate(sends):
         clock.at(start, link.send, size, most, partial(lambda n: ends.__setitem__(n, clock.now), number))
-    while clock.next_s < float("inf"):
+    while clock.next_time < float("inf"):
         clock.step()
     return ends
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fast_path.doubles import FakeForwarder, OpenVSwitch, flow_match, flow_update, monitor_reply, output, turn
 
+from railyard.loop import Loop
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.monitor import FeaturesWatch, Monitor, needing, unsupported
 from topos.kernel.fastpath.openflow import ADDED, PAUSED, REMOVED, RESUMED
 from topos.kernel.fastpath.rules import DROP, OUT, TO_OVS, KernelPort, Rule
-from topos.kernel.fastpath.streams import Loop
 from topos.kernel.fastpath.tables import FlowTables
 
 MAC = b"\2\0\0\0\0\1"
@@ -50,7 +50,7 @@ class Bridge:
     def close(self) -> None:
         self.ovs.close()
         turn(self.loop)
-        self.loop.selector.close()
+        self.loop.close()
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_the_end_of_the_connection_is_a_failure(bridge: Bridge, data: bytes) -> 
     bridge.ovs.close()
     turn(bridge.loop)
     assert bridge.failed == ["Open vSwitch closed the flow monitor of s1"]
-    assert not bridge.loop.selector.get_map()
+    assert not bridge.loop.watched
 
 
 def test_nobody_there(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ class Database:
     def close(self) -> None:
         self.server.close()
         turn(self.loop)
-        self.loop.selector.close()
+        self.loop.close()
 
 
 @pytest.fixture

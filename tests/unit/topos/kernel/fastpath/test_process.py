@@ -102,9 +102,9 @@ def offload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     yield one
     for ovs in one.ovs:
         ovs.close()
-    for key in list(one.offload._loop.selector.get_map().values()):
-        os.close(key.fd) if isinstance(key.fileobj, int) else key.fileobj.close()  # type: ignore[attr-defined]
-    one.offload._loop.selector.close()
+    for owner in one.offload._loop.watched:
+        owner.close() if isinstance(owner, socket.socket) else os.close(owner.fileno())
+    one.offload._loop.close()
 
 
 def test_it_counts_when_asked_and_ends_when_told(offload: Process) -> None:

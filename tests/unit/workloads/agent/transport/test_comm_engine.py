@@ -15,6 +15,7 @@ import pytest
 from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
 
 from railyard.errors import ControlError, PeerLost, VerifyError
+from railyard.loop import Poller
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig, AgentMode
@@ -22,7 +23,6 @@ from workloads.agent.transport import connection as connections
 from workloads.agent.transport import payload
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import PeerConnection, Transport
-from workloads.agent.transport.loop import Poller
 from workloads.agent.transport.message import Header
 from workloads.agent.transport.sockets import drop_packets, take_packets
 from workloads.collectives.catalog import schedule_of

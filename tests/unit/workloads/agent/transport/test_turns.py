@@ -16,9 +16,8 @@ from railyard.scale import Scale, goodput_share
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport import comm_engine
 from workloads.agent.transport import connection as connection_module
-from workloads.agent.transport.comm_engine import CommEngine, Outbox, SlotConnections
+from workloads.agent.transport.comm_engine import CommEngine, DeliveryTimers, Outbox, SlotConnections
 from workloads.agent.transport.connection import Inbox, PeerConnection
-from workloads.agent.transport.loop import Timers
 from workloads.agent.transport.message import HEADER_BYTES, Header, Outgoing
 from workloads.agent.transport.pacing import Bucket
 from workloads.agent.transport.sockets import receive_time
@@ -181,7 +180,7 @@ def posted(*sinces: float | None, eager: bool = False) -> list[Outgoing]:
     line = SimpleNamespace(connected=True, send=sent.append)
     transport = SimpleNamespace(find=lambda path: line, connection=lambda path, now: line)
     machine = SimpleNamespace(program=SimpleNamespace(eager=eager))
-    box = Outbox(cast(Any, machine), cast(Any, transport), SlotConnections(lambda *_: None), Timers())
+    box = Outbox(cast(Any, machine), cast(Any, transport), SlotConnections(lambda *_: None), DeliveryTimers())
     in_flight = InFlight(0, cast(Any, None), 0, cast(Any, None), FLOW, 100, 0.0)
     for transfer, since in enumerate(sinces):
         box.post(SendPart(in_flight, MessagePart(transfer, 1, 0, 0, 0, 100, False), KEY, since=since))

@@ -1,4 +1,4 @@
-"""What wakes an agent: its sockets, and times to the microsecond or about."""
+"""What wakes a process: its sockets, and times to the microsecond or about."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
-from workloads.agent.transport.connection import PeerConnection
-from workloads.agent.transport.loop import Poller, Timers
+from railyard.loop import Loop, Poller, Timers
 
 IN, OUT = select.EPOLLIN, select.EPOLLOUT
 LONG_S = 10.0
@@ -135,21 +133,13 @@ def test_about_a_time_is_not_before_it(poller: Poller) -> None:
     assert time.monotonic() >= about
 
 
-class Wire:
-    """A connection that says how much has left and is acknowledged, and when to look again."""
-
-    def __init__(self, again_s: float = 0.1) -> None:
-        self.left = self.acknowledged = 0
-        self.again_s = again_s
-        self.looks = 0
-
-    def left_s(self, mark: int, *, acknowledged: bool) -> float:
-        self.looks += 1
-        return 0.0 if mark <= (self.acknowledged if acknowledged else self.left) else self.again_s
-
-
-def watch(timers: Timers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
-    timers.watch(cast(PeerConnection, wire), mark, acknowledged, lambda: said.append(what))
+def test_a_forgotten_owner_may_be_closed_already(poller: Poller, one: Owner, other: Owner) -> None:
+    poller.watch(one, IN)
+    poller.watch(other.fileno(), OUT)
+    one.close()
+    poller.forget(one)
+    poller.forget(one)
+    assert poller.wait(0.0) == [(other.fileno(), OUT)], "an owner may be a plain descriptor"
 
 
 def play(timers: Timers, until: float) -> None:
@@ -170,49 +160,57 @@ def test_calls_come_at_their_time_and_in_order() -> None:
     assert said == ["first", "second", "third"] and timers.next_time == float("inf")
 
 
-def test_what_is_there_already_is_said_at_once() -> None:
-    timers, wire, said = Timers(), Wire(), list[str]()
-    wire.left, wire.acknowledged = 10, 5
-    watch(timers, wire, 10, False, said, "left")
-    watch(timers, wire, 5, True, said, "acknowledged")
-    assert said == ["left", "acknowledged"] and timers.next_time == float("inf")
+def test_a_step_makes_one_call_and_never_turns_time_back() -> None:
+    timers, calls = Timers(), list[tuple[str, float]]()
+    timers.now = 1.0
+    timers.at(0.5, lambda: calls.append(("late", timers.now)))
+    timers.at(2.0, lambda: calls.append(("due", timers.now)))
+    timers.step()
+    assert calls == [("late", 1.0)] and timers.next_time == 2.0
+    timers.step()
+    assert calls == [("late", 1.0), ("due", 2.0)] and timers.now == 2.0
 
 
-def test_without_a_word_it_is_looked_at_again() -> None:
-    timers, wire, said = Timers(), Wire(), list[str]()
-    watch(timers, wire, 10, True, said, "all")
-    play(timers, 0.25)
-    assert said == [] and wire.looks == 3
-    wire.acknowledged = 10
-    play(timers, 0.35)
-    assert said == ["all"]
+def test_a_loop_ends_when_it_is_told_and_forgets_files(one: Owner) -> None:
+    loop, calls = Loop(), list[int]()
+
+    def ready(events: int) -> None:
+        calls.append(events)
+        loop.forget(one)
+        loop.forget(one)
+        loop.ended = True
+
+    loop.watch(one, ready)
+    one.far.send(b"x")
+    loop.run()
+    assert calls == [IN] and not loop.watched
+    loop.close()
 
 
-def test_a_word_brings_forward_what_it_is_about_and_nothing_else() -> None:
-    timers, wire, other, said = Timers(), Wire(), Wire(), list[str]()
-    watch(timers, wire, 5, True, said, "half")
-    watch(timers, wire, 10, True, said, "all")
-    watch(timers, wire, 5, False, said, "left")
-    watch(timers, other, 5, True, said, "other")
-    wire.acknowledged = other.acknowledged = 7
-    timers.acknowledged(cast(PeerConnection, wire))
-    assert said == ["half"]
-    timers.acknowledged(cast(PeerConnection, other))
-    assert said == ["half", "other"]
-    wire.acknowledged = wire.left = 10
-    timers.acknowledged(cast(PeerConnection, wire))
-    play(timers, 1.0)
-    assert said == ["half", "other", "all", "left"], "each once"
+def test_who_was_forgotten_in_the_same_turn_is_not_called(one: Owner, other: Owner) -> None:
+    loop, calls = Loop(), list[Owner]()
+
+    def only_one(me: Owner, neighbour: Owner) -> None:
+        calls.append(me)
+        loop.forget(neighbour)
+
+    loop.watch(one, lambda _: only_one(one, other))
+    loop.watch(other, lambda _: only_one(other, one))
+    for owner in (one, other):
+        owner.far.send(b"x")
+    loop.turn()
+    assert len(calls) == 1 and list(loop.watched) == calls
+    loop.close()
 
 
-def test_who_is_told_may_watch_again() -> None:
-    timers, wire, said = Timers(), Wire(), list[str]()
-
-    def then() -> None:
-        said.append("first")
-        watch(timers, wire, 20, True, said, "second")
-
-    timers.watch(cast(PeerConnection, wire), 10, True, then)
-    wire.acknowledged = 20
-    timers.acknowledged(cast(PeerConnection, wire))
-    assert said == ["first", "second"]
+def test_timers_of_a_loop_are_called_in_order_and_in_time(one: Owner) -> None:
+    loop, calls = Loop(), list[tuple[float, float]]()
+    loop.watch(one, print)
+    start = time.monotonic()
+    for after in (0.02, 0.0, 0.01):
+        loop.at(start + after, lambda after=after: calls.append((after, time.monotonic() - start)))  # type: ignore[misc]
+    loop.at(start + 0.03, lambda: setattr(loop, "ended", True))
+    loop.run()
+    assert [after for after, _ in calls] == [0.0, 0.01, 0.02]
+    assert all(after <= took < after + 0.5 for after, took in calls), "half a second is for a busy machine"
+    loop.close()
