@@ -34,7 +34,9 @@ def documented(page: str, file: str) -> list[list[str]]:
     return [line.split() for line in re.findall(rf"sudo mn --custom topos/{file} ([^`\n]*)", text)]
 
 
-TALK = "pingall\ng1 iperf3 -s -D\ng0 iperf3 -t 1 -c g1\ng0 iperf3 -u -b 20M -t 1 -c g1\n"
+LISTENING = "g1 until ss -Hltn | grep -q :5201; do sleep 0.05; done\n"
+"""A server that was started as a daemon (``iperf3 -s -D``) may not listen yet when its first process has ended."""
+TALK = f"pingall\ng1 iperf3 -s -D\n{LISTENING}g0 iperf3 -t 1 -c g1\ng0 iperf3 -u -b 20M -t 1 -c g1\n"
 
 
 @pytest.mark.parametrize(
