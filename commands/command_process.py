@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,8 +59,9 @@ def _ended(pidfd: int, longest_s: float | None) -> bool:
     return bool(waiting.poll(None if longest_s is None else longest_s * 1e3))
 
 
-if __name__ == "__main__":  # a command line of railyard that ends with the process that started it
-    from commands.main import main
+def main() -> int:
+    """Run a command line of ``railyard`` that ends with the process that started it."""
+    from commands.main import main as run
 
     die_with_parent()
-    sys.exit(main())
+    return run()

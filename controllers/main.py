@@ -37,19 +37,21 @@ SWITCH_INTERVAL_S = 0.0002
 millisecond."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the controller; returns an exit status only if that fails."""
-    options = _options(arguments)
+def main() -> NoReturn:
+    """Run the controller until it is told to end."""
+    options = _options()
     try:
         _run(options)
     except RailyardError as error:
         print(f"controller: {error}", file=sys.stderr)
-        return error.exit_status
+        status = error.exit_status
     except KeyboardInterrupt:
-        return 130
+        status = 130
+    sys.stderr.flush()
+    os._exit(status)  # the framework's threads would keep alive a process that cannot serve
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m controllers.main", description="The OpenFlow controller.")
     add = parser.add_argument
     add("--plan", type=Path, required=True, help="the fabric, as JSON (topos.plan)")
@@ -68,7 +70,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
@@ -187,6 +189,4 @@ def _leave(channel: Path) -> NoReturn:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)  # the framework's threads would keep alive a process that cannot serve
+    main()

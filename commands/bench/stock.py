@@ -214,7 +214,3 @@ def main() -> None:
         print(json.dumps(measure(options.shape, options.ring, options.pings, options.datapath)))
     except RailyardError as error:
         sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main()

@@ -339,7 +339,3 @@ def main() -> None:
         sent = _send(senders, settings["mac"], settings["rounds"])
         time.sleep(_SETTLE_S)
         parent.tell("result", sent_ns=sent, received=[received_numbers(each) for each in receivers])
-
-
-if __name__ == "__main__":
-    main()

@@ -283,7 +283,3 @@ def _become(user: int, group: int, folder: Path) -> None:
     os.seteuid(0)
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-
-
-if __name__ == "__main__":
-    main()

@@ -82,13 +82,9 @@ class ModelProcess:
         self.close()
 
 
-def _serve() -> None:
+def main() -> None:
     die_with_parent()
     parent = Parent()
     parent.operations = {"predicted": predicted}
     parent.ready()
     parent.serve()
-
-
-if __name__ == "__main__":
-    _serve()

@@ -176,7 +176,3 @@ def main() -> None:
         except RailyardError:
             scales.append(None)
     print(json.dumps(scales))
-
-
-if __name__ == "__main__":
-    main()

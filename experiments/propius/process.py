@@ -1,4 +1,4 @@
-"""The processes of an edge run, ``python -m experiments.propius.process``: their roles, and what they have in common.
+"""The processes of an edge run: their roles, and what they have in common.
 
 That are settings, readiness, orders of the parent, and an event file.
 """
@@ -126,9 +126,3 @@ async def _until_stopped(parent: Parent, work: Callable[[Orders], Awaitable[None
     else:
         stopping.cancel()
         working.result()
-
-
-if __name__ == "__main__":
-    from experiments.propius import process
-
-    process.main()

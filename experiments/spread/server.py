@@ -1,4 +1,4 @@
-"""The process on each machine of a fabric that spreads over several: ``python -m experiments.spread.server``.
+"""The process on each machine of a fabric that spreads over several.
 
 It makes its part of the fabric, starts the agents of its ranks, reads and samples its counters, and passes on what its
 agents report, all as the head asks for it over standard input and output (``railyard.remote``). It ends, and all that
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -272,7 +271,3 @@ def main() -> int:
     finally:
         server.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

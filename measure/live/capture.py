@@ -154,7 +154,3 @@ def main() -> None:
                 out.flush()
                 flushed = time.monotonic()
     parent.tell("result", missed=missed, full=spool.full)
-
-
-if __name__ == "__main__":
-    main()

@@ -142,7 +142,3 @@ def main() -> None:
         parent.ready()
         sent = _send(streams, stack)
     parent.tell("result", sent=sent)
-
-
-if __name__ == "__main__":
-    main()

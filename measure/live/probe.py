@@ -179,7 +179,3 @@ def main() -> None:
         time.sleep(_SETTLE_S)
         received = {name: received_numbers(receiver) for name, receiver in receivers.items()}
     parent.tell("result", sent_ns=sent, received=received)
-
-
-if __name__ == "__main__":
-    main()

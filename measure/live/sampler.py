@@ -221,7 +221,3 @@ def main() -> None:
     parent = Parent()
     with writing(parent.settings["out"]), open_text(parent.settings["out"], "a") as out:
         _sample(parent, out)
-
-
-if __name__ == "__main__":
-    main()

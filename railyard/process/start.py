@@ -23,6 +23,8 @@ from railyard.tools import safe_path
 MARK_VARIABLE = "RAILYARD_MARK"
 """Environment variable by which all processes that a run started are known, and those that they started."""
 _PARENT_VARIABLE = "RAILYARD_PARENT"
+ENTRY = "railyard.process"
+"""What ``python -m`` starts in every child (``railyard/process/__main__.py``): it runs ``main`` of a module."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,9 +47,9 @@ value of ``MARK_VARIABLE`` for all children of this process: its own, or in a ch
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command line of a child Python that runs ``module``; it starts in ``/`` with ``child_environment``."""
+    """The command line of a child Python that runs ``main`` of ``module``, in ``/`` and with ``child_environment``."""
     safe = ["-P"] if sys.version_info >= (3, 11) else []  # Python 3.10 puts the working directory first, hence /
-    return [sys.executable, *safe, "-m", module, *arguments]
+    return [sys.executable, *safe, "-m", ENTRY, module, *arguments]
 
 
 def marked_environment(**more: str) -> dict[str, str]:
@@ -75,10 +77,11 @@ def child_environment(**more: str) -> dict[str, str]:
 def start_python(
     module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
-    """Start a child Python that runs ``module``; ``arguments`` must not name files relative to a working directory.
+    """Start a child Python that runs ``main`` of ``module``.
 
-    It has a session of its own, so Ctrl-C in the terminal does not reach it, and SIGINT is blocked in it from its start
-    on. ``environment`` is added to ``child_environment``; ``options`` are those of ``subprocess.Popen``.
+    No ``arguments`` may be a file relative to a working directory. The child has a session of its own, so Ctrl-C in the
+    terminal does not reach it, and SIGINT is blocked in it from its start on. ``environment`` is added to
+    ``child_environment``; ``options`` are those of ``subprocess.Popen``.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:

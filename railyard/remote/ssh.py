@@ -31,7 +31,7 @@ from railyard.errors import ConfigError, MachineError, from_os_error, shortened
 from railyard.ownership import hand_over, invoker
 from railyard.process.child import Child
 from railyard.process.connection import FOLDER_VARIABLE, SSHD_VARIABLE, Connection
-from railyard.process.start import end_child, marked_environment, start_python
+from railyard.process.start import ENTRY, end_child, marked_environment, start_python
 from railyard.remote.ssh_faults import cause
 from railyard.tools import how_to_install, safe_path
 
@@ -112,7 +112,7 @@ class Place:
     root: str = str(ROOT)
 
     def command(self, module: str, *arguments: str) -> list[str]:
-        return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", module, *arguments]
+        return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", ENTRY, module, *arguments]
 
 
 class RemoteProcess(Child):

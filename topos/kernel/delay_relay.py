@@ -184,7 +184,3 @@ def main() -> None:
         sys.exit(f"delayed links cannot be relayed: {error.strerror or error}")
     parent.ready()
     relay.run()
-
-
-if __name__ == "__main__":
-    main()

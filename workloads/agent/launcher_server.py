@@ -1,7 +1,6 @@
 """The agent launcher's process: forks agents on demand and forwards their messages.
 
-It is single-threaded, so forking is safe. Started by ``workloads.agent.launcher`` as ``python -m
-workloads.agent.launcher_server FD``.
+It is single-threaded, so forking is safe. ``workloads.agent.launcher`` starts it with the number of its socket.
 """
 
 from __future__ import annotations
@@ -294,7 +293,3 @@ def main() -> None:
     set_priority(_NICE)
     allow_all_open_files()
     LauncherServer(socket.socket(fileno=int(sys.argv[1]))).serve()
-
-
-if __name__ == "__main__":
-    main()

@@ -192,7 +192,3 @@ def main() -> None:
         receiver.setblocking(False)
         parent.ready()
         parent.tell("result", **asdict(_run(sender, receiver, parent)))
-
-
-if __name__ == "__main__":
-    main()

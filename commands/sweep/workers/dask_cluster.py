@@ -12,18 +12,16 @@ import pwd
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.ownership import invoker, temporary_folder
 from railyard.process.child import Child
-from railyard.remote.ssh import CONFIG_VARIABLE
+from railyard.remote.ssh import CONFIG_VARIABLE, Place
 from railyard.tools import safe_path
 
 RESOURCE = "machine"
@@ -274,11 +272,10 @@ class _SshWorker(Child):
         self._machine = machine
 
     def _start(self) -> subprocess.Popen[bytes]:
-        there = ["env", f"PYTHONPATH={ROOT}", "PYTHONSAFEPATH=1", sys.executable, "-m", _MODULE]
         config = os.environ.get(CONFIG_VARIABLE)
         options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
         return subprocess.Popen(
-            ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(there))],
+            ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(Place().command(_MODULE)))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -77,7 +77,3 @@ def addresses(connection: str) -> tuple[str, str]:
         return "127.0.0.1", "127.0.0.1"
     there, _, here, _ = (f"[{word}]" if ":" in word else word for word in words)
     return here, there
-
-
-if __name__ == "__main__":
-    main()

@@ -155,7 +155,3 @@ def main() -> None:
         return
     parent.ready(port=tcp.getsockname()[1])
     _run(udp, tcp, parent, end)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The offload of a run: ``python -m topos.kernel.fastpath.process``, a child process of the emulation.
+"""The offload of a run, a child process of the emulation.
 
 It stands between the bridges of a private Open vSwitch and their clients, follows the flow tables, and keeps the rules
 of the fast path equal to them. Its parent is ``offload.Offload``.
@@ -136,7 +136,3 @@ def main() -> None:
     except MachineError as error:
         sys.exit(f"fast path: {error}")
     forwarder.close()
-
-
-if __name__ == "__main__":
-    main()

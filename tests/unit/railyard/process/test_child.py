@@ -15,10 +15,12 @@ from railyard.process.start import _given_by_parent, end_child, start_python
 ECHO = """
 import os
 from railyard.process.parent import Parent
-parent = Parent()
-parent.ready()
-parent.stops(10)
-parent.tell("result", settings=parent.settings, leads=os.getsid(0) == os.getpid())
+
+def main():
+    parent = Parent()
+    parent.ready()
+    parent.stops(10)
+    parent.tell("result", settings=parent.settings, leads=os.getsid(0) == os.getpid())
 """
 
 
@@ -170,7 +172,9 @@ def test_settings_longer_than_a_pipe_go_in(module: Path) -> None:
 
 
 def test_a_child_is_not_interrupted_while_it_imports(module: Path) -> None:
-    module.write_text("import sys\nprint('importing', flush=True)\nsys.stdin.readline()\nprint('done', flush=True)\n")
+    module.write_text(
+        "import sys\nprint('importing', flush=True)\nsys.stdin.readline()\ndef main():\n    print('done', flush=True)\n"
+    )
     child = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "importing\n"
     child.send_signal(signal.SIGINT)

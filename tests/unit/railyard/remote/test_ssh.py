@@ -155,5 +155,14 @@ def test_a_configuration_file_that_is_none_is_refused(monkeypatch: pytest.Monkey
 
 def test_commands_there_find_railyard_in_its_place() -> None:
     command = Place("/opt/r/.venv/bin/python", "/opt/r").command("a.b", "x y")
-    assert command == ["env", "PYTHONPATH=/opt/r", "PYTHONSAFEPATH=1", "/opt/r/.venv/bin/python", "-m", "a.b", "x y"]
+    assert command == [
+        "env",
+        "PYTHONPATH=/opt/r",
+        "PYTHONSAFEPATH=1",
+        "/opt/r/.venv/bin/python",
+        "-m",
+        "railyard.process",
+        "a.b",
+        "x y",
+    ]
     assert os.path.isabs(Place().python)
