@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from rich.text import Text
 from experiments.parser import Parser
 from railyard.checkout import SETUP, as_root, railyard_as_root
 from railyard.errors import MachineError
+from railyard.process.start import run_program
 from railyard.tools import TOOLS
 
 State = Literal["ok", "missing", "warning"]
@@ -135,11 +135,8 @@ _PATIENCE_S = 20.0
 
 
 def setup_output() -> str:
-    try:
-        done = subprocess.run([SETUP, "--check"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stdout or done.stderr
+    done = run_program([str(SETUP), "--check"], _PATIENCE_S)
+    return done.out or done.err
 
 
 def requirements() -> dict[str, bool]:
@@ -215,11 +212,8 @@ def _failure(*command: str) -> str:
     program = shutil.which(command[0], path=_PATH)
     if program is None:
         return f"{command[0]} is missing"
-    try:
-        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"{command[0]} ended with status {done.returncode}"
+    done = run_program([program, *command[1:]], _PATIENCE_S)
+    return "" if done.status == 0 else done.err.strip() or f"{command[0]} ended with status {done.status}"
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------

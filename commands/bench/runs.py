@@ -27,7 +27,7 @@ from measure.metrics.estimate import paired_ratio
 from measure.results.row import Row
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.ownership import temporary_folder
-from railyard.process.start import MARK_VARIABLE, end_child, start_python
+from railyard.process.start import MARK_VARIABLE, end_child, start_program, start_python
 
 _QUICK_RUN = ("run", "rails", "--quick")
 _LONGEST_S = 1800.0
@@ -210,13 +210,9 @@ class OpenPage:
         address = _ADDRESS.search(line)
         if address is not None and self._process is None:
             environment = {key: value for key, value in os.environ.items() if key != MARK_VARIABLE}
-            self._process = subprocess.Popen(
-                [_BROWSER, *_FLAGS, f"--user-data-dir={self._profile}", address[0]],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
+            command = [_BROWSER, *_FLAGS, f"--user-data-dir={self._profile}", address[0]]
+            self._process = start_program(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
             )
 
     def check(self) -> None:

@@ -8,7 +8,6 @@ else the one of a repeat of the same point that is done.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,7 +21,7 @@ from experiments.registry import find
 from experiments.settings import validated
 from measure.results.results import SUMMARY, Results
 from railyard.errors import ConfigError, MachineError, RailyardError, shortened
-from railyard.process.start import child_environment, python_command
+from railyard.process.start import child_environment, python_command, run_program
 from railyard.reading import read_bytes
 from railyard.scale import Scale
 
@@ -129,20 +128,11 @@ def scales_here(points: Sequence[Mapping[str, Any]]) -> list[dict[str, float] | 
 
     ``MachineError`` with what the subprocess printed if it fails.
     """
-    done = subprocess.run(
-        python_command("commands.sweep.scales"),
-        input=json.dumps(list(points)),
-        capture_output=True,
-        text=True,
-        timeout=_LONGEST_S,
-        check=False,
-        cwd="/",
-        env=child_environment(),
-    )
-    if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2]
-        raise MachineError(f"the scale of a point was not found: {shortened(last)}")
-    scales: list[dict[str, float] | None] = json.loads(done.stdout)
+    command = python_command("commands.sweep.scales")
+    done = run_program(command, _LONGEST_S, given=json.dumps(list(points)), env=child_environment())
+    if done.status != 0:
+        raise MachineError(f"the scale of a point was not found: {shortened(done.last_line)}")
+    scales: list[dict[str, float] | None] = json.loads(done.out)
     return scales
 
 

@@ -17,7 +17,7 @@ from measure.live.calibration import TimerError
 from measure.metrics.quantiles import Quantiles, quantiles
 from railyard.errors import MachineError
 from railyard.priority import set_priority
-from railyard.process.start import end_child, marked_environment
+from railyard.process.start import end_child, start_program
 from topos.kernel.namespaces import HostEnd, connect
 
 _SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))\n"
@@ -57,7 +57,7 @@ def busy_processors(count: int | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         for _ in range(count or os.cpu_count() or 1):
             command = [sys.executable, "-I", "-S", "-c", _SPIN, str(os.getpid())]
-            stack.callback(end_child, subprocess.Popen(command, env=marked_environment()))
+            stack.callback(end_child, start_program(command))
         time.sleep(0.2)
         yield
 
@@ -112,11 +112,7 @@ def ring_goodputs(lanes: Sequence[SocketPair], rate_mbps: float, warm_up_s: floa
             ends = (lane.sender.fileno(), lanes[host - 1].receiver.fileno())
             arguments = [*map(str, ends), repr(start), repr(warm_up_s), repr(window_s), str(buffer_bytes)]
             command = [sys.executable, "-I", "-S", str(_STREAM), *arguments]
-            workers.append(
-                subprocess.Popen(
-                    command, env=marked_environment(), pass_fds=ends, stdout=subprocess.PIPE, start_new_session=True
-                )
-            )
+            workers.append(start_program(command, pass_fds=ends, stdout=subprocess.PIPE))
             stack.callback(end_child, workers[-1])
             set_priority(_NICE, workers[-1].pid)
         deadline = start + warm_up_s + window_s + _PATIENCE_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from railyard import __version__
 from railyard.checkout import ROOT
+from railyard.process.start import run_program
 from railyard.scale import Scale
 from railyard.validation import Name, Whole, from_plain
 from topos.plan import FabricPlan
@@ -194,11 +194,8 @@ def _git(root: Path) -> list[str]:
 
 
 def _first_line(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.split("\n", 1)[0].strip() if done.returncode == 0 else ""
+    done = run_program(command, 10)
+    return done.out.split("\n", 1)[0].strip() if done.status == 0 else ""
 
 
 def left_out(manifest: Mapping[str, Any]) -> set[int]:

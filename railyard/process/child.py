@@ -133,7 +133,7 @@ class Child:
                 raise
 
     def call(self, op: str, /, *, timeout_s: float = 30.0, **fields: Any) -> Any:
-        """What the child answers to a request, within ``timeout_s`` seconds; its error is raised here."""
+        """The answer of the child to a request, within ``timeout_s`` seconds; its error is raised here."""
         return self.connection.call(op, timeout_s=timeout_s, **fields)
 
     def expect(self, op: str, longest_s: float) -> dict[str, Any]:

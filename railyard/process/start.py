@@ -1,4 +1,4 @@
-"""How every child Python is started and ended, and the ends of its life that the kernel sees to.
+"""How every program and every child Python is started and ended, and the ends of its life that the kernel sees to.
 
 A child Python takes the project's packages from where this process has them and nothing from the working directory,
 which may be a folder that anybody can write to: it starts in the root directory.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError
+from railyard.ownership import invoker
 from railyard.tools import safe_path
 
 MARK_VARIABLE = "RAILYARD_MARK"
@@ -74,6 +76,73 @@ def child_environment(**more: str) -> dict[str, str]:
     return marked_environment(**(safe | more))
 
 
+def as_caller(**more: str) -> dict[str, Any]:
+    """Options of ``start_program`` for the user who called sudo (without sudo: this one), with ``more`` variables."""
+    caller = invoker()
+    if caller is None or caller[0] == 0:
+        return {"env": marked_environment(**more)}
+    user = pwd.getpwuid(caller[0])
+    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    groups = os.getgrouplist(user.pw_name, user.pw_gid)
+    return {
+        "env": marked_environment(**names, **more),
+        "user": user.pw_uid,
+        "group": user.pw_gid,
+        "extra_groups": groups,
+    }
+
+
+def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a program in ``/``, in a session of its own, with ``marked_environment`` and an empty standard input.
+
+    ``options`` are those of ``subprocess.Popen``, and go before these.
+    """
+    usual: dict[str, Any] = {
+        "cwd": "/",
+        "env": marked_environment(),
+        "stdin": subprocess.DEVNULL,
+        "start_new_session": True,
+    }
+    return subprocess.Popen(command, **(usual | options))
+
+
+class Outcome(NamedTuple):
+    """The exit status of a program, and what it printed; status -1 with the reason in ``err`` if it gave none."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        """The last line of what it printed about errors, or else its status."""
+        lines = self.err.strip().splitlines()
+        return lines[-1].strip() if lines else f"it ended with status {self.status}"
+
+
+def run_program(command: Sequence[str], timeout_s: float, *, given: str = "", **options: Any) -> Outcome:
+    """Run a program to its end with ``given`` on its standard input; after ``timeout_s`` seconds it is killed."""
+    try:
+        process = start_program(
+            command,
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        return Outcome(-1, "", str(error))
+    with process:
+        try:
+            out, err = process.communicate(given, timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return Outcome(-1, "", f"no answer within {timeout_s:g} s")
+        except BaseException:
+            process.kill()
+            raise
+    return Outcome(process.returncode, out, err)
+
+
 def start_python(
     module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
@@ -85,13 +154,8 @@ def start_python(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        return subprocess.Popen(
-            python_command(module, *arguments),
-            cwd="/",
-            env=child_environment(**(environment or {})),
-            start_new_session=True,
-            **options,
-        )
+        environ = child_environment(**(environment or {}))
+        return start_program(python_command(module, *arguments), **{"stdin": None, "env": environ, **options})
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

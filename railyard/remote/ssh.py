@@ -11,7 +11,6 @@ user hold. ``RAILYARD_SSH_CONFIG`` names another configuration file for ``ssh``,
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -28,10 +27,17 @@ from typing import IO, Any
 
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError, from_os_error, shortened
-from railyard.ownership import hand_over, invoker
+from railyard.ownership import hand_over
 from railyard.process.child import Child
 from railyard.process.connection import FOLDER_VARIABLE, SSHD_VARIABLE, Connection
-from railyard.process.start import ENTRY, end_child, marked_environment, start_python
+from railyard.process.start import (
+    ENTRY,
+    as_caller,
+    end_child,
+    run_program,
+    start_program,
+    start_python,
+)
 from railyard.remote.ssh_faults import cause
 from railyard.tools import how_to_install, safe_path
 
@@ -41,6 +47,7 @@ HERE = ("local", "localhost")
 """Names of this machine, which is reached without ``ssh``."""
 _PATIENCE_S = 5.0
 _CONTROL = "c"
+_LOCALE = "C.UTF-8"
 _CONTROL_S = 10.0
 _EXIT_S = 2.0
 _LAST_S = 0.2
@@ -256,17 +263,6 @@ def _master(folder: Path) -> list[str]:
     return ["-T", *(["-F", config] if config else []), *options, "-S", str(folder / _CONTROL)]
 
 
-def _as_caller() -> dict[str, Any]:
-    """Arguments of ``subprocess`` for a program of the user who called sudo, in ``/``; without sudo, of this user."""
-    user = pwd.getpwuid(invoker_id) if (invoker_id := (invoker() or (0, 0))[0]) else None
-    if user is None:
-        return {"cwd": "/", "env": marked_environment(LC_ALL="C.UTF-8"), "start_new_session": True}
-    own = marked_environment(LC_ALL="C.UTF-8", HOME=user.pw_dir, USER=user.pw_name, LOGNAME=user.pw_name)
-    groups = os.getgrouplist(user.pw_name, user.pw_gid)
-    who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}
-    return {"cwd": "/", "env": own, "start_new_session": True, **who}
-
-
 def _ssh() -> str:
     program = shutil.which("ssh", path=safe_path())
     if program is None:
@@ -280,7 +276,7 @@ def _pipes() -> dict[str, Any]:
 
 def _start_ssh(folder: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
     command = ["sh", "-c", _KEEPER, "railyard", str(folder), _ssh(), *arguments]
-    return subprocess.Popen(command, bufsize=0, **_pipes(), **_as_caller())
+    return start_program(command, bufsize=0, **_pipes(), **as_caller(LC_ALL=_LOCALE))
 
 
 def _control(arguments: list[str]) -> str:
@@ -289,13 +285,5 @@ def _control(arguments: list[str]) -> str:
     Without any configuration, since forwardings of the user's would be asked for as well.
     """
     command = [_ssh(), "-F", "none", *arguments]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CONTROL_S, check=False, **_as_caller()
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {_CONTROL_S:g} s"
-    if done.returncode == 0:
-        return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return shortened(lines[-1].strip()) if lines else f"exit status {done.returncode}"
+    done = run_program(command, _CONTROL_S, **as_caller(LC_ALL=_LOCALE))
+    return shortened(done.last_line) if done.status else ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from railyard.errors import ConfigError, MachineError
-from railyard.process.start import end_child, marked_environment
+from railyard.process.start import end_child, start_program
 from railyard.tools import TOOLS, how_to_install
 from topos.kernel.namespaces import HostEnd, inside
 
@@ -131,13 +131,8 @@ def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
     """Start a program in the namespace of ``end``, which a child inherits from the thread that starts it."""
     try:
         with inside(end.netns_fd):
-            return subprocess.Popen(
-                words,
-                env=marked_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
+            return start_program(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=False
             )
     except FileNotFoundError:
         raise MachineError(f"{words[0]} is not installed; {how_to_install(TOOLS.get(words[0], words[0]))}") from None

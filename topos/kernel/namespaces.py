@@ -11,7 +11,6 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from railyard.errors import MachineError
+from railyard.process.start import run_program
 from railyard.tools import how_to_install
 
 _CLONE_NEWNET = 0x40000000
@@ -146,11 +146,10 @@ def check_root_directory() -> None:
     directory is no mount point, the shell cannot have mounts of its own at all.
     """
     command = ["mnexec", "-a", str(os.getpid()), "stat", "-c", "%d:%i", "/"]
-    try:
-        seen = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=10, check=False).stdout.strip()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MachineError(f"mnexec does not run ({error}); {how_to_install('mininet')}") from error
-    root = os.stat("/")
+    done = run_program(command, 10)
+    if done.status < 0:
+        raise MachineError(f"mnexec does not run ({done.err}); {how_to_install('mininet')}")
+    root, seen = os.stat("/"), done.out.strip()
     if seen and seen != f"{root.st_dev}:{root.st_ino}":
         raise MachineError(
             "programs cannot be started on hosts, because the root directory here is a chroot and Mininet's mnexec "

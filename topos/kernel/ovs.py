@@ -21,7 +21,7 @@ from typing import Literal
 
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
-from railyard.process.start import marked_environment
+from railyard.process.start import marked_environment, run_program, start_program
 from railyard.tools import need_tools
 from topos.kernel import namespaces
 from topos.kernel.namespaces import inside
@@ -239,10 +239,9 @@ class PrivateOvs:
         """
         need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
-        done = subprocess.run(["ovsdb-tool", "create", database, _SCHEMA], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-            raise MachineError(f"ovsdb-tool could not make the database of the run in {self.run_dir}: {reason}")
+        done = run_program(["ovsdb-tool", "create", str(database), str(_SCHEMA)], _START_S)
+        if done.status != 0:
+            raise MachineError(f"ovsdb-tool could not make the database of the run in {self.run_dir}: {done.last_line}")
         self._spawn("ovsdb-server", [str(database), f"--remote=punix:{self.database}"])
         self._db = self._connect(self.database)
         other = {"userspace-tso-enable": "true"} if self.datapath == "netdev" else {}
@@ -290,10 +289,9 @@ class PrivateOvs:
         place = self.own_dir / f"{bridge.name}.mgmt"
         message = f"in_port=controller packet={_MUTE_FRAME} actions=output:{bridge.ports[0].number}"
         command = ["ovs-ofctl", "-O", "OpenFlow14", "packet-out", f"unix:{place}", message]
-        try:
-            subprocess.run(command, capture_output=True, timeout=_PACKET_S, check=False)
-        except subprocess.TimeoutExpired:
-            raise MachineError(f"{bridge.name} did not take a packet within {_PACKET_S:g} s") from None
+        done = run_program(command, _PACKET_S)
+        if done.status < 0:
+            raise MachineError(f"{bridge.name} did not take a packet ({done.err})")
         widen_buffers(self._children["ovs-vswitchd"].pid)
 
     def forward(self, tables: Mapping[str, Mapping[str, int]]) -> None:
@@ -305,11 +303,9 @@ class PrivateOvs:
         command = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows"]
         try:
             for name in tables:
-                children[name] = subprocess.Popen(
-                    [*command, f"unix:{self.own_dir / name}.mgmt", "-"],
-                    stdin=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
+                place = f"unix:{self.own_dir / name}.mgmt"
+                children[name] = start_program(
+                    [*command, place, "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
                 )
             for name, child in children.items():
                 _take_table(name, child, tables[name])
@@ -361,13 +357,11 @@ class PrivateOvs:
             environment["OVS_RUNDIR"] = str(self.own_dir)
         common = ["--pidfile", "--log-file", "--no-chdir", "-vconsole:emer", "-vsyslog:emer"]
         with open(self.run_dir / f"{name}.out", "wb") as output, namespaces.inside(self.netns_fd):
-            child = subprocess.Popen(
+            child = start_program(
                 ["nice", "-n", str(_NICE), "setpriv", "--pdeathsig", "KILL", name, *arguments, *common],
                 env=environment,
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
             )
         set_session_priority(child.pid, _NICE)
         self._children[name] = child

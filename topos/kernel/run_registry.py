@@ -20,7 +20,7 @@ from secrets import token_hex
 from typing import Any
 
 from railyard.errors import MachineError
-from railyard.process.start import MARK, MARK_VARIABLE
+from railyard.process.start import MARK, MARK_VARIABLE, start_program
 from topos.kernel import run_watcher
 from topos.kernel.run_watcher import Process
 
@@ -130,15 +130,12 @@ class RegisteredRun:
 def _start_watcher(folder: Path) -> subprocess.Popen[bytes]:
     me = os.pidfd_open(os.getpid())
     try:
-        return subprocess.Popen(
+        return start_program(
             [sys.executable, "-I", "-S", run_watcher.__file__, str(folder.absolute()), str(me)],
-            cwd="/",
             env={run_watcher.MARK: _MARK},
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[me],
-            start_new_session=True,
         )
     finally:
         os.close(me)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pwd
 import re
 import shlex
 import subprocess
@@ -19,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from railyard.errors import ConfigError, MachineError, shortened
-from railyard.ownership import invoker, temporary_folder
+from railyard.ownership import temporary_folder
 from railyard.process.child import Child
+from railyard.process.start import as_caller, start_program
 from railyard.remote.ssh import CONFIG_VARIABLE, Place
-from railyard.tools import safe_path
 
 RESOURCE = "machine"
 """Resource of which a worker has one and a point needs one."""
@@ -274,24 +273,10 @@ class _SshWorker(Child):
     def _start(self) -> subprocess.Popen[bytes]:
         config = os.environ.get(CONFIG_VARIABLE)
         options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
-        return subprocess.Popen(
+        return start_program(
             ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(Place().command(_MODULE)))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            cwd="/",
-            start_new_session=True,
-            **_as_caller(),
+            **as_caller(),
         )
-
-
-def _as_caller() -> dict[str, Any]:
-    """Arguments of ``subprocess`` for a program of the user who called sudo; without sudo, of this user."""
-    environment = {**os.environ, "PATH": safe_path()}
-    caller = invoker()
-    if caller is None:
-        return {"env": environment}
-    user = pwd.getpwuid(caller[0])
-    environment |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    groups = os.getgrouplist(user.pw_name, user.pw_gid)
-    return {"env": environment, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": groups}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from measure.results.manifest import git_commit
 from railyard import __version__
 from railyard.checkout import ROOT, SETUP
 from railyard.errors import MachineError
+from railyard.process.start import run_program
 from railyard.tools import TOOLS, safe_path
 
 _SETUP_S = 30.0
@@ -73,16 +72,8 @@ def _lacking() -> list[str]:
     """Programs that a run starts and this machine has not, and packages that ``scripts/setup.sh --check`` misses."""
     found = [name for name in TOOLS if shutil.which(name, path=safe_path()) is None]
     if SETUP.exists():
-        with suppress(OSError, subprocess.TimeoutExpired):
-            said = subprocess.run(
-                [str(SETUP), "--check"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SETUP_S,
-                check=False,
-            )
-            found += re.findall(r"^setup: missing: package ([^:\s]+):", said.stdout + said.stderr, re.MULTILINE)
+        done = run_program([str(SETUP), "--check"], _SETUP_S)
+        found += re.findall(r"^setup: missing: package ([^:\s]+):", done.out + done.err, re.MULTILINE)
     return list(dict.fromkeys(found))
 
 

@@ -34,7 +34,7 @@ from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder
 from commands.sweep.workers.machine_check import inspected
 from railyard.errors import ConfigError, MachineError, shortened
 from railyard.ownership import make_folder, open_binary, temporary_folder
-from railyard.process.start import child_environment, python_command
+from railyard.process.start import child_environment, python_command, run_program, start_program
 from railyard.reading import files_below
 from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping
@@ -60,18 +60,8 @@ def _becomes_root() -> str:
     """How this process runs something as root: ``root``, ``sudo``, or empty if it cannot."""
     if os.geteuid() == 0:
         return "root"
-    try:
-        done = subprocess.run(
-            [*_railyard_as_root(), "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SUDO_S,
-            check=False,
-            env=child_environment(),
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "sudo" if done.returncode == 0 else ""
+    done = run_program([*_railyard_as_root(), "--version"], _SUDO_S, env=child_environment())
+    return "sudo" if done.status == 0 else ""
 
 
 def _railyard_as_root() -> list[str]:
@@ -109,14 +99,12 @@ def run_task(point: Mapping[str, Any], *, root: bool) -> dict[str, Any]:
 def _asked(line: bytes, *, root: bool) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """``remote_point`` as a subprocess that got ``line``, and what it prints on standard error; stopped at the end."""
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
+        process = start_program(
             railyard("sweep", NAME, root=root),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            cwd="/",
             env=child_environment(),
-            start_new_session=True,
         )
         assert process.stdin and process.stdout
         with _lock:

@@ -10,7 +10,15 @@ import pytest
 
 from railyard.errors import ConfigError, MachineError
 from railyard.process.child import Child
-from railyard.process.start import _given_by_parent, end_child, start_python
+from railyard.process.start import (
+    MARK,
+    MARK_VARIABLE,
+    _given_by_parent,
+    end_child,
+    run_program,
+    start_program,
+    start_python,
+)
 
 ECHO = """
 import os
@@ -89,6 +97,21 @@ def test_a_child_without_a_result_is_an_error(module: Path, stop: bool, last: st
     )
     with Child(module.stem, {}, (), "the child") as child, pytest.raises(MachineError, match="without a result"):
         child.answer(10, stop=stop)
+
+
+def test_a_program_that_gives_no_status_says_why() -> None:
+    assert run_program(["cat"], 10, given="in\n") == (0, "in\n", "")
+    failed = run_program(["sh", "-c", "pwd; echo first >&2; echo last >&2; exit 3"], 10)
+    assert failed == (3, "/\n", "first\nlast\n") and failed.last_line == "last"
+    assert run_program(["false"], 10).last_line == "it ended with status 1"
+    assert run_program(["sleep", "60"], 0.05) == (-1, "", "no answer within 0.05 s")
+    missing = run_program(["/no/such/program"], 10)
+    assert missing.status == -1 and "No such file" in missing.last_line
+
+
+def test_a_program_is_marked_and_has_nothing_to_read() -> None:
+    with start_program(["sh", "-c", f"cat; echo ${MARK_VARIABLE}; exec ps -o sid= -p $$"], stdout=-1, text=True) as one:
+        assert one.communicate(timeout=10)[0].split() == [MARK, str(one.pid)], "and leads a session of its own"
 
 
 def test_a_child_that_does_not_end_is_killed() -> None:
