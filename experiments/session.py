@@ -25,6 +25,7 @@ from measure.live.readings import Readings
 from railyard.errors import ControlError
 from railyard.ownership import temporary_folder
 from railyard.plugin import absolute_name
+from railyard.reading import lines_after
 from railyard.timeline import Event, events_in, with_gaps
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.relay import Relay
@@ -178,13 +179,10 @@ class FabricSession(ABC):
 
     def new_controller_events(self) -> list[Event]:
         """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
-        if self.controller is None or not self.controller.files.events.exists():
+        if self.controller is None:
             return []
-        with self.controller.files.events.open("rb") as file:
-            file.seek(self._events_read)
-            complete, newline, _ = file.read().rpartition(b"\n")
-        self._events_read += len(complete + newline)
-        events = events_in(f"{line}\n" for line in complete.decode(errors="replace").split("\n") if line)
+        lines, self._events_read = lines_after(self.controller.files.events, self._events_read)
+        events = events_in(lines)
         first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
         return with_gaps(events, first)
 

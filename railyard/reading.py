@@ -69,3 +69,15 @@ def read_text(path: Path, most: int, what: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"is not UTF-8 text; {what} is", source=f"{path}:{line}") from None
+
+
+def lines_after(path: Path, offset: int) -> tuple[list[str], int]:
+    """The complete lines of a text file from byte ``offset`` on, and the offset after them; none without the file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            complete, newline, _ = file.read().rpartition(b"\n")
+    except FileNotFoundError:
+        return [], offset
+    lines = [f"{line}\n" for line in complete.decode(errors="replace").split("\n")] if newline else []
+    return lines, offset + len(complete + newline)

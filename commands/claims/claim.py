@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from experiments.collectives.straggler.findings import crossing_of
 from experiments.registry import ENTRIES
 from measure.metrics.estimate import Estimate, paired_ratio
 from measure.published import Published, all_published, published
-from measure.results.estimates import difference_of, estimate_of, ratio_of, slope_of, values_of
+from measure.results.estimates import crossing_of, difference_of, estimate_of, ratio_of, slope_of, values_of
 from measure.results.row import Row
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError, nearest

@@ -22,7 +22,8 @@ from experiments.propius.run import EdgeRun, split_name
 from railyard.errors import AgentError, ConfigError, RailyardError
 from railyard.ownership import make_folder, open_binary
 from railyard.process.child import Child
-from railyard.timeline import Event, read_events
+from railyard.reading import lines_after
+from railyard.timeline import Event, events_in, read_events
 
 _PATIENCE_S = 2.0
 _LOOK_EVERY_S = 0.05
@@ -52,12 +53,8 @@ class _Progress:
 
     def new(self) -> list[Event]:
         """The events that were written since the last call."""
-        with self.path.open("rb") as file:
-            file.seek(self.read)
-            lines = file.read().splitlines(keepends=True)
-        complete = [line for line in lines if line.endswith(b"\n")]
-        self.read += sum(map(len, complete))
-        return [Event.from_line(line.decode()) for line in complete]
+        lines, self.read = lines_after(self.path, self.read)
+        return events_in(lines)
 
 
 class EdgeProcesses:

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 LEVEL = 0.95
 LEAST_ORDERED = 6
@@ -78,6 +79,21 @@ def slope(x: Sequence[float], values: Sequence[Sequence[float | None]]) -> Estim
     complete = [[value for value in repeat if value is not None] for repeat in repeats]
     lines = [statistics.linear_regression(x, repeat).slope for repeat in complete if len(repeat) == len(x)]
     return estimate(lines)
+
+
+def crossing(xs: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float | None:
+    """The x from which on ``second`` stays below ``first``, by linear interpolation; None if there is none.
+
+    ``xs`` must ascend. If ``second`` is below everywhere, the result is the first x.
+    """
+    gaps = [a - b for a, b in zip(first, second, strict=True)]
+    if not gaps or gaps[-1] <= 0:
+        return None
+    found = xs[0]
+    for (x, gap), (next_x, next_gap) in pairwise(zip(xs, gaps, strict=True)):
+        if gap <= 0 < next_gap:
+            found = x + (next_x - x) * -gap / (next_gap - gap)
+    return found
 
 
 def _interval(ordered: Sequence[float]) -> tuple[float | None, float | None]:

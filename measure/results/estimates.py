@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from measure.metrics.estimate import Estimate, estimate, paired_difference, paired_ratio, slope
+from measure.metrics.estimate import Estimate, crossing, estimate, paired_difference, paired_ratio, slope
 from measure.results.row import Row
 
 
@@ -36,6 +36,20 @@ def ratio_of(row: Row, base: Row, key: str) -> Estimate | None:
 def slope_of(rows: Sequence[Row], x: str, key: str) -> Estimate | None:
     """The slope of field ``key`` over field ``x``, a least-squares line for each repeat."""
     return slope([row[x] for row in rows], [values_of(row, key) for row in rows])
+
+
+def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -> Estimate | None:
+    """The value of field ``x`` from which on field ``key`` of ``second`` stays below that of ``first``.
+
+    It is interpolated in each repeat; None if there is none, or if both have not the same values of ``x``.
+    """
+    pairs = [sorted(rows, key=lambda row: row[x]) for rows in (first, second)]
+    xs = [row[x] for row in pairs[0]]
+    if not xs or xs != [row[x] for row in pairs[1]]:
+        return None
+    repeats = zip(*(values_of(row, key) for rows in pairs for row in rows), strict=False)
+    whole = [values for values in repeats if None not in values]
+    return estimate([crossing(xs, values[: len(xs)], values[len(xs) :]) for values in whole])
 
 
 def bounds(row: Row, columns: Iterable[str]) -> Mapping[str, float | None]:

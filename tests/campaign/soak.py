@@ -13,7 +13,7 @@ from secrets import token_hex
 
 from measure.results.results import EVENTS
 from railyard.errors import MachineError
-from railyard.reading import files_below
+from railyard.reading import files_below, lines_after
 from tests.campaign import acts
 from tests.campaign.expectation import RAN
 from tests.campaign.launch import Launch
@@ -119,11 +119,8 @@ class PointEvents:
 
     def points(self) -> int:
         """The number of points now."""
-        with suppress(FileNotFoundError), open(self._path, "rb") as file:
-            file.seek(self._read)
-            lines = file.read().rpartition(b"\n")[0]
-            self._read += len(lines)
-            self.seen += lines.count(b'"kind":"point"')
+        lines, self._read = lines_after(self._path, self._read)
+        self.seen += sum('"kind":"point"' in line for line in lines)
         return self.seen
 
 

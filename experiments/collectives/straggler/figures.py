@@ -19,12 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.collectives.straggler.findings import MEASURED, MEASURED_RANKS, SPEEDUPS
-from experiments.collectives.straggler.law import StragglerLaw, crossing
+from experiments.collectives.straggler.law import StragglerLaw
 from measure.figures import style
 from measure.figures.curves import Points, Rows
 from measure.figures.looks import ALGORITHMS, DASHED, DOTTED, GREY, LIGHT, TEXT, WRONG
 from measure.figures.plot import Panel, Plot, figure_of, line, mark_vertical, name_ticks
-from measure.metrics.estimate import ratios
+from measure.metrics.estimate import crossing, ratios
 from measure.published import published
 from measure.results.estimates import values_of
 from measure.results.row import Row

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from experiments.collectives.straggler.experiment import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
-from experiments.collectives.straggler.law import crossing
 from experiments.report import in_words as estimate_in_words
-from measure.metrics.estimate import Estimate, estimate
+from measure.metrics.estimate import Estimate, crossing
 from measure.published import published
-from measure.results.estimates import ratio_of, values_of
+from measure.results.estimates import crossing_of, ratio_of
 from measure.results.row import Row
 from railyard.size import in_words
 
@@ -42,20 +41,6 @@ def _of(rows: Sequence[Row], algorithm: str) -> list[Row]:
 def break_even(rows: Sequence[Row]) -> Estimate | None:
     """The delay in seconds from which on StragglAR is faster than Ring; None if it never is."""
     return crossing_of(_of(rows, "ring"), _of(rows, "stragglar"), "straggler_delay_s", "time_s")
-
-
-def crossing_of(first: Sequence[Row], second: Sequence[Row], x: str, key: str) -> Estimate | None:
-    """The value of field ``x`` from which on field ``key`` of ``second`` stays below that of ``first``.
-
-    It is interpolated in each repeat; None if there is none, or if both have not the same values of ``x``.
-    """
-    pairs = [sorted(rows, key=lambda row: row[x]) for rows in (first, second)]
-    xs = [row[x] for row in pairs[0]]
-    if not xs or xs != [row[x] for row in pairs[1]]:
-        return None
-    repeats = zip(*(values_of(row, key) for rows in pairs for row in rows), strict=False)
-    whole = [values for values in repeats if None not in values]
-    return estimate([crossing(xs, values[: len(xs)], values[len(xs) :]) for values in whole])
 
 
 def break_even_s(rows: Sequence[Row]) -> float | None:

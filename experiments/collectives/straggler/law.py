@@ -7,9 +7,7 @@ break-even points follow from its costs. ``delay_s`` is the time from the other 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from railyard.errors import ConfigError
 
@@ -159,18 +157,3 @@ class StragglerLaw:
 def _ring_s(n: int, wire_s: float, alpha_s: float) -> float:
     """Time of a ring all-reduce of a buffer that takes ``wire_s`` through a port."""
     return 2 * (n - 1) * alpha_s + 2 * (n - 1) / n * wire_s
-
-
-def crossing(xs: Sequence[float], first: Sequence[float], second: Sequence[float]) -> float | None:
-    """The x from which on ``second`` stays below ``first``, by linear interpolation; None if there is none.
-
-    ``xs`` must ascend. If ``second`` is below everywhere, the result is the first x.
-    """
-    gaps = [a - b for a, b in zip(first, second, strict=True)]
-    if not gaps or gaps[-1] <= 0:
-        return None
-    found = xs[0]
-    for (x, gap), (next_x, next_gap) in pairwise(zip(xs, gaps, strict=True)):
-        if gap <= 0 < next_gap:
-            found = x + (next_x - x) * -gap / (next_gap - gap)
-    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.reading import files_below, read_bytes
+from railyard.reading import files_below, lines_after, read_bytes
 
 
 def test_a_named_pipe_without_a_writer_is_empty_and_not_waited_for(tmp_path: Path) -> None:
@@ -41,3 +41,13 @@ def test_files_are_found_while_their_folders_are_removed(tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "a")
     assert list(found) == [tmp_path / "b" / "disks" / "file"]
     assert not list(files_below(tmp_path / "missing"))
+
+
+def test_a_file_that_grows_is_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert lines_after(path, 0) == ([], 0), "it is not there yet"
+    path.write_bytes(b"one\n\xfftwo\nthr")
+    assert lines_after(path, 0) == (["one\n", "\N{REPLACEMENT CHARACTER}two\n"], 9)
+    assert lines_after(path, 9) == ([], 9), "the last line has no end yet"
+    path.write_bytes(b"one\n\xfftwo\nthree\n")
+    assert lines_after(path, 9) == (["three\n"], 15)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw, crossing, second_phase_rounds
+from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw, second_phase_rounds
+from measure.metrics.estimate import crossing
 from railyard.errors import ConfigError
 
 POWERS = st.sampled_from([4, 8, 16, 32, 64, 128, 256])
