@@ -142,7 +142,7 @@ class _Circuit:
         seconds = _LEAD_S + count * (delay_s + 1.5 * _GAP_S + _ANSWER_S)
         asked, ends = [], []
         with ProbeTrain(
-            self._sender, self._mac, self._receivers, seconds=seconds, interval_s=self._interval_s
+            [self._sender], self._mac, self._receivers, seconds=seconds, interval_s=self._interval_s
         ) as train:
             train_ends = time.monotonic() + seconds
             time.sleep(_LEAD_S)

@@ -8,8 +8,6 @@ if the ports of the switch change at once, else to two milliseconds.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import itertools
 import os
 import socket
@@ -17,8 +15,7 @@ import struct
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import NamedTuple
 
@@ -26,11 +23,8 @@ from commands.bench import Measurement, NotMeasured
 from commands.bench.bed import Bed
 from commands.bench.control import matching
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_ERROR, VERSION, bundle, circuit_flow, header
-from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, open_packets
-from measure.live.probe import MAGIC, PROBE, received_numbers
-from railyard.priority import set_priority
-from railyard.process.child import Child
-from railyard.process.parent import Parent
+from measure.live.packets import Tap
+from measure.live.probe import ProbeTrain
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
@@ -44,8 +38,19 @@ MEDIAN_LIMIT_MS, P99_LIMIT_MS = 1.5, 4.0
 MAP_LIMIT_MS = 0.1
 _CONTROLLER = ("127.0.0.1", 6653)
 _LEAD_S, _GAP_S = 0.2, 0.015
+INTERVAL_S, BATCH = 0.00025, 4
+_MOST_S = 0.0002
+"""Longest time that the sending of a frame may take."""
 _SWITCH = "s"
 _MTU = 1500
+
+
+class Probe(NamedTuple):
+    """One frame: its time of sending (monotonic s), the number of its sender, and that of its receiver (-1: lost)."""
+
+    sent: float
+    sender: int
+    receiver: int
 
 
 class Followed(NamedTuple):
@@ -88,16 +93,27 @@ def swap_64(bed: Bed) -> list[Measurement]:
             taps = [Tap(net.netns_fd(ports[n].host), ports[n].interface) for n in range(1, PORTS + 1)]
             _swap(controller, 0)
             seconds = 2 * _LEAD_S + SWAPS * 2 * _GAP_S
-            with ProbeStreams(taps[::2], taps[1::2], ports[2].mac, seconds) as streams:
+            receivers = {str(number): tap for number, tap in enumerate(taps[1::2])}
+            with ProbeTrain(
+                taps[::2], ports[2].mac, receivers, seconds=seconds, interval_s=INTERVAL_S, together=BATCH, spin=False
+            ) as train:
                 time.sleep(_LEAD_S)
                 times = []
                 for shift in range(1, SWAPS + 1):
                     times.append(_swap(controller, shift))
                     time.sleep(_GAP_S * (1 + shift % 7 / 20))
-                probes = streams.probes()
+                probes = _probes(train)
     finally:
         net.stop()
     return _rows(bed, times, probes)
+
+
+def _probes(train: ProbeTrain) -> list[Probe]:
+    """The frames in the order of sending, without those whose sending took so long that its time is not known."""
+    sent, received = train.probes()
+    at = {number: int(receiver) for receiver, numbers in received.items() for number in numbers}
+    times = enumerate(zip(sent, train.took_s, strict=True))
+    return [Probe(t, number % (PORTS // 2), at.get(number, -1)) for number, (t, took_s) in times if took_s <= _MOST_S]
 
 
 def _swap(controller: OpenFlowPeer, shift: int) -> tuple[float, float]:
@@ -246,96 +262,3 @@ class OpenFlowPeer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-# ---- numbered frames from many ports at once -------------------------------------------------------------------------
-
-
-INTERVAL_S, BATCH = 0.00025, 4
-_SETTLE_S = 0.1
-_PROBE_PATIENCE_S = 20.0
-_NICE = -10
-_BUFFER_BYTES = 64 << 20
-_MOST_NS = 200_000
-"""Longest time that the sending of a frame may take."""
-_PR_SET_TIMERSLACK = 29
-
-
-class Probe(NamedTuple):
-    """One frame: its time of sending (monotonic s), the number of its sender, and that of its receiver (-1: lost)."""
-
-    sent: float
-    sender: int
-    receiver: int
-
-
-class ProbeStreams(Child):
-    """Frames from each of ``senders`` to any of ``receivers``, for ``seconds``. They begin when ``start`` returns."""
-
-    def __init__(self, senders: Sequence[Tap], receivers: Sequence[Tap], mac: str, seconds: float) -> None:
-        self._seconds, self._senders = seconds, len(senders)
-        settings = {
-            "senders": [asdict(tap) for tap in senders],
-            "receivers": [asdict(tap) for tap in receivers],
-            "mac": mac,
-            "rounds": round(seconds / INTERVAL_S),
-        }
-        fds = {tap.netns_fd for tap in (*senders, *receivers)}
-        super().__init__("commands.bench.swap", settings, fds, "the probe streams")
-
-    def probes(self) -> list[Probe]:
-        """Wait for the end, and return the frames in the order of sending; ``MachineError`` if there is no result.
-
-        Those whose sending took so long that its time is not known are left out.
-        """
-        answer = self.answer(self._seconds + _PROBE_PATIENCE_S, stop=False)
-        at = [-1] * len(answer["sent_ns"])
-        for receiver, numbers in enumerate(answer["received"]):
-            for number in numbers:
-                at[number] = receiver
-        return [
-            Probe(began / 1e9, number % self._senders, at[number])
-            for number, (began, ended) in enumerate(answer["sent_ns"])
-            if ended - began <= _MOST_NS
-        ]
-
-
-def _send(senders: Sequence[socket.socket], mac: str, rounds: int) -> list[tuple[int, int]]:
-    """Send ``BATCH`` frames in each of ``rounds``; returns when the sending of each began and ended (monotonic ns)."""
-    own = [each.getsockname()[4].hex() for each in senders]
-    clock = time.monotonic
-    sent: list[tuple[int, int]] = []
-    start = clock()
-    for turn in range(rounds):
-        left = start + turn * INTERVAL_S - clock()
-        if left > 0:
-            time.sleep(left)
-        for _ in range(BATCH):
-            number = len(sent)
-            place = number % len(senders)
-            frame = ethernet_frame(mac, own[place], PROBE.pack(MAGIC, number))
-            began = time.monotonic_ns()
-            try:
-                senders[place].send(frame)
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:  # the port dropped it: lost like one on the way
-                    raise
-            sent.append((began, time.monotonic_ns()))
-    return sent
-
-
-def main() -> None:
-    """Run the process that sends and receives the probes."""
-    parent = Parent()
-    settings = parent.settings
-    set_priority(_NICE)
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-    with ExitStack() as stack:
-        receivers, senders = (
-            [stack.enter_context(open_packets(Tap(**tap), kind, room)) for tap in settings[name]]
-            for name, kind, room in (("receivers", ETHERTYPE, _BUFFER_BYTES), ("senders", 0, 0))
-        )
-        parent.ready()
-        sent = _send(senders, settings["mac"], settings["rounds"])
-        time.sleep(_SETTLE_S)
-        parent.tell("result", sent_ns=sent, received=[received_numbers(each) for each in receivers])

@@ -1,7 +1,8 @@
-"""Sends a train of probes over a circuit and records which of them arrive at the possible receivers.
+"""Sends a train of probes over circuits and records which of them arrive at the possible receivers.
 
-A probe is a raw Ethernet frame with a number. A process of its own sends one every 0.3 ms from a host's namespace; it
-busy-waits between probes. Packet sockets on the receivers' interfaces are read when the train is over.
+A probe is a raw Ethernet frame with a number. A process of its own sends one every 0.3 ms from a host's namespace, or
+from several in turn; it busy-waits between probes. Packet sockets on the receivers' interfaces are read when the train
+is over.
 
 A dark port drops probes; the first one to be received again shows that the circuit is up. The dark time is measured by
 send times, so queues on the path do not affect it: the error is at most one interval of the train on each side.
@@ -9,6 +10,7 @@ send times, so queues on the path do not affect it: the error is at most one int
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import math
 import socket
@@ -75,6 +77,7 @@ _SETTLE_S = 0.1
 _NICE = -10
 """Priority of the process, the same as for agents: a probe that is sent late measures nothing."""
 _BUFFER_BYTES = 256 << 20
+_PR_SET_TIMERSLACK = 29
 PROBE = struct.Struct("!4sI")
 """Payload of a probe: ``MAGIC`` and its number."""
 MAGIC = b"RYpb"
@@ -82,12 +85,13 @@ MAGIC = b"RYpb"
 
 
 class ProbeTrain(Child):
-    """A probe train that is being sent from ``sender``, for ``seconds``. It begins when ``start`` returns.
+    """A probe train that is being sent from ``senders`` in turn, for ``seconds``. It begins when ``start`` returns.
 
     ``mac`` is the address to send to; that of any receiver works, since a circuit carries all packets. ``receivers``
-    may receive probes; the caller chooses their names.
+    may receive probes; the caller chooses their names. Every ``interval_s`` so many probes leave ``together``. Between
+    them the process sleeps unless ``spin``: it is less exact then, and leaves the processor to others.
 
-    >>> with ProbeTrain(sender, mac, {"left": left, "right": right}, seconds=0.3) as train:   # doctest: +SKIP
+    >>> with ProbeTrain([sender], mac, {"left": left, "right": right}, seconds=0.3) as train:   # doctest: +SKIP
     ...     time.sleep(0.1)
     ...     rewire()
     ...     print(train.dark_time("left", "right").seconds)
@@ -95,26 +99,32 @@ class ProbeTrain(Child):
 
     def __init__(
         self,
-        sender: Tap,
+        senders: Sequence[Tap],
         mac: str,
         receivers: Mapping[str, Tap],
         *,
         seconds: float,
         interval_s: float = INTERVAL_S,
+        together: int = 1,
+        spin: bool = True,
     ) -> None:
         if not 0 < seconds <= MAX_TRAIN_S:
             raise ConfigError(f"must be above 0 and at most {MAX_TRAIN_S:g}, not {seconds:g}", key="seconds")
         if interval_s < LEAST_INTERVAL_S:
             raise ConfigError(f"must be at least {LEAST_INTERVAL_S:g}, not {interval_s:g}", key="interval_s")
         self._seconds = seconds
+        self.took_s: list[float] = []
+        """How long the sending of each probe took, once the train is over."""
         settings = {
-            "sender": asdict(sender),
+            "senders": [asdict(sender) for sender in senders],
             "mac": mac,
             "receivers": {name: asdict(receiver) for name, receiver in receivers.items()},
-            "count": max(2, round(seconds / interval_s)),
+            "count": max(2, round(seconds / interval_s)) * together,
             "interval_s": interval_s,
+            "together": together,
+            "spin": spin,
         }
-        fds = {sender.netns_fd, *(receiver.netns_fd for receiver in receivers.values())}
+        fds = {tap.netns_fd for tap in (*senders, *receivers.values())}
         super().__init__("measure.live.probe", settings, fds, "the probe train")
 
     def dark_time(self, old: str = "", new: str = "") -> DarkTime:
@@ -130,30 +140,40 @@ class ProbeTrain(Child):
         Raises ``MachineError`` if the process ended without a result.
         """
         answer = self.answer(self._seconds + _START_S, stop=False)
-        return [ns / 1e9 for ns in answer["sent_ns"]], answer["received"]
+        self.took_s = [(ended - began) / 1e9 for began, ended in answer["sent_ns"]]
+        return [began / 1e9 for began, _ in answer["sent_ns"]], answer["received"]
 
 
-def _send_train(sender: Tap, mac: str, count: int, interval_s: float) -> list[int]:
-    """Send ``count`` probes and return their send times (monotonic ns); a late probe does not delay the next."""
-    clock, sent, interval_ns = time.monotonic_ns, [], round(interval_s * 1e9)
-    with open_packets(sender, ETHERTYPE, 0) as out:
-        own_mac = out.getsockname()[4].hex()
-        start = clock()
-        for number in range(count):
-            due = start + number * interval_ns
-            now = clock()
-            while now < due:
-                now = clock()
+def _send(
+    senders: Sequence[socket.socket], mac: str, count: int, interval_s: float, together: int, spin: bool
+) -> list[tuple[int, int]]:
+    """Send ``count`` probes; returns when the sending of each began and ended (monotonic ns).
+
+    A late probe does not delay the next.
+    """
+    own = [sender.getsockname()[4].hex() for sender in senders]
+    clock, interval_ns, sent = time.monotonic_ns, round(interval_s * 1e9), list[tuple[int, int]]()
+    start = clock()
+    while len(sent) < count:
+        due = start + len(sent) // together * interval_ns
+        if not spin and (left := due - clock()) > 0:
+            time.sleep(left / 1e9)
+        while clock() < due:
+            pass
+        for number in range(len(sent), len(sent) + together):
+            place = number % len(senders)
+            frame = ethernet_frame(mac, own[place], PROBE.pack(MAGIC, number))
+            began = clock()
             try:
-                out.send(ethernet_frame(mac, own_mac, PROBE.pack(MAGIC, number)))
+                senders[place].send(frame)
             except OSError as error:
                 if error.errno != errno.ENOBUFS:  # the port dropped it: the probe is lost like one on the way
                     raise
-            sent.append(now)
+            sent.append((began, clock()))
     return sent
 
 
-def received_numbers(receiver: socket.socket) -> list[int]:
+def _received_numbers(receiver: socket.socket) -> list[int]:
     numbers: list[int] = []
     while True:
         try:
@@ -169,13 +189,16 @@ def main() -> None:
     parent = Parent()
     settings = parent.settings
     set_priority(_NICE)
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with ExitStack() as stack:
         receivers = {
             name: stack.enter_context(open_packets(Tap(**receiver), ETHERTYPE, _BUFFER_BYTES))
             for name, receiver in settings["receivers"].items()
         }
+        senders = [stack.enter_context(open_packets(Tap(**sender), 0, 0)) for sender in settings["senders"]]
         parent.ready()
-        sent = _send_train(Tap(**settings["sender"]), settings["mac"], settings["count"], settings["interval_s"])
+        train = (settings[key] for key in ("mac", "count", "interval_s", "together", "spin"))
+        sent = _send(senders, *train)
         time.sleep(_SETTLE_S)
-        received = {name: received_numbers(receiver) for name, receiver in receivers.items()}
+        received = {name: _received_numbers(receiver) for name, receiver in receivers.items()}
     parent.tell("result", sent_ns=sent, received=received)

@@ -69,7 +69,7 @@ class ProbedLink(Experiment[ProbedLinkSettings]):
         session = runner.session(self.job.fabric)
         ports = [session.plan.rail_of(0).port(rank, 0) for rank in (0, 1)]
         taps = [Tap(fd, port.interface) for fd, port in zip(session.netns_fds(), ports, strict=False)]
-        with ProbeTrain(taps[0], ports[1].mac, {"rank 1": taps[1]}, seconds=PROBES_S) as train:
+        with ProbeTrain(taps[:1], ports[1].mac, {"rank 1": taps[1]}, seconds=PROBES_S) as train:
             measured = runner.measure(self.job, _TITLE)
             sent, received = train.probes()
         row = ProbedLinkRow(probes=len(sent), probes_arrived=len(set(received["rank 1"])))

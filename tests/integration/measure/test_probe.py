@@ -49,7 +49,7 @@ def pair() -> Iterator[tuple[int, int]]:
 def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int]) -> None:
     host, yard = pair
     sender, receiver = Tap(host, "g0-r0"), Tap(yard, "rail0-eth1")
-    with ProbeTrain(sender, "02:00:00:00:00:02", {"yard": receiver}, seconds=0.4) as train, Netlink(host) as kernel:
+    with ProbeTrain([sender], "02:00:00:00:00:02", {"yard": receiver}, seconds=0.4) as train, Netlink(host) as kernel:
         time.sleep(0.1)
         kernel.run([token_bucket(INDEX, "g0-r0", 0.00001, 1, 1)])  # nothing passes
         start = time.monotonic()
