@@ -194,7 +194,11 @@ with start("b") as b:
         ("nobody@b", "Place()", "machine nobody@b accepts no key of this user"),
         ("b", "Place(python='/x/python')", "the Python of Railyard is not on machine b (env: "),
         ("b", "Place(root='/x')", "Railyard is not complete on machine b ("),
-        ("b", "Place(python='/bin/echo')", "machine b has sent a line that Railyard does not know: '-m cluster."),
+        (
+            "b",
+            "Place(python='/bin/echo')",
+            "machine b has sent a line that Railyard does not know: '-m railyard.process cluster.",
+        ),
     ],
 )
 def test_a_machine_that_cannot_be_used_is_named_with_the_cause(

@@ -166,7 +166,7 @@ def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: P
     modes = ("--modes", "native", "--steps", "500")
     process = start(SCRIPT, "--workload", "smoke", *modes, "--out", str(tmp_path / "r"))
     wait_for_step(process, tmp_path / "r")
-    (child,) = (pid for pid in descendants(process.pid) if command in words_of(pid)[:4])
+    (child,) = (pid for pid in descendants(process.pid) if command in words_of(pid)[:5])
     began = time.monotonic()
     os.kill(child, signal.SIGKILL)
     status, _, errors = finish(process)

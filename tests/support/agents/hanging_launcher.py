@@ -33,6 +33,7 @@ def hang(number: int, frame: FrameType | None) -> None:
         signal.pause()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the process of the launcher."""
     signal.signal(HANG, hang)
     launcher_server.main()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from railyard.process.child import Child
-from railyard.process.start import child_environment
+from railyard.process.start import ENTRY, child_environment
 from railyard.timeline import read_events
 
 ACTOR = """
@@ -32,7 +32,8 @@ async def work(orders):
     finally:
         events.note("finished", 5.0, 6.0, job=1)
 
-run_actor(parent, work)
+def main():
+    run_actor(parent, work)
 """
 
 
@@ -68,7 +69,9 @@ def test_an_actor_that_fails_says_why_in_one_sentence(
 def test_an_actor_ends_with_its_parent(module: Path, tmp_path: Path) -> None:
     fields = {"events": str(tmp_path / "events.jsonl"), "fails": False}
     settings = json.dumps({"op": "settings", "fields": fields}) + "\n"
-    done = subprocess.run([sys.executable, module], input=settings, text=True, env=child_environment(), timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-m", ENTRY, module.stem], input=settings, text=True, env=child_environment(), timeout=20
+    )
     assert done.returncode == 0
 
 
