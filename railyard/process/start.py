@@ -106,7 +106,7 @@ def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[An
     return subprocess.Popen(command, **(usual | options))
 
 
-class Outcome(NamedTuple):
+class ProgramResult(NamedTuple):
     """The exit status of a program, and what it printed; status -1 with the reason in ``err`` if it gave none."""
 
     status: int
@@ -120,7 +120,7 @@ class Outcome(NamedTuple):
         return lines[-1].strip() if lines else f"it ended with status {self.status}"
 
 
-def run_program(command: Sequence[str], timeout_s: float, *, given: str = "", **options: Any) -> Outcome:
+def run_program(command: Sequence[str], timeout_s: float, *, given: str = "", **options: Any) -> ProgramResult:
     """Run a program to its end with ``given`` on its standard input; after ``timeout_s`` seconds it is killed."""
     try:
         process = start_program(
@@ -130,17 +130,17 @@ def run_program(command: Sequence[str], timeout_s: float, *, given: str = "", **
             errors="replace",
         )
     except OSError as error:
-        return Outcome(-1, "", str(error))
+        return ProgramResult(-1, "", str(error))
     with process:
         try:
             out, err = process.communicate(given, timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            return Outcome(-1, "", f"no answer within {timeout_s:g} s")
+            return ProgramResult(-1, "", f"no answer within {timeout_s:g} s")
         except BaseException:
             process.kill()
             raise
-    return Outcome(process.returncode, out, err)
+    return ProgramResult(process.returncode, out, err)
 
 
 def start_python(

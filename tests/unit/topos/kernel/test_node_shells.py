@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from railyard.errors import MachineError
-from railyard.process.start import Outcome
+from railyard.process.start import ProgramResult
 from topos.kernel import namespaces, nodes
 from topos.kernel.nodes import RailHost
 
@@ -74,7 +74,7 @@ def test_a_chroot_is_told_by_what_mnexec_sees(monkeypatch: pytest.MonkeyPatch, s
     """``seen``: device and inode of the root directory beyond ``mnexec -a`` (None: ours, empty: it said nothing)."""
     own = os.stat("/")
     out = f"{own.st_dev}:{own.st_ino}\n" if seen is None else seen
-    monkeypatch.setattr(namespaces, "run_program", lambda *_: Outcome(0, out, ""))
+    monkeypatch.setattr(namespaces, "run_program", lambda *_: ProgramResult(0, out, ""))
     namespaces.check_root_directory.cache_clear()
     try:
         if refused:
