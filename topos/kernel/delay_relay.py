@@ -87,6 +87,7 @@ class _Relay:
     def __init__(self, parent: Parent) -> None:
         settings = parent.settings
         self._parent = parent
+        self._arrived, self._waiting = Poller(), Poller()  # before many sockets are open
         parent.operations = {"report": self._report}
         passages = settings["passages"]
         names = dict.fromkeys(passage[end] for passage in passages for end in ("enters", "leaves"))
@@ -102,7 +103,6 @@ class _Relay:
         shortest_ns = min(round((p["delay_s"] - p["jitter_s"]) * 1e9) for p in passages)
         self._scan_ns = min(_SCAN_NS, max(shortest_ns // 2, _EARLY_NS))
         self._late = Lateness()
-        self._arrived, self._waiting = Poller(), Poller()
         self._buffer = bytearray(_LARGEST_FRAME)
 
     def run(self) -> None:
