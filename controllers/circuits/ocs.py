@@ -126,12 +126,17 @@ class OpticalSwitch:
         return change
 
     def abort(self, reconfiguration_id: int) -> Change:
-        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits."""
+        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits.
+
+        Those with a broken port are lost, as they would have been at the failure, until it is repaired.
+        """
         change = self.finish(reconfiguration_id)
         own = change.ports - self._dark.keys()
         kept = self.target.without_ports(own)
         back = [c for c in change.before if own.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
-        self.target = Matching([*kept, *back])
+        broken = [c for c in back if self._failed.intersection(c.ports)]
+        self._lost.update(broken)
+        self.target = Matching([*kept, *(c for c in back if c not in broken)])
         return change
 
     def fail(self, port: int) -> None:

@@ -178,6 +178,28 @@ def test_requests_and_rewirings_of_rails(data: st.DataObject) -> None:
     world.check_tables()
 
 
+@pytest.mark.parametrize(("filled_s", "peer"), [(1.0, 7), (0.0, None)])
+def test_a_circuit_returns_to_a_port_that_failed_while_its_switch_was_given_up(
+    filled_s: float, peer: int | None
+) -> None:
+    """Unless the switch does not have its flows yet: then it is lost, for the engine too."""
+    world = Ailing(rail_plan(4))
+    job = Job("j", tuple(pipeline_groups(2, 2)), "x", 0.0)
+    world.ask("job", op="register", policy="opus", job=job)
+    assert world.wait("job") == {"ok": True}
+    switch = world.plan.switches[0]
+    world.leave(switch.dpid)
+    world.core.port_changed(switch.dpid, 7, False)
+    world.clock.advance(AWAY_S + 1)
+    world.join(switch.dpid)
+    world.clock.advance(filled_s)
+    assert world.goes(switch, 6) is None
+    world.core.port_changed(switch.dpid, 7, True)
+    world.heal()
+    assert world.goes(switch, 6) == peer
+    world.check_tables()
+
+
 def over(world: Ailing, name: str, index: int, members: tuple[int, ...]) -> bool:
     """Whether all members have their grant."""
     return all(world.answers.get(f"{name} {index} {rank}", {}).get("ok") for rank in members)
