@@ -26,9 +26,7 @@ def run_command(command: list[str], log: Path) -> int:
     process, pidfd = None, -1
     try:
         with held_back(), open_binary(log, "wb") as out:
-            process = start_python(
-                __name__, *command[1:], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-            )
+            process = start_python(__name__, *command[1:], stdout=out, stderr=subprocess.STDOUT)
             pidfd = os.pidfd_open(process.pid)
         _ended(pidfd, None)
         status = process.wait()

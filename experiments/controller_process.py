@@ -98,7 +98,6 @@ class ControllerProcess:
                 self.process: subprocess.Popen[bytes] = start_python(
                     "controllers.main",
                     *arguments,
-                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     pass_fds=[*fds, *shared],

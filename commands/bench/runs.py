@@ -92,7 +92,6 @@ def run_command(words: Sequence[str], heard: Callable[[str], None]) -> tuple[int
     process = start_python(
         "commands.command_process",
         *words,
-        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

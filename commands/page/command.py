@@ -73,9 +73,7 @@ def _serve(options: argparse.Namespace) -> int:
             closing.start()
             closing.join(_LONGEST_END_S)
             if closing.is_alive():
-                from commands.page.server import TAKEN_S
-
-                server.audience.end(said, TAKEN_S)
+                server.end_pages(said)
     return 0
 
 

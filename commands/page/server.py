@@ -249,9 +249,13 @@ class WatchServer:
         if len(self.audience):
             self._follower.look()
             time.sleep(LAST_S)
-        self.audience.end(sentence, TAKEN_S)
+        self.end_pages(sentence)
         with suppress(OSError):
             self._http.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._http.server_close()
         self._run.close()
+
+    def end_pages(self, sentence: str) -> None:
+        """Tell the pages the ``sentence`` as the last; a second call tells those that have not taken it yet."""
+        self.audience.end(sentence, TAKEN_S)

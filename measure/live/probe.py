@@ -10,7 +10,6 @@ send times, so queues on the path do not affect it: the error is at most one int
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import math
 import socket
@@ -23,7 +22,7 @@ from itertools import groupby
 
 from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, frame_payload, open_packets
 from railyard.errors import ConfigError
-from railyard.priority import set_priority
+from railyard.priority import set_priority, wake_in_time
 from railyard.process.child import Child
 from railyard.process.parent import Parent
 
@@ -77,7 +76,6 @@ _SETTLE_S = 0.1
 _NICE = -10
 """Priority of the process, the same as for agents: a probe that is sent late measures nothing."""
 _BUFFER_BYTES = 256 << 20
-_PR_SET_TIMERSLACK = 29
 PROBE = struct.Struct("!4sI")
 """Payload of a probe: ``MAGIC`` and its number."""
 MAGIC = b"RYpb"
@@ -189,7 +187,7 @@ def main() -> None:
     parent = Parent()
     settings = parent.settings
     set_priority(_NICE)
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    wake_in_time()
     with ExitStack() as stack:
         receivers = {
             name: stack.enter_context(open_packets(Tap(**receiver), ETHERTYPE, _BUFFER_BYTES))

@@ -92,18 +92,17 @@ def as_caller(**more: str) -> dict[str, Any]:
     }
 
 
+def _usual() -> dict[str, Any]:
+    """Options of ``subprocess`` for every program."""
+    return {"cwd": "/", "env": marked_environment(), "start_new_session": True}
+
+
 def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """Start a program in ``/``, in a session of its own, with ``marked_environment`` and an empty standard input.
 
     ``options`` are those of ``subprocess.Popen``, and go before these.
     """
-    usual: dict[str, Any] = {
-        "cwd": "/",
-        "env": marked_environment(),
-        "stdin": subprocess.DEVNULL,
-        "start_new_session": True,
-    }
-    return subprocess.Popen(command, **(usual | options))
+    return subprocess.Popen(command, **{**_usual(), "stdin": subprocess.DEVNULL, **options})
 
 
 class ProgramResult(NamedTuple):
@@ -123,24 +122,20 @@ class ProgramResult(NamedTuple):
 def run_program(command: Sequence[str], timeout_s: float, *, given: str = "", **options: Any) -> ProgramResult:
     """Run a program to its end with ``given`` on its standard input; after ``timeout_s`` seconds it is killed."""
     try:
-        process = start_program(
+        done = subprocess.run(
             command,
-            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            input=given,
+            capture_output=True,
+            timeout=timeout_s,
             encoding="utf-8",
             errors="replace",
+            **(_usual() | options),
         )
     except OSError as error:
         return ProgramResult(-1, "", str(error))
-    with process:
-        try:
-            out, err = process.communicate(given, timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return ProgramResult(-1, "", f"no answer within {timeout_s:g} s")
-        except BaseException:
-            process.kill()
-            raise
-    return ProgramResult(process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        return ProgramResult(-1, "", f"no answer within {timeout_s:g} s")
+    return ProgramResult(done.returncode, done.stdout, done.stderr)
 
 
 def start_python(
@@ -150,12 +145,12 @@ def start_python(
 
     No ``arguments`` may be a file relative to a working directory. The child has a session of its own, so Ctrl-C in the
     terminal does not reach it, and SIGINT is blocked in it from its start on. ``environment`` is added to
-    ``child_environment``; ``options`` are those of ``subprocess.Popen``.
+    ``child_environment``; ``options`` are those of ``start_program``.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         environ = child_environment(**(environment or {}))
-        return start_program(python_command(module, *arguments), **{"stdin": None, "env": environ, **options})
+        return start_program(python_command(module, *arguments), **{"env": environ, **options})
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

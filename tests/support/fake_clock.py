@@ -18,6 +18,13 @@ LONGEST_REAL_WAIT_S = 10.0
 """How long a test waits for a thread before it fails."""
 
 
+def play(timers: Timers, until: float) -> None:
+    """Call what is due up to time ``until``, which it is then."""
+    while timers.next_time <= until:
+        timers.step()
+    timers.now = until
+
+
 class FakeClock(Timers, Alarm):
     """Time stands still but for ``advance`` and ``until``, which call what is due in order of time.
 
@@ -44,10 +51,7 @@ class FakeClock(Timers, Alarm):
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass."""
-        end = self.now + seconds
-        while self.next_time <= end:
-            self.step()
-        self.now = end
+        play(self, self.now + seconds)
 
     def until(self, condition: Callable[[], object]) -> None:
         """Let time pass until ``condition`` holds; a test that waits in vain fails at once."""

@@ -240,7 +240,6 @@ class AgentLauncher(Launcher):
                 str(theirs.fileno()),
                 environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
             )
         return AgentLauncher(process, ours)
 

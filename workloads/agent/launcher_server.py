@@ -24,7 +24,7 @@ from typing import Any
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.loop import READ, WRITE, Loop
-from railyard.priority import set_priority
+from railyard.priority import set_priority, wake_in_time
 from railyard.process.start import die_with_parent
 from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, configs_from_json
@@ -36,7 +36,6 @@ from workloads.schedule import Schedule
 
 _PR_SET_NAME = 15
 """Sets the name that ``ps`` and ``top`` show."""
-_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
 _SENTENCE_LENGTH = 5000
@@ -80,8 +79,7 @@ class LauncherServer:
                 self._flush()
         finally:
             for child in self._children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
+                _kill(child)
             for child in self._children:
                 os.waitpid(child.pid, 0)
 
@@ -234,7 +232,7 @@ def _run_agent(
 ) -> None:
     status = 1
     try:
-        _die_with(launcher)
+        die_with_parent(launcher)
         _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
         _raise_priority()
         if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
@@ -266,14 +264,8 @@ def _send_error(control: socket.socket, sentence: str, consequence: bool) -> Non
 
 def _raise_priority() -> None:
     """Give the agent a high priority: it stands in for hardware and must react at once."""
-    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    wake_in_time()
     set_priority(_NICE)
-
-
-def _die_with(parent: int) -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _keep_only(control: socket.socket) -> socket.socket:

@@ -20,7 +20,8 @@
   /** Keep which ports and chips have failed by now, and offer the others; `state` may be older than what is known. */
   function learn(state) {
     const found = record(state),
-      now = [record(found.failed), list(found.dead)];
+      failed = Object.entries(record(found.failed)).filter(([, ports]) => list(ports).length),
+      now = [Object.fromEntries(failed), list(found.dead)];
     if (!(found.t >= known)) return;
     known = found.t;
     if (JSON.stringify(now) === JSON.stringify([broken, dead])) return;

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from fake_clock import play
 
 from railyard.loop import Loop, Poller, Timers
 
@@ -140,13 +141,6 @@ def test_a_forgotten_owner_may_be_closed_already(poller: Poller, one: Owner, oth
     poller.forget(one)
     poller.forget(one)
     assert poller.wait(0.0) == [(other.fileno(), OUT)], "an owner may be a plain descriptor"
-
-
-def play(timers: Timers, until: float) -> None:
-    while timers.next_time <= until:
-        timers.now = timers.next_time
-        timers.run_due()
-    timers.now = until
 
 
 def test_calls_come_at_their_time_and_in_order() -> None:

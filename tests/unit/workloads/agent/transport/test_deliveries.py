@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from fake_clock import play
+
 from workloads.agent.transport.comm_engine import DeliveryTimers
 from workloads.agent.transport.connection import PeerConnection
 
@@ -23,13 +25,6 @@ class Wire:
 
 def watch(timers: DeliveryTimers, wire: Wire, mark: int, acknowledged: bool, said: list[Any], what: object) -> None:
     timers.watch(cast(PeerConnection, wire), mark, acknowledged, lambda: said.append(what))
-
-
-def play(timers: DeliveryTimers, until: float) -> None:
-    while timers.next_time <= until:
-        timers.now = timers.next_time
-        timers.run_due()
-    timers.now = until
 
 
 def test_what_is_there_already_is_said_at_once() -> None:
