@@ -58,18 +58,22 @@ class _Process:
 class OtherProcesses:
     """Measures the processor time of the processes that do not belong to the run of process ``run``.
 
-    The run's own are that process, its descendants, and whatever has the run's ``mark`` in its environment: agents,
-    controller, Open vSwitch and sampler. A process that ended between two readings is found with its parent, which
+    The run's own are that process, its descendants, and whatever has the run's ``mark`` (how a variable begins) in its
+    environment: agents, controller, Open vSwitch and sampler. A process that ended between two readings is found with its parent, which
     inherits its time; where that is the first process, or one that the run descends from, its last moments are not
     seen, since those also inherit processes of the run. It then goes by the name of that parent. Processes that /proc
     does not show, as it is in a container, are not counted.
     """
 
     def __init__(
-        self, run: int, mark: str = MARK, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic
+        self,
+        run: int,
+        mark: str = f"{MARK_VARIABLE}={MARK}",
+        proc: Path = _PROC,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
-        self._mark = f"\0{MARK_VARIABLE}={mark}".encode()
+        self._mark = f"\0{mark}".encode()
         self._proc = proc
         self._clock = clock
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
