@@ -102,10 +102,11 @@ class Watcher(Child):
     def reasons(self, limits: Limits) -> list[str]:
         """Why what ran since ``watch`` says nothing; after it the watch is over."""
         try:
-            return judge(*self.call("end"), limits)
+            readings, latest_ms = self.call("end")
         except MachineError:
             self.close()
             return ["the process that watches the machine has died"]
+        return judge(readings, latest_ms, limits)
 
 
 class Watch:

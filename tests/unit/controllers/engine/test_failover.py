@@ -214,7 +214,7 @@ def test_a_life_ends_with_a_failure_and_the_next_begins_with_a_restart() -> None
     with pytest.raises(ControlError, match="rank 1 of job A has failed; the job must restart"):
         here.engine.check_in(0, "A", here.now)
     here.do(here.engine.restart("A", here.now))
-    here.told.clear()
+    here.others.clear()
     check_in_all(here, "A")
     assert {told.rank for told in here.told} == {0, 8, 2, 3}
     ends = {(a, al): (b, bl) for a, al, b, bl in here.told[0].paths}
@@ -238,7 +238,7 @@ def test_whoever_waits_for_the_dead_to_check_in_is_told() -> None:
     here.do(here.engine.check_in(0, "A", 0.0))
     here.fail(1)
     (refused,) = here.refused
-    assert (refused.rank, refused.reason) == (0, "rank 1 has failed")  # type: ignore[union-attr]
+    assert (refused.rank, refused.reason) == (0, "rank 1 has failed")
 
 
 class Asking(LumionPolicy):
@@ -256,7 +256,7 @@ def test_a_group_under_way_that_asks_is_refused_and_what_it_holds_does_not_keep_
         here.do(here.engine.request(rank, "two", 0, 0.0))
     here.do(here.engine.request(0, "one", 0, 0.0))
     here.fail(1)
-    assert [(r.rank, r.reason) for r in here.refused] == [(0, "rank 1 has failed")]  # type: ignore[union-attr]
+    assert [(r.rank, r.reason) for r in here.refused] == [(0, "rank 1 has failed")]
     here.settle()
     assert here.kinds() == ["failed", "replaced"]
     assert here.engine.release(2, "two", 0, here.now) == [], "a late farewell is no error"
