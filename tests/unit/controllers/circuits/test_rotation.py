@@ -16,7 +16,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy, Wiring
 from controllers.policies.rotor import RotorPolicy
 from railyard.errors import ControlError
-from railyard.protocol import Hop, SlotWindow
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -73,20 +73,6 @@ def of_two_slots(seconds: float | None = None) -> RunningRotation:
     return RunningRotation((Slot({}, (), seconds), Slot({}, (Hop(0, 0, 1, 0),), seconds)), guard_s=0.25)
 
 
-def test_after_the_last_slot_the_first_comes_again() -> None:
-    turns = of_two_slots()
-    found = []
-    for _ in range(5):
-        found.append((turns.number, turns.slot))
-        turns.advance()
-    assert found == [(k, turns.slots[k % 2]) for k in range(5)]
-
-
-def test_a_turn_ends_when_its_seconds_are_over() -> None:
-    assert of_two_slots(2.0).begin(10.0) == SlotWindow(0, 10.0, 12.0, 0.25)
-    assert of_two_slots().begin(10.0) == SlotWindow(0, 10.0, None, 0.25)
-
-
 @given(
     said=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12),
     present=st.frozensets(st.integers(0, 3), min_size=1),
@@ -102,12 +88,6 @@ def test_a_slot_is_over_when_all_have_moved_and_somebody_waits(
     assert turns.over(present) == (moved and not all(last[rank] for rank in present))
     turns.advance()
     assert not turns.over(present) and turns.slot_window is None
-
-
-def test_a_slot_with_an_end_is_never_over_before() -> None:
-    turns = of_two_slots(1.0)
-    turns.report(0, False)
-    assert not turns.over(frozenset([0]))
 
 
 def test_a_group_that_does_not_rotate_has_no_rotation() -> None:
@@ -137,15 +117,6 @@ def test_slots_of_fixed_length_follow_each_other() -> None:
     assert [(s["slot"], s["index"], s["group"]) for s in world.slots()] == [(k, 0, "ep") for k in range(5)]
     assert all(slot["ended"] == pytest.approx(slot["began"] + 0.5) for slot in world.slots())
     assert world.slots()[1]["pairs"] == [[path[0], path[2]] for path in paths[1]]
-
-
-def test_everybody_meets_everybody_once_in_a_round() -> None:
-    world = turning(5, FIXED)
-    for number in range(4):
-        world.over(world.ends[number])
-        world.settle()
-    met = sorted((min(p[0], p[2]), max(p[0], p[2])) for ack in world.acks[0, "ep"] for p in ack.paths)
-    assert met == [(a, b) for a in range(5) for b in range(a + 1, 5)]
 
 
 def test_only_the_first_slot_is_an_ack_for_the_timeline() -> None:
@@ -256,13 +227,6 @@ def test_who_has_let_go_is_left_out() -> None:
     assert [world.told(rank, "ep") for rank in range(4)] == [[0, 1], [0], [0, 1], [0, 1]]
 
 
-def test_the_last_that_others_wait_for_may_go_instead() -> None:
-    world = turning(4)
-    world.moved("ep", 0, 2, 3)
-    world.release("ep", ranks=(1,))
-    assert len(world.dark) == 1
-
-
 def test_who_lets_go_in_the_dark_is_not_told() -> None:
     world = turning(4)
     world.moved("ep")
@@ -348,15 +312,6 @@ def test_a_port_that_dies_in_its_slot_ends_the_rotation_at_once(cycle: Cycle | N
     assert [(r.rank, r.reason) for r in world.refused] == [(rank, said) for rank in range(5)]
     world.moved("ep")
     assert len(world.refused) == 5, "once"
-
-
-def test_a_port_that_dies_in_the_dark_ends_the_rotation() -> None:
-    world = turning(4)
-    world.moved("ep")
-    world.do(world.engine.port_failed("rail0", 1, world.now))
-    world.settle()
-    assert [r.rank for r in world.refused] == [0, 1, 2, 3]
-    assert 1 not in world.standing().ports
 
 
 def test_a_policy_that_fails_when_asked_for_slots_is_refused_before_anything_changes() -> None:

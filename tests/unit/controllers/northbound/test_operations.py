@@ -254,36 +254,6 @@ def test_checkin_twice_is_refused_and_the_first_still_counts(job: Desk) -> None:
     assert len(first) == 1 and first[0]["ok"]
 
 
-def test_request_is_answered_to_all_members_when_the_circuits_are_up(job: Desk) -> None:
-    first = job.request("request", rank=0, group=PAIR, index=0)
-    assert not job.dark, "rank 2 has not asked"
-    second = job.request("request", rank=2, group=PAIR, index=0)
-    assert first == second == [] and [darken.delay_s for darken in job.dark] == [0.5]
-    job.settle()
-    assert first == second == [{"ok": True, "group": PAIR, "index": 0, "paths": [[0, 1, 2, 0]]}]
-
-
-def test_request_for_circuits_that_are_up_is_answered_at_once(job: Desk) -> None:
-    job.request("request", rank=0, group=RING, index=0)
-    assert job.request("request", rank=1, group=RING, index=0)[0]["ok"] and not job.dark
-
-
-def test_request_is_refused_when_the_switch_does_not_do_it(job: Desk) -> None:
-    answers = [job.request("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
-    job.refuse(reason="rail0 refused it")
-    refused = {"ok": False, "error": "rail0 refused it", "kind": "ControlError"}
-    assert answers == [[refused], [refused]]
-
-
-def test_release_is_answered_at_once_and_the_last_one_lets_others_have_the_ports(job: Desk) -> None:
-    granted(job, Caller(), Caller())
-    ring = [job.request("request", rank=rank, group=RING, index=0) for rank in (0, 1)]
-    assert job.request("release", rank=0, group=PAIR, index=0) == [OK] and not job.dark
-    assert job.request("release", rank=2, group=PAIR, index=0) == [OK] and job.dark
-    job.settle()
-    assert [answer[0]["ok"] for answer in ring] == [True, True]
-
-
 def rotating() -> tuple[Desk, list[list[dict[str, Any]]]]:
     """Three ranks in the first slot of a rotation without slot times, and the answers that each has got."""
     desk = Desk(rail_plan(3, ports=1))
@@ -306,32 +276,6 @@ def test_a_request_of_a_rotation_is_answered_for_each_slot_and_moved_never() -> 
     moved = [desk.request("moved", rank=rank, group="ep", index=0, slot=0) for rank in (0, 1, 2)]
     desk.settle()
     assert moved == [[], [], []] and [numbers(answer) for answer in answers] == [[0, 1], [0, 1], [0, 1]]
-
-
-def test_ranks_that_have_nothing_more_to_send_do_not_ask_for_another_slot() -> None:
-    desk, answers = rotating()
-    for rank in (0, 1, 2):
-        desk.request("moved", rank=rank, group="ep", index=0, slot=0, idle=True)
-    assert not desk.dark and [numbers(answer) for answer in answers] == [[0], [0], [0]]
-
-
-def test_moved_of_a_slot_that_is_over_is_nothing() -> None:
-    desk, _ = rotating()
-    for slot in (1, 7):
-        assert desk.request("moved", rank=0, group="ep", index=0, slot=slot) == []
-    assert not desk.dark
-    with pytest.raises(ControlError, match="rank 9 is not a member of group ep"):
-        desk.request("moved", rank=9, group="ep", index=0, slot=0)
-
-
-def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
-    desk, answers = rotating()
-    assert desk.request("release", rank=0, group="ep", index=0) == [OK]
-    for rank in (1, 2):
-        desk.request("moved", rank=rank, group="ep", index=0, slot=0)
-    desk.settle()
-    assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
-    assert {rank for rank, _, _ in desk.operations.pending_replies.waiting} == {1, 2}
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
@@ -362,11 +306,6 @@ def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and
     assert desk.engine.liveness.last(1) == desk.now + 0.1
 
 
-def test_alive_without_detection_watches_nobody(job: Desk) -> None:
-    job.request("alive", Caller(), job="j", rank=0)
-    assert job.engine.liveness.next_check() is None
-
-
 # ---- faults, watch and restart ---------------------------------------------------------------------------------------
 
 
@@ -376,12 +315,6 @@ def test_failed_is_answered_at_once_and_the_cause_is_noted(job: Desk) -> None:
     assert (note.fields["job"], note.fields["rank"], note.fields["cause"]) == ("j", 3, "smoke comes out")
     assert job.request("failed", rank=3) == [OK], "it is dead already"
     assert len([note for note in job.notes if note.kind == "failed"]) == 1
-
-
-def test_failed_refuses_those_who_wait_as_a_consequence(job: Desk) -> None:
-    waiting = job.request("request", Caller(), rank=0, group=PAIR, index=0)
-    job.request("failed", rank=2)
-    assert waiting == [{"ok": False, "error": "rank 2 has failed", "kind": "PeerLost"}]
 
 
 def test_watch_is_answered_when_there_is_news_beyond_what_was_seen(job: Desk) -> None:
@@ -416,24 +349,6 @@ def test_after_a_restart_old_connections_mean_nothing_and_new_ones_begin_afresh(
     granted(job, Caller(), Caller())
 
 
-def test_a_stranded_job_cannot_restart(job: Desk) -> None:
-    job.request("failed", rank=3)
-    with pytest.raises(ControlError, match="job j cannot restart: "):
-        job.request("restart", job="j")
-
-
-def test_fault_is_answered_at_once_and_takes_the_circuit_off_and_restored_brings_it_back(job: Desk) -> None:
-    before = job.request("circuits")[0]["switches"][0]["circuits"]
-    assert job.request("fault", switch="rail0", port=2, state="failed") == [OK]
-    job.settle()
-    (switch,) = job.request("circuits")[0]["switches"]
-    assert switch["ports"]["2"] == "failed" and [2, 3] not in switch["circuits"]
-    assert job.request("fault", switch="rail0", port=2, state="restored") == [OK]
-    job.settle()
-    (switch,) = job.request("circuits")[0]["switches"]
-    assert switch["circuits"] == before and switch["ports"]["2"] == "tuned"
-
-
 # ---- connections that end --------------------------------------------------------------------------------------------
 
 
@@ -461,21 +376,6 @@ def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
     job.settle()
     job.request("failed", rank=3)
     assert [len(answer) for answer in answers] == [0, 1, 0]
-
-
-def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) -> None:
-    waiting = job.request("request", Caller(), rank=0, group=PAIR, index=0)
-    job.close(Caller())
-    assert waiting == []
-
-
-def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
-    desk, agent = Desk(), Caller()
-    desk.register(detection=Detection(exit=True))
-    desk.settle()
-    desk.request("checkin", agent, rank=1, group=RING)
-    desk.close(agent)
-    assert [note.fields["rank"] for note in desk.notes if note.kind == "failed"] == [1]
 
 
 # ---- people and scripts ----------------------------------------------------------------------------------------------
@@ -516,33 +416,6 @@ def test_only_so_many_rewirings_may_wait(desk: Desk) -> None:
 def test_rewire_without_a_delay_takes_that_of_the_job(job: Desk) -> None:
     job.request("rewire", switch="rail0", circuits=[[1, 8]])
     assert [darken.delay_s for darken in job.dark] == [0.5]
-
-
-def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
-    granted(job, Caller(), Caller())
-    answer = job.request("rewire", switch="rail0", circuits=[[2, 3]])
-    assert answer == [
-        {
-            "ok": False,
-            "error": f"the rewiring of rail0 was refused: {PAIR} has traffic on the ports of rail0 that would go dark; "
-            "ask again when that traffic has ended, such as between two phases",
-            "kind": "ControlError",
-        }
-    ]
-
-
-def test_gates_is_answered_when_the_mesh_is_tuned() -> None:
-    desk = Desk(pip_plan(4))
-    desk.request("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
-    desk.settle()
-    (switch,) = desk.request("circuits")[0]["switches"]
-    gates = switch["mesh"]["gates"]
-    desk.request("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
-    desk.settle()
-    answer = desk.request("gates", switch="rail0", gates=gates, delay_s=0.1)
-    assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
-    desk.settle()
-    assert answer == [OK] and desk.request("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]
 
 
 # ---- what people asked for -------------------------------------------------------------------------------------------

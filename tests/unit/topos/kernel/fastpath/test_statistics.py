@@ -418,21 +418,6 @@ def test_counts_of_flows_that_replace_others() -> None:
     assert [tables.removed_counts(0, 7, 1, ONE, 5) for _ in range(2)] == [(2, 200)] * 2, "every client is told"
 
 
-def test_a_flow_removed_and_added_again_begins_at_zero() -> None:
-    slots = FakeForwarder(1)
-    tables = FlowTables("s1", (1, 2), slots)
-    tables.update(changed(openflow.ADDED))
-    slots.counted[1] = 3
-    tables.reset(Reset(True, 0, 7, MATCH))
-    tables.update(changed(openflow.REMOVED))
-    tables.commit()
-    assert tables.removed_counts(0, 7, 1, ONE, 5) == (3, 300)
-    tables.update(changed(openflow.ADDED))
-    slots.counted[1] = 2
-    tables.update(changed(openflow.ADDED, 1))
-    assert tables.counts_of(0, 7, 1, ONE) == (2, 200)
-
-
 COMMIT, DISCARD, CLOSE = 4, 6, 2
 BUNDLE, XID = 3, 9
 
