@@ -118,13 +118,38 @@ def test_faults(ask: Ask) -> None:
         ("PUT", "/circuits/rail0", "{", 400, "the body must be JSON"),
         ("PUT", "/circuits/rail0", [], 400, "the body must be a JSON object"),
         ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuits: is missing; operation rewire needs it"),
+        ("PUT", "/circuits/rail0", {}, 400, "circuits: is missing; operation rewire needs it"),
+        (
+            "PUT",
+            "/circuits/rail0",
+            {"circuits": [], "speed": 1},
+            400,
+            "speed: there is no such key; the keys",
+        ),
         ("PUT", "/circuits/rail0", {"circuits": [], "op": "jobs"}, 400, "op is not a key of a body"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
+        ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
         ("PUT", CROSS, {"pair": [{"ingress": 1}]}, 400, "the body must be"),
         ("PUT", CROSS, "[" * 100_000, 400, "the body must be JSON, nested at most 200 deep"),
         ("PUT", CROSS, '{"pair": [], "pair": []}', 400, "pair: is given twice; give it once"),
+        (
+            "PUT",
+            "/circuits/rail0",
+            {"circuits": [], "delay_s": 1e300},
+            400,
+            "delay_s: must be at most 600, not 1e+300",
+        ),
+        ("PUT", "/circuits/rail0", '{"circuits": [], "delay_s": NaN}', 400, "NaN is not a number of JSON"),
         ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 400), 400, "circuits.0.1: must be at most"),
         ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 9999), 400, "the body must be JSON"),
+        (
+            "POST",
+            "/faults",
+            {"switch": "rail0", "port": 1, "state": "x"},
+            400,
+            "state: must be one of failed, restored, not 'x'",
+        ),
+        ("POST", "/faults", {"switch": "rail0", "port": 99, "state": "failed"}, 409, "port 99 is not on rail0"),
     ],
 )
 def test_errors_are_one_sentence_of_json(
@@ -229,9 +254,24 @@ def test_gates_can_be_put_and_the_circuits_follow_the_light(mesh: Rest) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
+        ({}, 400, "gates: is missing; operation gates needs it"),
         ({"gates": "bar"}, 400, "gates: must be a list such as [a, b], not 'bar'"),
+        ({"gates": ["bar"] * 34 + ["open"]}, 400, "gates.34: must be one of bar, cross, not 'open'"),
+        ({"gates": [[]] * 35}, 400, "gates.0: must be one of bar, cross"),
         ({"gates": ["bar"] * 34}, 409, "rail0 has 35 gates; give a state for each, not 34"),
         ({"gates": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
+        ({"gates": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
+        ({"gates": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list such as [a, b], not 1"),
+        (
+            {"gates": ["bar"] * 35, "ports": []},
+            400,
+            "ports: there is no such key; the keys here are blocked, delay_s, gates",
+        ),
+        (
+            {"gates": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1},
+            400,
+            "delay_s: must be at least 0, not -1",
+        ),
     ],
 )
 def test_wrong_gates_are_refused_and_nothing_changes(mesh: Rest, body: object, status: int, reason: str) -> None:
