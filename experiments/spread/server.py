@@ -30,7 +30,7 @@ from railyard.remote.time_namespace import enter_time_offset
 from railyard.signals import stop_on_signals
 from railyard.validation import from_plain
 from topos.kernel.emulation import OPENFLOW, Emulation
-from topos.kernel.relay import Relay, connected_to, listener_in
+from topos.kernel.relay import Relay, connect_unix, listener_in
 from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 from workloads.agent.config import configs_from_json
@@ -161,7 +161,7 @@ class MachineServer:
             stack.callback(net.stop)
             if controlled:
                 listener = listener_in(net.yard.netns_fd, OPENFLOW)
-                stack.enter_context(Relay(listener, lambda: connected_to(self._folder / "openflow")))
+                stack.enter_context(Relay(listener, lambda: connect_unix(self._folder / "openflow")))
             net.start()
             self._net, self._plan = net, from_plain(FabricPlan, plan, "a fabric plan")
             self._watch(net.pids)
