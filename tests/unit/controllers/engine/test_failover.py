@@ -173,18 +173,6 @@ def test_the_spare_just_chosen_may_die_as_well() -> None:
     assert news is not None and (news["dead"], news["replacements"]) == ([1, 8], [(1, 9)])
 
 
-def test_two_jobs_may_be_spliced_at_once() -> None:
-    here = world()
-    here.fail(0)
-    here.fail(4)
-    assert len(here.dark) == 2
-    here.light(1)
-    assert here.changed == ["B"] and here.engine.changes_since("A", 0) is None
-    here.light(0)
-    assert here.kinds() == ["failed", "failed", "replaced", "replaced"]
-    assert {8, 9} == {r for job in "AB" for r in ring_of(here, job)} & {8, 9}
-
-
 def test_a_switch_that_refuses_the_splice_strands_the_job_and_gives_the_spare_back() -> None:
     here = world()
     here.fail(0)

@@ -119,16 +119,6 @@ def test_an_error_that_stays_reaches_everybody_who_waits(world: World) -> None:
     assert world.wait("then") == {"ok": True}
 
 
-def test_a_message_that_was_refused_once_is_sent_again(world: World) -> None:
-    world.register()
-    world.switches[0x10000].refuses = True
-    pair_asks(world, 0, 2)
-    world.clock.advance(0.1)
-    world.switches[0x10000].refuses = False
-    assert world.wait(0)["ok"] and world.wait(2)["ok"]
-    assert world.switches[0x10000].goes_to(2) == 5
-
-
 def test_a_switch_that_stays_away_is_named_to_everybody_who_waits_and_is_taken_back_later(world: World) -> None:
     world.register(5.0)
     pair_asks(world, 0, 2)
@@ -231,26 +221,6 @@ def test_a_switch_that_never_answers_is_reported(world: World) -> None:
     pair_asks(world, 0, 2)
     assert re.search(r"rail0 did not answer within [.\d]+ s$", world.wait(0)["error"])
     assert asked, "perhaps nothing passes the connection any more"
-
-
-def test_a_reply_that_is_lost_late_or_repeated_changes_nothing(world: World) -> None:
-    world.register(0.5)
-    table = world.switches[0x10000]
-    world.mute = True
-    pair_asks(world, 0, 2)
-    (late,) = world.core.datapaths.transactions
-    world.clock.advance(1.5)
-    world.mute = False
-    for _ in range(2):
-        world.core.answered(0x10000, late)
-    assert table.goes_to(2) is None
-    world.core.left(0x10000, world.sends[0x10000])
-    world.join()
-    (fill,) = world.core.datapaths.transactions
-    assert world.wait(0)["ok"] and world.wait(2)["ok"]
-    for xid in (fill, late):
-        world.core.answered(0x10000, xid)
-    assert table.goes_to(2) == 5 and len(world.answers) == 3
 
 
 def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> None:
