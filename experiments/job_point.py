@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Detection
 from controllers.openflow.caches import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
@@ -39,10 +40,28 @@ class Fabric:
 
 
 @dataclass(frozen=True)
+class Training:
+    """What lets a job outlive its members: how their failures are detected, and what it restarts from.
+
+    ``program`` gives the program of any members. A checkpoint of ``state_bytes`` (real) is stored after every
+    ``checkpoint_every`` steps (0: never). ``stages`` are given durations of start-up stages in real seconds.
+    """
+
+    program: Callable[[Sequence[int]], Program]
+    detection: Detection
+    checkpoint_every: int
+    state_bytes: float
+    stages: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class JobPoint:
     """One job on one fabric. Delays are real seconds, ``cycle`` is in wall-clock seconds and emulated bytes.
 
     - ``name``: of the point, in rows and figures; ``mode``: of the job, for the controller; ``native`` has no policy;
+    - ``members``: the ranks that get an agent, those of a training job in ring order (none: all of the fabric);
+    - ``training``: a job that outlives its members (None: the end of an agent is an error);
+    - ``expected_step_s``: of a step in wall-clock seconds, for kills in the middle of the first one;
     - ``slots``: the dimension whose collectives move in slots (empty: none);
     - ``follows``: circuits follow the rounds of each collective, so the critical path includes their changes;
     - ``steps``, ``model_steps``: number of steps of the run and of the model, the warm-up included;
@@ -67,6 +86,14 @@ class JobPoint:
     predicted_on: FabricPlan | None = None
     background: tuple[int, float] | None = None
     each_step: bool = False
+    members: tuple[int, ...] = ()
+    training: Training | None = None
+    expected_step_s: float = 1.0
+
+    @property
+    def job_name(self) -> str:
+        """The name of the job at the controller."""
+        return self.name if self.training is not None else f"{self.name}-{self.reconfiguration_delay_s * 1e3:g}ms"
 
     @property
     def agent_mode(self) -> AgentMode:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from experiments.faults import NO_FAULTS, Faults
+from experiments.job_group import JobGroup
 from experiments.job_point import Fabric, JobPoint, machine_costs
+from experiments.job_run import JobRun
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
@@ -29,14 +32,12 @@ from measure.live.annotation import annotate, write_pcapng
 from measure.live.calibration import this_machine
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
-from measure.metrics.checks import Verdict
 from measure.metrics.explain import last_step
-from measure.metrics.fidelity import judge
-from measure.metrics.metrics import PointMetrics, measure_point
-from measure.metrics.point import Point
+from measure.metrics.fidelity import JudgedPoint
+from measure.metrics.point import Point, point_event
 from measure.model.prediction import Prediction
 from measure.results.manifest import REST
-from measure.results.results import CAPTURES
+from measure.results.results import CAPTURES, CHECKPOINTS
 from measure.results.row import ResultRow, Row
 from railyard.ownership import make_folder
 from railyard.scale import Scale
@@ -52,16 +53,22 @@ _TIMEOUT_FACTOR = 5
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A measured point: its events, metrics and verdict beside the prediction, and the counters of its rails.
+class Played:
+    """What came of the jobs of point ``number``: the events, and the counters of the rails while they ran."""
+
+    number: int
+    jobs: tuple[JobRun, ...]
+    events: Sequence[Event]
+    delivered: Delivery | None
+
+
+@dataclass(frozen=True)
+class Measured(JudgedPoint):
+    """A measured point beside the prediction, and the counters of its rails.
 
     ``background_mbps`` is the rate of the other traffic, None without any.
     """
 
-    point: Point
-    events: Sequence[Event]
-    metrics: PointMetrics
-    verdict: Verdict
     prediction: Prediction
     delivered: Delivery | None
     background_mbps: float | None = None
@@ -202,8 +209,8 @@ class Runner:
     # ---- points --------------------------------------------------------------------------------------------------
 
     def measure(self, job: JobPoint, title: str) -> Measured:
-        """Run one point, with its prediction; an error is raised after the events are saved."""
-        session, settings = self._up(job.fabric), self.experiment.settings
+        """Run one job, with its prediction; an error is raised after the events are saved."""
+        session = self._up(job.fabric)
         plan = job.predicted_on or session.plan
         at_work = min(job.program.ranks_at_work, session.most_hosts)
         costs = machine_costs(at_work, this_machine(), session.datapath)
@@ -216,36 +223,73 @@ class Runner:
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
+        background_mbps = list[float | None]()
+
+        @contextmanager
+        def beside(folder: Path) -> Iterator[None]:
+            with ExitStack() as stack:
+                sent = self._background(job, session, stack)
+                captured = self._captured(session, folder, stack)
+                yield
+                background_mbps.append(sent())
+                self._write_capture(captured(), point, job.program)
+
+        timeout_s = expected_s * _TIMEOUT_FACTOR + _SLACK_S
+        played = self.play([job], point.mode, title, expected_s, timeout_s, number=point.number, beside=beside)
+        return Measured(point, played.events, prediction, played.delivered, *background_mbps)
+
+    def play(
+        self,
+        jobs: Sequence[JobPoint],
+        mode: str,
+        title: str,
+        expected_s: float,
+        timeout_s: float,
+        *,
+        number: int | None = None,
+        faults: Faults = NO_FAULTS,
+        before: Callable[[], None] = lambda: None,
+        beside: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
+    ) -> Played:
+        """Run jobs as one point on their fabric, through its faults; an error is raised after the events are saved.
+
+        ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
+        before the jobs are registered; ``beside`` gets the folder of the point, and lasts until their agents end.
+        """
+        first, session = jobs[0], self._up(jobs[0].fabric)
+        delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
+        delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}
+        number = self.next_number() if number is None else number
         folder = self.record.point_folder(
-            point.number,
-            mode=point.mode,
-            plan=job.fabric.name,
+            number,
+            mode=mode,
+            plan=first.fabric.name,
             title=title,
-            delay_s=self.scale.emulated_s(point.reconfiguration_delay_s),
-            steps=job.steps,
+            delay_s=delays["delay_s"],
+            steps=first.steps,
             expected_s=expected_s,
         )
         launcher = self._cluster if isinstance(session, ClusterSession) else self.launcher
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
-        point_run, stopped = PointRun(session, launcher, job, point, settings, folder), True
+        run = PointRun(session, launcher, folder, self.scale, number)
+        group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step)
+        stopped = True
         try:
-            point_run.register()
-            with ExitStack() as beside:
-                sent = self._background(job, session, beside)
-                captured = self._captured(settings, session, folder, beside)
-                point_run.play(expected_s * _TIMEOUT_FACTOR + _SLACK_S, self.progress.step)
-                background_mbps = sent()
-                self._write_capture(captured(), point, job.program)
+            before()
+            group.play(timeout_s, beside(folder))
             stopped = False
         finally:
-            events = point_run.events()
-            interval = point.event(point_run.began, point_run.ended, stopped=stopped)
+            events = group.events()
+            fabric = session.plan.fabric
+            interval = point_event(number, mode, fabric, group.began, group.ended, stopped=stopped, **delays)
             self.record.add_events([interval, *events], folder)
             self.progress.done()
+        for job in group.jobs:
+            kept = job.keep_checkpoint(self.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None
+            if kept is not None:
+                self.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
         self.record.remove(folder)
-        metrics = measure_point(point, events)
-        verdict = judge(point, events, metrics)
-        return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)
+        return Played(number, group.jobs, events, run.counted.delivered)
 
     def _background(self, job: JobPoint, session: FabricSession, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""
@@ -255,11 +299,9 @@ class Runner:
         traffic = beside.enter_context(Background.on(session.plan, dict(enumerate(session.netns_fds())), rank, share))
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
-    def _captured(
-        self, settings: PacketSettings, session: FabricSession, folder: Path, beside: ExitStack
-    ) -> Callable[[], Captured | None]:
+    def _captured(self, session: FabricSession, folder: Path, beside: ExitStack) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
-        if not settings.pcap:
+        if not session.settings.pcap:
             return lambda: None
         taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
         return beside.enter_context(Capture(folder / "packets.spool", taps)).stop

@@ -15,15 +15,16 @@ from controllers.circuits import torus_routes
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
+from experiments.faults import Kill
 from experiments.job_point import machine_costs
 from experiments.racks.recovery import NEVER, JobIncarnation
 from experiments.racks.row import Bounds, FailoverRow
-from experiments.racks.setting import JobSpec, Kill
+from experiments.racks.setting import JobSpec
 from measure.metrics.critical import OperationKey
 from measure.metrics.quantiles import median
 from measure.model.prediction import predict
 from measure.model.simulated_control import Costs
-from measure.model.wires import wire_bytes
+from measure.model.wires import checkpoint_seconds
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -63,23 +64,11 @@ def detection_bounds(detection: Detection, scale: Scale, costs: Costs) -> Bounds
     return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
 
 
-def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
-    """Real seconds for ``copies`` of a checkpoint from one host at once, at the rate of its front-end port.
-
-    ``ConfigError`` on a fabric without a front-end network.
-    """
-    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
-    if not rates:
-        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
-    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
-    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
-
-
 STEPS = 6
 """Steps of the simulation: enough for steps of jobs of different length to overlap in every way."""
 RELAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and send the start message
-(measured). Includes ``supervisor.GO_S``, from the last agent that is ready to the first step."""
+(measured). Includes ``job_run.GO_S``, from the last agent that is ready to the first step."""
 
 
 @dataclass(frozen=True)

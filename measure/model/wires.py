@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from railyard.errors import ConfigError
+from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, Scale
 from topos.plan import FabricPlan
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN
@@ -29,6 +30,18 @@ def wire_bytes(payload: int, mtu: int) -> int:
         return 0
     packets = ceil(payload / (mtu - TCP_IP_HEADER_BYTES))
     return payload + packets * (TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES)
+
+
+def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
+    """Real seconds for ``copies`` of a checkpoint from one host at once, at the rate of its front-end port.
+
+    ``ConfigError`` on a fabric without a front-end network.
+    """
+    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
+    if not rates:
+        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
+    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
+    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
 
 
 @dataclass(eq=False)

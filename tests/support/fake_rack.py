@@ -1,4 +1,4 @@
-"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``JobSupervisor`` and ``Crew``.
+"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``JobRun`` and ``JobGroup``.
 
 ``Rack.pass_time`` is the only thing that moves: agents get ready, do steps and store checkpoints; the controller
 notices who is dead and names who stands in. Tests that need an exact moment set it by hand instead.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +16,16 @@ from typing import Any, cast
 
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
+from experiments.job_point import JobPoint
+from experiments.job_run import JobRun
+from experiments.point_run import PointRun
 from experiments.racks.failover.experiment import FailoverSettings
-from experiments.racks.setting import JobSpec
-from experiments.racks.supervisor import JobSupervisor, RunContext
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError
 from railyard.protocol import encode
 from railyard.scale import Scale
+from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, Failure
 
@@ -213,6 +216,21 @@ class Process:
         return -9 if self.rack.controller.gone else None
 
 
+class Counters:
+    """Counters that stand still, and their sampler."""
+
+    pids = ()
+
+    def check(self) -> None:
+        """Nothing has ended."""
+
+    def read(self) -> tuple[list[Event], dict[Any, Any]]:
+        return [], {}
+
+    def sampler(self, log: Path) -> Any:
+        return nullcontext(self)
+
+
 class Rack:
     """Everything that is pretended; ``context`` is real and stands on it."""
 
@@ -236,15 +254,18 @@ class Rack:
         self._always = os.eventfd(1)
         self._killed_at: dict[int, float] = {}
         session, launcher = cast(Session, self._session()), cast(AgentLauncher, self)
-        self.context = RunContext(session, launcher, folder, self.scale, clock=lambda: self.now)
+        self.context = PointRun(session, launcher, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
-        net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
+        net = SimpleNamespace(cut=lambda host: self.log.append(f"cut {host}"))
         return SimpleNamespace(
             plan=self.plan,
             settings=self.made,
             channel_path="job.sock",
             net=net,
+            netns_fds=lambda: [-1] * self.plan.ranks,
+            pids=(),
+            counters=lambda: Counters(),
             controller=SimpleNamespace(process=Process(self)),
             call=self._call,
             register=self._register,
@@ -285,6 +306,9 @@ class Rack:
         self.teams.append(Team(self, configs))
         return self.teams[-1]
 
+    def watching(self, pids: Any, check: Any) -> Any:
+        return nullcontext()
+
     def fileno(self) -> int:
         return self._always
 
@@ -306,12 +330,12 @@ class Rack:
 
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
-    def specs(self, **changes: Any) -> list[JobSpec]:
-        return [replace(spec, predicted_step_s=STEP_S, **changes) for spec in self.made.specs(self.setting)]
+    def jobs(self, **changes: Any) -> list[JobPoint]:
+        return [replace(spec, **changes).job(STEP_S) for spec in self.made.specs(self.setting)]
 
-    def job(self, **changes: Any) -> JobSupervisor:
+    def job(self, **changes: Any) -> JobRun:
         """Job A, registered; its first life has begun."""
-        job = JobSupervisor(self.context, self.specs(**changes)[0])
+        job = JobRun(self.context, self.jobs(**changes)[0])
         job.register()
         job.begin()
         return job

@@ -11,7 +11,7 @@ process of its own, so agents never inherit open files of the caller; it ends, w
         team.stop()
 
 Several teams can run at once. A caller with a loop of its own selects on the launcher (``fileno``), reads its messages
-(``listen(0)``) and then looks at the attributes of the teams; only the ``wait_...`` methods raise for a failed agent.
+(``listen(0)``) and then looks at the attributes of the teams; only ``check`` and ``wait_...`` raise for a failed agent.
 
 Ranks that wait for one another all stand still when one of them hangs. Their loops still answer, and its loop does not:
 ``HangWatch`` finds it from the heartbeats.
@@ -118,7 +118,8 @@ MESSAGE_BYTES = 1 << 16
 _STOP_S = 3.0
 _GRACE_S = 0.3
 """Time to wait, after the first failure, for the message of the rank that caused it."""
-_READY_S = 60.0
+READY_S = 60.0
+"""Longest time until every agent listens and has checked in, in seconds."""
 Progress = Callable[[int, int], None]
 """Called as (rank, number of steps it has done)."""
 _L = TypeVar("_L", bound="Launcher")
@@ -360,7 +361,7 @@ class AgentTeam:
         sentence = f"the agent of rank {rank} {how} in step {step}, before its program was done"
         self.failures.append(Failure(rank, sentence))
 
-    def wait_ready(self, timeout: float = _READY_S) -> None:
+    def wait_ready(self, timeout: float = READY_S) -> None:
         """Wait until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
         self._wait(self.ready, timeout, "get ready")
 
@@ -376,19 +377,25 @@ class AgentTeam:
     def _wait(self, arrived: set[int], timeout: float, aim: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
-            until = min(end, self._hang_watch.next_check())
+            until = min(end, self.next_check())
             heard = self._launcher.listen(until - time.monotonic())
-            if self.failures:
-                self._fail()
-            if not heard:
-                self._look_for_hang()
+            self.check(heard)
             if not heard and time.monotonic() >= end:
                 late = next(rank for rank in self._ranks if rank not in arrived)
                 raise AgentError(f"the agent of rank {late} did not {aim} within {timeout:g} s")
 
-    def _look_for_hang(self) -> None:
-        """Raise ``AgentError`` for an agent that hangs; called when no message waits to be read."""
-        complaint = self._hang_watch.complaint(time.monotonic())
+    def next_check(self) -> float:
+        """When to ``check`` next if no message comes."""
+        return self._hang_watch.next_check()
+
+    def check(self, heard: bool) -> None:
+        """Raise ``AgentError`` for an agent that has failed, and for one that hangs unless messages were ``heard``.
+
+        After messages more may wait to be read.
+        """
+        if self.failures:
+            self._fail()
+        complaint = None if heard else self._hang_watch.complaint(time.monotonic())
         if complaint is not None:
             step = self.steps.get(complaint.rank, min(self.steps.values()))
             raise AgentError(f"{complaint.subject} in step {step}: {complaint.what}")

@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import rehearse
+from experiments.faults import Faults, Kill, check_kills, parse_kills, random_kill
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
@@ -29,13 +30,9 @@ from experiments.racks.setting import (
     TIMELINE,
     JobSection,
     JobSpec,
-    Kill,
     RackSettings,
     Setting,
     TenantSection,
-    check_kills,
-    parse_kills,
-    random_kill,
     specs_of,
 )
 from experiments.repeats import Piece, RepeatedExperiment
@@ -320,9 +317,8 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         """Bring one fabric up anew and run its jobs, with the kills of one run."""
         name, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
-        dies_after_s = None if after_ms is None else after_ms / 1e3
-        specs = self.settings.specs(self.settings.setting(name))
-        rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
+        faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
+        rows = play(runner, self.settings.specs(self.settings.setting(name)), faults).rows()
         for row in rows:
             if row.event != NEIGHBOUR:
                 runner.progress.result(_outcome(row))

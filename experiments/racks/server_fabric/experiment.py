@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from controllers.engine.jobs import Detection, Job
+from experiments.faults import Faults, parse_kills
 from experiments.point_run import counted
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.recovery import all_reduce_busbw, read_incarnations
@@ -27,7 +28,6 @@ from experiments.racks.setting import (
     RackSettings,
     Setting,
     TenantSection,
-    parse_kills,
     specs_of,
 )
 from experiments.repeats import Piece, RepeatedExperiment
@@ -246,7 +246,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         """Measure what is wanted of one epoch on one fabric, or the recovery."""
         epoch, spec = piece.of
         if epoch is None:
-            return play(runner, [spec], parse_kills(KILL)).rows()
+            return play(runner, [spec], Faults(parse_kills(KILL))).rows()
         rows = self._measure(runner, epoch, spec)
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
@@ -311,7 +311,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 row.judge(iperf_verdict(row.value / (row.predicted or 1.0), events, spec.setting.plan))
                 continue
             row.value = values[row.measure]
-            row.checksum_ok = result.checksum_ok(result.jobs[0]) if row.measure == "epoch" else None
+            row.checksum_ok = result.checksum_ok(spec) if row.measure == "epoch" else None
             row.count(result.delivered)
             judge_together(row, verdicts)
         return rows

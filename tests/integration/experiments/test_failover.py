@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from agents import hanging_launcher
 
+from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.racks.failover.experiment import Failover, FailoverSettings
 from experiments.racks.setting import JobSection
-from experiments.racks.supervisor import RunContext
 from experiments.runner import Runner
 from experiments.settings import validated
 from measure.results.results import Results
@@ -96,12 +96,12 @@ def test_ranks_that_hang_are_replaced_and_not_those_that_wait_for_them(
     hanging_launcher.install(monkeypatch)
     signals = [hanging_launcher.HANG, signal.SIGSTOP]
 
-    def hang(context: RunContext, rank: int, job: str, team: AgentTeam | None) -> None:
+    def hang(run: PointRun, rank: int, job: str, team: AgentTeam | None) -> None:
         assert team is not None
-        context.note("fault", job=job, rank=rank, what="hangs")
+        run.note("fault", job=job, rank=rank, what="hangs")
         os.kill(team.pids[rank], signals.pop(0))
 
-    monkeypatch.setattr(RunContext, "kill", hang)
+    monkeypatch.setattr(PointRun, "kill", hang)
     rows, _ = run(tmp_path, kill="1@2.5,2@4.5")
     failed = [event for event in Results.open(tmp_path).events() if event.kind == "failed"]
     assert [event["rank"] for event in failed] == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 from fabric_plans import rail_plan
 
 from experiments.acts import ACTS, acted_on
-from experiments.point_run import Counted, PointRun, note_circuits
+from experiments.point_run import PointRun, note_circuits
 from experiments.record import Record
 from experiments.redraw import read_folder
 from experiments.session import FabricSession
@@ -19,6 +19,7 @@ from railyard.errors import MachineError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan
+from workloads.agent.launcher import Launcher
 
 
 class Study:
@@ -104,10 +105,9 @@ def test_an_act_before_a_point_begins_is_one_of_its_events_and_what_the_registra
     tmp_path: Path,
 ) -> None:
     changed = [Event(t, "controller", "reconfigure", t + 0.1, {"rail": "rail0"}) for t in (2.0, 12.0)]
-    run = PointRun.__new__(PointRun)
-    run._session = cast(FabricSession, Beside(act(1.0), changed[0], changed[1], act(13.0)))
-    run._folder, run._counted, run.began = tmp_path, Counted(run._session), 10.0
-    assert run.events() == [act(1.0), changed[1], act(13.0)]
+    session = cast(FabricSession, Beside(act(1.0), changed[0], changed[1], act(13.0)))
+    run = PointRun(session, cast(Launcher, None), tmp_path, Scale(1.0))
+    assert run.events(10.0) == [act(1.0), changed[1], act(13.0)]
 
 
 def test_a_point_that_cannot_begin_keeps_no_folder(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from controllers.engine.jobs import Detection
 from experiments.racks.failover.experiment import FABRICS, FabricName, Failover, FailoverSettings
 from experiments.racks.forecast import (
     JobWindow,
-    checkpoint_seconds,
     combined,
     detection_bounds,
     predict_recovery,
@@ -24,7 +23,7 @@ from experiments.racks.forecast import (
 from experiments.racks.row import FailoverRow
 from experiments.settings import validated
 from measure.model.simulated_control import Costs
-from measure.model.wires import wire_bytes
+from measure.model.wires import checkpoint_seconds, wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.describe import plan

@@ -11,26 +11,21 @@ from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, str
 from fake_rack import READY_S, STEP_S, TICK_S, Rack
 
 from controllers.engine.jobs import Detection
+from experiments.faults import Faults, parse_kills
+from experiments.job_group import STEPS_AFTER, JobGroup
+from experiments.job_run import GO_S
 from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.forecast import JobPrediction, JobWindow, windows
 from experiments.racks.recovery import recoveries
-from experiments.racks.run import (
-    STEPS_AFTER,
-    IncarnationPoint,
-    JobGroup,
-    RackResult,
-    points_of,
-    timeout_s,
-    undisturbed_intervals,
-)
-from experiments.racks.setting import JobSpec, Setting, TenantSection, parse_kills
-from experiments.racks.supervisor import GO_S, JobSupervisor
+from experiments.racks.run import IncarnationPoint, RackResult, points_of, timeout_s, undisturbed_intervals
+from experiments.racks.setting import JobSpec, Setting, TenantSection
 from experiments.settings import validated
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
+from measure.results.results import POINT
 from railyard.errors import AgentError, ControlError
 from railyard.scale import Scale, goodput_share
-from railyard.timeline import Event
+from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
 from workloads.agent.launcher import Failure
 
@@ -42,16 +37,18 @@ class Play:
 
     def __init__(self, rack: Rack, kills: str = "", jobs: int = 2, **more: Any) -> None:
         self.heard: list[str] = []
-        self.jobs = [JobSupervisor(rack.context, spec) for spec in rack.specs()[:jobs]]
-        self.job_group = JobGroup(rack.context, self.jobs, parse_kills(kills), self.heard.append, **more)
+        self.job_group = JobGroup(
+            rack.context, rack.jobs()[:jobs], Faults(parse_kills(kills), **more), self.heard.append
+        )
+        self.jobs = self.job_group.jobs
 
     def run(self, timeout_s: float = BOUND_S) -> list[str]:
-        self.job_group.run(timeout_s)
+        self.job_group.play(timeout_s)
         return [job.state for job in self.jobs]
 
 
 def faults(rack: Rack) -> list[tuple[int, float]]:
-    return [(e["rank"], e.t) for e in rack.context.notes if e.kind == "fault"]
+    return [(e["rank"], e.t) for e in read_events(rack.context.folder / POINT) if e.kind == "fault"]
 
 
 def test_the_first_job_decides_when_it_is_over_and_the_neighbour_is_ended(rack: Rack) -> None:
@@ -282,7 +279,7 @@ def test_every_job_has_a_point_before_and_after() -> None:
 
 def test_an_exact_run_is_faithful_in_every_point() -> None:
     for key, point in points(calm()).items():
-        assert point.judge().faithful, (key, str(point.judge()))
+        assert point.verdict.faithful, (key, str(point.verdict))
 
 
 def test_the_machine_is_judged_within_the_point() -> None:
@@ -291,8 +288,8 @@ def test_the_machine_is_judged_within_the_point() -> None:
         replace(e, fields={**e.fields, "busy": 1.0}) if e.kind == "cpu" and e.t > RESUMED else e for e in run.events
     ]
     found = points(run)
-    assert found["A", 0].judge().faithful
-    assert {c.name for c in found["A", 1].judge().failed} == {"cores"}
+    assert found["A", 0].verdict.faithful
+    assert {c.name for c in found["A", 1].verdict.failed} == {"cores"}
 
 
 def test_what_the_fault_drops_is_not_held_against_the_job() -> None:
@@ -300,19 +297,19 @@ def test_what_the_fault_drops_is_not_held_against_the_job() -> None:
     for place, e in enumerate(run.events):
         if e.kind == "bytes" and e["rank"] == 0 and e.t > FAULT:
             run.events[place] = replace(e, fields={**e.fields, "dropped": 500})
-    assert points(run)["A", 0].judge().faithful and points(run)["A", 1].judge().faithful
+    assert points(run)["A", 0].verdict.faithful and points(run)["A", 1].verdict.faithful
     for place, e in enumerate(run.events):
         if e.kind == "bytes" and e["rank"] == 12 and e.t > RESUMED + STEP:
             run.events[place] = replace(e, fields={**e.fields, "dropped": 500})
-    assert {c.name for c in points(run)["A", 1].judge().failed} == {"drops"}
-    assert points(run)["B", 1].judge().faithful, "not its interface"
+    assert {c.name for c in points(run)["A", 1].verdict.failed} == {"drops"}
+    assert points(run)["B", 1].verdict.faithful, "not its interface"
 
 
 def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     run = calm()
     for t, stayed in ((5.0, 0), (RESUMED + 100, 900)):
         run.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
-    assert all(point.judge().faithful for point in points(run).values())
+    assert all(point.verdict.faithful for point in points(run).values())
     whole = Run()
     whole.launch(9.0, "A", 0, (0, 1, 2, 3))
     end = whole.steps(10.0, STEP, (0, 1, 2, 3), range(6), "A")
@@ -323,11 +320,11 @@ def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
         whole.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
     (point,) = points_of(whole.timeline(), specs(photonic()))
     assert not point.point.cut_short
-    assert {c.name for c in point.judge().failed} == {"drops"}
+    assert {c.name for c in point.verdict.failed} == {"drops"}
 
 
 def test_a_slow_link_shows() -> None:
-    verdict = points(sampled(struck()), photonic(LANE_MBPS * 1.3))["A", 0].judge()
+    verdict = points(sampled(struck()), photonic(LANE_MBPS * 1.3))["A", 0].verdict
     assert "link rate" in {c.name for c in verdict.failed}
 
 
@@ -338,10 +335,10 @@ def test_on_shared_links_the_model_is_the_line_rate() -> None:
     before = window(A=fast, B=JobPrediction(1.0, 1.0, {("B", "gradients"): 0.5}))
     neighbour = JobPrediction(1.5, 1.5, {("B", "gradients"): 0.75})
     model = [before, window(A=slow, B=neighbour)]
-    assert all(point.judge().faithful for point in points(run, electrical(), model).values())
-    assert "link rate" in {c.name for c in points(run, electrical())["A", 1].judge().failed}, "999 Mb/s are not reached"
+    assert all(point.verdict.faithful for point in points(run, electrical(), model).values())
+    assert "link rate" in {c.name for c in points(run, electrical())["A", 1].verdict.failed}, "999 Mb/s are not reached"
     model = [before, window(A=fast, B=neighbour)]
-    failed = {c.name for c in points(run, electrical(), model)["A", 1].judge().failed}
+    failed = {c.name for c in points(run, electrical(), model)["A", 1].verdict.failed}
     assert failed == {"link rate", "model"}
 
 
@@ -350,8 +347,8 @@ def test_jobs_that_share_links_may_take_turns() -> None:
     for place, e in enumerate(run.events):
         if e.kind == "step" and e["rank"] in (0, 12, 2, 3) and e["step"] == 5 and e.end:
             run.events[place] = replace(e, end=e.end + 0.5)
-    assert {c.name for c in points(run)["A", 1].judge().failed} == {"step spread"}
-    assert points(run, windows=[window(), window(contended=True)])["A", 1].judge().faithful
+    assert {c.name for c in points(run)["A", 1].verdict.failed} == {"step spread"}
+    assert points(run, windows=[window(), window(contended=True)])["A", 1].verdict.faithful
 
 
 def test_a_life_without_a_whole_step_has_no_point() -> None:
@@ -396,8 +393,8 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
 
 
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
-    job = rack.job()
+    job, spec = rack.job(), rack.made.specs(rack.setting)[0]
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = RackResult(0, (), tuple(windows([job.spec], [])), (job,), (launch,), points=(), delivered=None, seed=1)
-    assert played.checksum_ok(job) is None
+    played = RackResult(0, (job,), (launch,), None, (spec,), (), tuple(windows([spec], [])), points=(), seed=1)
+    assert played.checksum_ok(spec) is None
     assert played.rows() == []

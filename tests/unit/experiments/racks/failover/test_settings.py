@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from commands.run import experiment_of, file_values, parser_of
+from experiments.faults import Kill, parse_kills, random_kill
 from experiments.racks.failover.experiment import FABRICS, LIGHT_NEIGHBOUR, FabricName, Failover, FailoverSettings
-from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES, Kill, parse_kills, random_kill
+from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale

@@ -7,28 +7,28 @@ from pathlib import Path
 import pytest
 from fake_rack import Rack
 
-from experiments.racks.supervisor import GO_S, LAUNCH_S, JobSupervisor
+from experiments.job_run import GO_S, LAUNCH_S, JobRun
 from railyard.errors import AgentError
 from workloads.agent.launcher import Failure
 
 
-def running(rack: Rack, **changes: object) -> JobSupervisor:
+def running(rack: Rack, **changes: object) -> JobRun:
     """Job A on ranks 0 to 3 in its first life, under way."""
     job = rack.job(**changes)
     rack.team.get_ready()
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.state == "running"
     return job
 
 
-def lose(rack: Rack, job: JobSupervisor, rank: int) -> None:
+def lose(rack: Rack, job: JobRun, rank: int) -> None:
     """A member dies, the controller says who stands in or that nobody does."""
-    rack.context.kill(rank, job.spec.name, job.team)
+    rack.context.kill(rank, job.name, job.team)
     rack.controller.fail(rank)
     job.handle_messages()
 
 
-def members_of(job: JobSupervisor) -> set[int]:
+def members_of(job: JobRun) -> set[int]:
     return set(job.members)
 
 
@@ -39,10 +39,10 @@ def test_it_says_go_when_all_members_are_ready(rack: Rack) -> None:
     job = rack.job()
     assert (job.state, job.incarnation) == ("starting", 0)
     rack.team.ready.update({0, 1, 2})
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert (job.state, rack.team.go_t) == ("starting", None)
     rack.team.ready.add(3)
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.state == "running" and rack.team.go_t == job.go_t == rack.now + GO_S
 
 
@@ -66,11 +66,11 @@ def test_an_agent_that_was_never_forked_is_reported_once(rack: Rack) -> None:
     rack.context.dead.add(2)  # unknown to the controller: nobody watched it yet
     rack.team.pids.update({0: 1, 1: 2, 3: 4})
     rack.now += LAUNCH_S
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert "failed A 2" not in rack.log
     rack.now += 0.01
-    job.poll(rack.now)
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
+    job.poll(rack.now, heard=False)
     assert rack.log.count("failed A 2") == 1
     job.handle_messages()
     assert members_of(job) == {0, 1, 3, 16} and job.incarnation == 1
@@ -81,10 +81,10 @@ def test_an_agent_that_never_gets_ready_ends_the_run(rack: Rack) -> None:
     rack.team.pids.update(dict.fromkeys(range(4), 1))
     rack.team.ready.update({0, 2, 3})
     rack.now += 39.0  # the stage, and more
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     rack.now += 2.0
     with pytest.raises(AgentError, match="rank 1 of job A did not get ready in incarnation 0"):
-        job.poll(rack.now)
+        job.poll(rack.now, heard=False)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------
@@ -93,15 +93,15 @@ def test_an_agent_that_never_gets_ready_ends_the_run(rack: Rack) -> None:
 def test_a_checkpoint_counts_when_all_members_have_the_same(rack: Rack) -> None:
     job = running(rack)
     rack.team.store(2, [0, 1, 2])
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.acknowledged == []
     rack.team.store(2, [3], checksum=7)  # another one than theirs
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.acknowledged == []
     rack.team.store(2, [3])
     rack.team.store(4)
-    job.poll(rack.now)
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
+    job.poll(rack.now, heard=False)
     assert job.acknowledged == [(2, 1002), (4, 1004)]
 
 
@@ -159,12 +159,12 @@ def test_who_has_loaded_the_checkpoint_can_pass_it_on(rack: Rack) -> None:
     rack.team.store(2)
     lose(rack, job, 0)
     rack.team.get_ready()
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     for rank in (1, 2, 3):  # all who stored it are gone before there is another one
         lose(rack, job, rank)
         if rank != 3:
             rack.team.get_ready()
-            job.poll(rack.now)
+            job.poll(rack.now, heard=False)
     assert members_of(job) == {16, 17, 18, 19}
     assert rack.team.incarnation(19).copy_from in {16, 17, 18}
 
@@ -182,7 +182,7 @@ def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(rack: Rack) ->
     job = running(rack)
     rack.team.steps = dict.fromkeys(range(4), 3)
     rack.team.store(2)
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     rack.controller.members["A"][:] = [16, 17, 18, 19]  # a migration: everybody moves
     rack.controller.number["A"] = 1
     rack.controller.tell_watchers()
@@ -193,7 +193,7 @@ def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(rack: Rack) ->
     assert all(team.incarnation(rank).heartbeat_s == 0 and team.incarnation(rank).copy_to for rank in servers)
     assert all(team.incarnation(rank).copy_from in servers for rank in job.members)
     team.get_ready()
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     team.steps.update(dict.fromkeys(job.members, 5))
     assert job.steps_done == 5
 
@@ -204,10 +204,10 @@ def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(rack: Rack) ->
 def test_it_is_done_when_all_members_are_and_the_controller_hears_it_first(rack: Rack) -> None:
     job = running(rack)
     rack.team.finished.update({0, 1, 2})
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.state == "running"
     rack.team.finished.add(3)
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.state == "done" and job.over and job.channel is None and rack.channels[0].closed
     assert rack.log[-2:] == ["finish A", "stop A"]
 
@@ -241,7 +241,7 @@ def test_it_may_be_stranded_between_the_news_and_the_next_life(rack: Rack) -> No
     rack.controller.fail(2)  # and now nobody is left
     job.handle_messages()
     assert job.state == "running" and job.team is None and rack.teams[0].stopped
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     job.handle_messages()
     assert job.state == "stranded" and "rank 2" in job.reason and len(rack.teams) == 1
 
@@ -249,23 +249,23 @@ def test_it_may_be_stranded_between_the_news_and_the_next_life(rack: Rack) -> No
 def test_an_agents_own_fault_ends_the_run_in_its_words(rack: Rack) -> None:
     job = running(rack)
     rack.team.failures.append(Failure(2, "rank 2 lost rank 1", consequence=True))
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     rack.team.failures.append(Failure(1, "rank 1 cannot store its checkpoint: the disk is full"))
     with pytest.raises(AgentError, match=r"^rank 1 cannot store its checkpoint: the disk is full$"):
-        job.poll(rack.now)
+        job.poll(rack.now, heard=False)
 
 
 def test_while_a_member_is_dead_nothing_that_agents_say_is_a_fault(rack: Rack) -> None:
     job = running(rack)
     rack.context.dead.add(1)
     rack.team.failures += [Failure(1, "the agent of rank 1 was killed"), Failure(0, "rank 0 was refused")]
-    job.poll(rack.now)
+    job.poll(rack.now, heard=False)
     assert job.state == "running"
     rack.controller.fail(1)
     job.handle_messages()
     rack.team.failures.append(Failure(0, "rank 0 has a fault of its own"))
     with pytest.raises(AgentError, match="a fault of its own"):
-        job.poll(rack.now)
+        job.poll(rack.now, heard=False)
 
 
 def test_a_job_ends_without_its_controller_too(rack: Rack) -> None:
