@@ -8,14 +8,20 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
 from typing import NamedTuple, cast
 
+from mininet.topo import Topo
+
 from experiments.faults import NO_FAULTS, Faults, Kill
-from experiments.job_point import JobPoint
+from experiments.job_point import Fabric, JobPoint
 from experiments.job_run import JobRun, State
 from experiments.point_run import PointRun, note_circuits
-from experiments.session import Session
+from experiments.session import FabricSession, Session
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
+from railyard.ownership import temporary_folder
+from railyard.scale import Scale
 from railyard.timeline import Event
+from workloads.agent.launcher import Launcher
+from workloads.program import Program
 
 STEPS_AFTER = 3
 """Complete steps that the other training jobs must do after their last restart before the run may end."""
@@ -64,6 +70,7 @@ class JobGroup:
         self._controller_dies_at: float | None = None
         self._pace: dict[str, _Pace] = {}
         """Progress of the running jobs, by name."""
+        self._steps = 0
         self._heard = True
 
     def play(self, timeout_s: float, beside: AbstractContextManager[None] | None = None) -> None:
@@ -100,6 +107,8 @@ class JobGroup:
             for job in self.jobs:
                 job.begin()
             self._until("done", timeout_s)
+            for job in self.jobs:
+                job.end("done")  # before the counters are read, so that no neighbour sends any more
 
     def _play_together(self, timeout_s: float) -> None:
         """Run the jobs, of which any that fails ends the run; an error of the network or the controller goes first."""
@@ -196,11 +205,12 @@ class JobGroup:
     # ---- kills ---------------------------------------------------------------------------------------------------
 
     def _count_steps(self, now: float) -> None:
+        if self.jobs[0].steps_done > self._steps:
+            self._steps = self.jobs[0].steps_done
+            self._on_step(self._steps)
         for job in self.jobs:
             name, done = job.name, job.steps_done
             pace = self._pace.get(name)
-            if job is self.jobs[0] and job.state == "running" and pace is not None and done > pace.done:
-                self._on_step(done)
             if job.state != "running":
                 self._pace.pop(name, None)
             elif pace is None:
@@ -272,3 +282,14 @@ class JobGroup:
             job.report_dead()
         for job in going:
             job.resume()
+
+
+def play_program(
+    session: FabricSession, launcher: Launcher, program: Program, steps: int, timeout_s: float, scale: Scale
+) -> list[Event]:
+    """The events of ``program``, played without a control plane on a fabric that is up; nothing is counted or kept."""
+    job = JobPoint(program.name, Fabric(program.name, program.name, Topo), program, "native", "static", steps, steps)
+    with temporary_folder() as folder:
+        group = JobGroup(PointRun(session, launcher, folder, scale, counts=False), [job])
+        group.play(timeout_s)
+        return group.events()

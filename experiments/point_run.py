@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile
@@ -116,6 +116,8 @@ class PointRun:
     folder: Path
     scale: Scale
     number: int = 0
+    counts: bool = True
+    """Whether counters are read, and links and processors sampled."""
     clock: Callable[[], float] = time.monotonic
     dead: set[int] = field(default_factory=set)
     """The ranks of killed hosts."""
@@ -130,6 +132,8 @@ class PointRun:
 
     def counting(self) -> AbstractContextManager[Counted]:
         """Read all counters before and after, and sample between (``counted``)."""
+        if not self.counts:
+            return nullcontext(self.counted)
         return counted(self.session, self.folder / "sampler.jsonl", self.counted)
 
     def disk(self, rank: int) -> str:

@@ -40,7 +40,7 @@ class Team:
         self.configs = {config.rank: config for config in configs}
         self.launched = rack.now
         self.pids: dict[int, int] = {}
-        self.steps = {config.rank: self.incarnation(config.rank).first_step for config in configs}
+        self.steps = {config.rank: self.first_step(config.rank) for config in configs}
         self.checkpoints: dict[int, list[tuple[int, int]]] = {config.rank: [] for config in configs}
         self.ready: set[int] = set()
         self.finished: set[int] = set()
@@ -52,6 +52,16 @@ class Team:
 
     def incarnation(self, rank: int) -> Any:
         return self.configs[rank].incarnation
+
+    def first_step(self, rank: int) -> int:
+        return self.incarnation(rank).first_step if self.incarnation(rank) else 0
+
+    def check(self, heard: bool) -> None:
+        if self.failures:
+            raise AgentError(self.failures[0].sentence)
+
+    def next_check(self) -> float:
+        return self._rack.now + TICK_S
 
     @property
     def job(self) -> str:
@@ -89,15 +99,15 @@ class Team:
                 self.ready.add(rank)
         if self.go_t is not None and not self.killed:
             for rank, config in self.configs.items():
-                if rank in config.program.groups[self.job].members:
+                if config.incarnation is None or rank in config.program.groups[self.job].members:
                     self._step(rank, config, now)
 
     def _step(self, rank: int, config: AgentConfig, now: float) -> None:
         incarnation = self.incarnation(rank)
-        done = incarnation.first_step + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
+        done = self.first_step(rank) + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
         while self.steps[rank] < min(done, config.steps):
             self.steps[rank] += 1
-            if incarnation.checkpoint_every and self.steps[rank] % incarnation.checkpoint_every == 0:
+            if incarnation and incarnation.checkpoint_every and self.steps[rank] % incarnation.checkpoint_every == 0:
                 self.store(self.steps[rank], [rank])
         if self.steps[rank] == config.steps:
             self.finished.add(rank)
@@ -270,6 +280,8 @@ class Rack:
             call=self._call,
             register=self._register,
             check=self._check,
+            collect=lambda folder: None,
+            new_controller_events=list,
             restart_controller=self._restart_controller,
         )
 
