@@ -95,6 +95,10 @@ class JobPoint:
         """The name of the job at the controller."""
         return self.name if self.training is not None else f"{self.name}-{self.reconfiguration_delay_s * 1e3:g}ms"
 
+    def program_of(self, members: Sequence[int]) -> Program:
+        """The program for other ``members`` of a training job; that of any other job never changes."""
+        return self.program if self.training is None else self.training.program(members)
+
     @property
     def agent_mode(self) -> AgentMode:
         """The mode of the agents: on-demand in slots, else that of the job."""

@@ -27,7 +27,6 @@ from railyard.ownership import make_folder, naming, open_binary
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import READY_S, AgentTeam
-from workloads.program import Program
 
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
@@ -85,19 +84,13 @@ class JobRun:
         steps = self.team.steps if self.team is not None else {}
         return min(steps.get(rank, self.first_step) for rank in self.members)
 
-    @property
-    def _program(self) -> Program:
-        """The program of the members that the job has now."""
-        training = self.job.training
-        return self.job.program if training is None else training.program(self.members)
-
     def register(self) -> None:
         """Register the job with the controller, and watch for changes of the members of a training job."""
         job, emulated = self.job, self._run.scale.emulated_s
         self._run.session.register(
             Job(
                 name=self.name,
-                groups=tuple(self._program.groups.values()),
+                groups=tuple(job.program_of(self.members).groups.values()),
                 mode=job.mode,
                 reconfiguration_delay_s=emulated(job.reconfiguration_delay_s),
                 link_recovery_s=emulated(job.link_recovery_s),
@@ -132,7 +125,7 @@ class JobRun:
             events="",
             job=self.name,
             mode=self.job.agent_mode,
-            program=self._program,
+            program=self.job.program_of(self.members),
             scale=run.scale,
             plan=run.session.plan,
             channel=run.session.channel_path,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.faults import NO_FAULTS, Faults, Kill
+from experiments.job_point import JobPoint
 from experiments.job_run import JobRun
 from experiments.racks.forecast import JobWindow, predict_recovery, windows
 from experiments.racks.recovery import (
@@ -24,14 +25,13 @@ from experiments.racks.recovery import (
     recoveries,
 )
 from experiments.racks.row import FailoverRow, judge_together
-from experiments.racks.setting import JobSpec
+from experiments.racks.setting import Setting
 from experiments.runner import Played, Runner
 from experiments.session import Session
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import JudgedPoint
 from measure.metrics.point import Point
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
-from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
@@ -50,29 +50,28 @@ class IncarnationPoint(JudgedPoint):
 
 
 def points_of(
-    events: Sequence[Event], specs: Sequence[JobSpec], windows: Sequence[JobWindow] = ()
+    events: Sequence[Event], setting: Setting, jobs: Sequence[JobPoint], windows: Sequence[JobWindow] = ()
 ) -> list[IncarnationPoint]:
-    """The points of one run of ``specs`` on their fabric, in order of time and of jobs.
+    """The points of one run of ``jobs`` on their fabric, in order of time and of jobs.
 
     ``windows`` are the model's predictions, by number of dead chips. A job without a complete step in an interval has
     no point there.
     """
-    setting = specs[0].setting
-    lives = [(spec, each) for spec in specs for each in read_incarnations(events, spec.name)]
+    lives = [(job, each) for job in jobs for each in read_incarnations(events, job.name)]
     found: list[IncarnationPoint] = []
     intervals = undisturbed_intervals(recoveries(events, setting.scale))
     for number, interval in enumerate(intervals):
         window = windows[number] if number < len(windows) else None
-        for spec, incarnation in lives:
+        for job, incarnation in lives:
             steps = incarnation.steps_in(*interval)
             if not steps:
                 continue
-            model = window.jobs.get(spec.name) if window else None
+            model = window.jobs.get(job.name) if window else None
             point = Point(
                 number=len(found),
-                mode=f"{setting.name}-{spec.name}-{incarnation.number}",
+                mode=f"{setting.name}-{job.name}-{incarnation.number}",
                 plan=setting.plan,
-                groups=spec.program(incarnation.members).groups,
+                groups=job.program_of(incarnation.members).groups,
                 scale=setting.scale,
                 predicted_step_time_s=model.step_time_s if model else None,
                 warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
@@ -83,7 +82,7 @@ def points_of(
                 switch_losses=len(intervals) == 1,
             )
             inside = _events(events, incarnation, steps, cut_short=point.cut_short)
-            found.append(IncarnationPoint(point, inside, spec.name, incarnation.number, number))
+            found.append(IncarnationPoint(point, inside, job.name, incarnation.number, number))
     return found
 
 
@@ -128,24 +127,20 @@ def _events(
 
 @dataclass(frozen=True)
 class RackResult(Played):
-    """Results of a run of ``specs`` on one fabric: with the points, and the windows that the model predicted."""
+    """Results of a run on one fabric: with the points, and the windows that the model predicted."""
 
-    specs: tuple[JobSpec, ...]
+    setting: Setting
     kills: tuple[Kill, ...]
     windows: tuple[JobWindow, ...]
     points: tuple[IncarnationPoint, ...]
     seed: int
 
-    @property
-    def scale(self) -> Scale:
-        return self.specs[0].setting.scale
-
-    def checksum_ok(self, spec: JobSpec) -> bool | None:
+    def checksum_ok(self, job: JobRun) -> bool | None:
         """Whether every step of every incarnation has the checksum of an undisturbed job; None without checksums."""
-        incarnations = read_incarnations(self.events, spec.name)
+        incarnations = read_incarnations(self.events, job.name)
         states = [e["step"] for incarnation in incarnations for e in incarnation.events if e.kind == "state"]
         steps = 1 + max(states, default=-1)
-        checksums = expected_checksums(spec.program(), spec.name, self.seed, self.scale, steps)
+        checksums = expected_checksums(job.job.program, job.name, self.seed, self.setting.scale, steps)
         return checksums_agree(incarnations, dict(enumerate(checksums)))
 
     def verdicts(self, tenant: str) -> list[Verdict]:
@@ -160,36 +155,35 @@ class RackResult(Played):
 
     def rows(self) -> list[FailoverRow]:
         """A row for every fault that hit a job, then one for every job that none hit; empty without such a fault."""
-        jobs = {spec.name: (spec, job) for spec, job in zip(self.specs, self.jobs, strict=True)}
+        jobs, scale = {job.name: job for job in self.jobs}, self.setting.scale
         hit = [
             (number, row)
-            for number, row in enumerate(recoveries(self.events, self.scale))
+            for number, row in enumerate(recoveries(self.events, scale))
             if row.tenant and row.state != "no member"
         ]
         for number, row in hit:
-            self._complete(row, *jobs[row.tenant], number)
+            self._complete(row, jobs[row.tenant], number)
         found = [row for _, row in hit]
         spared = [name for name in jobs if found and name not in {row.tenant for row in found}]
         for name in spared:
-            row = neighbour_row(self.events, self.scale, found[0], name)
+            row = neighbour_row(self.events, scale, found[0], name)
             row.predicted_step_time_before_s = self.windows[0].jobs[name].step_time_s
             if len(self.windows) > 1:
                 row.predicted_step_time_after_s = self.windows[1].jobs[name].step_time_s
             found.append(row)
         for row in found:
-            spec, _ = jobs[row.tenant]
-            row.on(spec.setting, self.seed)
+            row.on(self.setting, self.seed)
             row.point = self.number
-            row.checksum_ok = self.checksum_ok(spec)
+            row.checksum_ok = self.checksum_ok(jobs[row.tenant])
             judge_together(row, self.verdicts(row.tenant))
             row.count(self.delivered)
         return found
 
-    def _complete(self, row: FailoverRow, spec: JobSpec, job: JobRun, number: int) -> None:
+    def _complete(self, row: FailoverRow, job: JobRun, number: int) -> None:
         """Set the fields of the model and of the job's restarts; ``number`` counts the faults of the run from 0."""
         if number + 1 < len(self.windows):
             before, after = self.windows[number : number + 2]
-            predict_recovery(row, spec, before, after, stored=row.checkpoint_s is not None)
+            predict_recovery(row, self.setting, job.job, before, after, stored=row.checkpoint_s is not None)
         row.kill = ",".join(map(str, self.kills))
         row.acknowledged_checkpoints = [step for step, _ in job.acknowledged]
         row.resumed = list(job.resumed)
@@ -197,33 +191,34 @@ class RackResult(Played):
 
 def play(
     runner: Runner,
-    specs: Sequence[JobSpec],
+    setting: Setting,
+    jobs: Sequence[JobPoint],
     faults: Faults = NO_FAULTS,
     *,
     before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
-    """Bring the fabric of ``specs`` up anew and run its jobs to their end; events are saved also when an error ends it.
+    """Bring the fabric of ``setting`` up anew and run ``jobs`` on it; events are saved also when an error ends it.
 
     ``before`` is called when the fabric is up.
     """
-    setting, scale = specs[0].setting, runner.scale
-    seen = windows(specs, [kill.rank for kill in faults.kills])
+    seen = windows(setting, jobs, [kill.rank for kill in faults.kills])
     session = runner.session(setting.fabric, new=True)
     runner.progress.say(f"{setting.name} is {setting.system}, {session.plan.ranks} chips")
-    jobs = [spec.job(scale.emulated_s(seen[0].jobs[spec.name].step_time_s)) for spec in specs]
+    expected_s = {name: runner.scale.emulated_s(job.step_time_s) for name, job in seen[0].jobs.items()}
+    jobs = [replace(job, expected_step_s=expected_s[job.name]) for job in jobs]
     played = runner.play(
         jobs,
         setting.name,
         setting.name,
         jobs[0].steps * jobs[0].expected_step_s,
-        timeout_s(specs[0], seen, len(faults.kills)),
+        timeout_s(setting, jobs[0], seen, len(faults.kills)),
         faults=faults,
         before=lambda: before(session),
     )
-    points = points_of(played.events, specs, seen)
+    points = points_of(played.events, setting, jobs, seen)
     return RackResult(
         **vars(played),
-        specs=tuple(specs),
+        setting=setting,
         kills=faults.kills,
         windows=tuple(seen),
         points=tuple(points),
@@ -231,11 +226,12 @@ def play(
     )
 
 
-def timeout_s(spec: JobSpec, seen: Sequence[JobWindow], kills: int) -> float:
+def timeout_s(setting: Setting, job: JobPoint, seen: Sequence[JobWindow], kills: int) -> float:
     """Timeout in wall-clock seconds: five times the expected time of the job, outages included, plus slack."""
-    setting, scale = spec.setting, spec.setting.scale
-    slowest = max(window.jobs[spec.name].step_time_s for window in seen)
-    silent_s = scale.real_s(spec.detection.heartbeat_s * spec.detection.misses)
-    copy_s = len(spec.members) * spec.tenant.state_bytes * 8 / (setting.front_end_gbps * 1e9)
-    outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in spec.stages) + 20.0
-    return 5 * scale.emulated_s(slowest * spec.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
+    scale, training = setting.scale, job.training
+    assert training is not None
+    slowest = max(window.jobs[job.name].step_time_s for window in seen)
+    silent_s = scale.real_s(training.detection.heartbeat_s * training.detection.misses)
+    copy_s = len(job.members) * training.state_bytes * 8 / (setting.front_end_gbps * 1e9)
+    outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in training.stages) + 20.0
+    return 5 * scale.emulated_s(slowest * job.steps * 2 + outage_s * (1 + kills)) + _SLACK_S

@@ -37,6 +37,7 @@ MORPHLUX_STAGES: Mapping[str, float] = {
     for before, after in (("rewire", "library"), ("library", "data"), ("data", "load"))
 }
 """Start-up stages in real seconds: the differences of MORPHLUX's recovery timeline."""
+NO_DETECTION = Detection()
 ENDLESS = 10_000
 """Steps of a neighbour: more than it can finish, since it is stopped when the job ends."""
 
@@ -131,69 +132,46 @@ class Setting:
         hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in self.ring_paths(members))
         return max(1, hop if len(members) == 2 else 2 * hop)
 
+    def jobs(
+        self,
+        tenants: Sequence[TenantSection | None],
+        *,
+        steps: int,
+        detection: Detection,
+        stages: Mapping[str, float] | None = None,
+    ) -> list[JobPoint]:
+        """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours."""
+        assert self.plan.rack is not None
+        given, found = tuple((stages or {}).items()), list[JobPoint]()
+        for rented, tenant in zip(self.plan.rack.tenants, tenants, strict=False):
+            if tenant is not None:
+                found.append(self.job(rented.name, rented.ranks, tenant, ENDLESS if found else steps, detection, given))
+        return found
 
-@dataclass(frozen=True)
-class JobSpec:
-    """A job on a fabric: ``members`` in ring order; ``lanes`` is the number of lanes of its all-reduce.
+    def job(
+        self,
+        name: str,
+        members: tuple[int, ...],
+        tenant: TenantSection,
+        steps: int,
+        detection: Detection = NO_DETECTION,
+        stages: tuple[tuple[str, float], ...] = (),
+    ) -> JobPoint:
+        """A training job on ``members`` in ring order; its all-reduce keeps every link of the ring busy."""
+        lanes, ranks, size = self.ring_lanes(members), self.plan.ranks, round(tenant.gradient_bytes)
 
-    ``stages`` are given durations of start-up stages in real seconds.
-    """
+        def program(members: Sequence[int]) -> Program:
+            return training_job(members, size, tenant.compute_s, lanes, ranks, group=name)
 
-    name: str
-    members: tuple[int, ...]
-    tenant: TenantSection
-    setting: Setting
-    steps: int
-    lanes: int
-    detection: Detection
-    stages: tuple[tuple[str, float], ...] = ()
-
-    def program(self, members: Sequence[int] = ()) -> Program:
-        """The program of a step; ``members`` if they are not those of the start."""
-        tenant, members = self.tenant, members or self.members
-        gradient_bytes, ranks = round(tenant.gradient_bytes), self.setting.plan.ranks
-        return training_job(members, gradient_bytes, tenant.compute_s, self.lanes, ranks, group=self.name)
-
-    def job(self, expected_step_s: float) -> JobPoint:
-        """The job as it runs, whose steps take about ``expected_step_s`` of wall-clock time."""
-        setting, tenant = self.setting, self.tenant
-        training = Training(self.program, self.detection, tenant.checkpoint_every, tenant.state_bytes, self.stages)
         return JobPoint(
-            self.name,
-            setting.fabric,
-            self.program(),
-            setting.mode,
-            setting.policy,
-            self.steps,
-            self.steps,
-            setting.delay_s,
-            members=self.members,
-            training=training,
-            expected_step_s=expected_step_s,
+            name,
+            self.fabric,
+            program(members),
+            self.mode,
+            self.policy,
+            steps,
+            steps,
+            self.delay_s,
+            members=members,
+            training=Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages),
         )
-
-
-def specs_of(
-    setting: Setting,
-    tenants: Sequence[TenantSection | None],
-    *,
-    steps: int,
-    detection: Detection,
-    stages: Mapping[str, float] | None = None,
-) -> list[JobSpec]:
-    """Specifications of the jobs on one fabric: the job that loses a chip, which does ``steps``, and its neighbours."""
-    assert setting.plan.rack is not None
-    return [
-        JobSpec(
-            name=rented.name,
-            members=rented.ranks,
-            tenant=tenant,
-            setting=setting,
-            steps=ENDLESS if number else steps,
-            lanes=setting.ring_lanes(rented.ranks),
-            detection=detection,
-            stages=tuple((stages or {}).items()),
-        )
-        for number, (rented, tenant) in enumerate(zip(setting.plan.rack.tenants, tenants, strict=False))
-        if tenant is not None
-    ]

@@ -343,7 +343,10 @@ class Rack:
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
     def jobs(self, **changes: Any) -> list[JobPoint]:
-        return [replace(spec, **changes).job(STEP_S) for spec in self.made.specs(self.setting)]
+        return [
+            replace(job, expected_step_s=STEP_S, training=replace(job.training, **changes))  # type: ignore[type-var]
+            for job in self.made.jobs(self.setting)
+        ]
 
     def job(self, **changes: Any) -> JobRun:
         """Job A, registered; its first life has begun."""

@@ -10,12 +10,12 @@ import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
 from fake_rack import Rack
 
-from controllers.engine.jobs import Detection
+from experiments.job_point import JobPoint
 from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.forecast import JobPrediction, JobWindow, windows
 from experiments.racks.recovery import recoveries
 from experiments.racks.run import IncarnationPoint, RackResult, points_of, timeout_s, undisturbed_intervals
-from experiments.racks.setting import JobSpec, Setting, TenantSection
+from experiments.racks.setting import Setting, TenantSection
 from experiments.settings import validated
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
@@ -51,11 +51,12 @@ def sampled(run: Run, plan: FabricPlan | None = None) -> Run:
     return run.sampled(9.0, RESUMED + 9 * SLOW_STEP, plan or photonic(), (0, 1, 2, 3, 8, 9, 12))
 
 
-def specs(plan: FabricPlan) -> list[JobSpec]:
+def rented(plan: FabricPlan) -> tuple[Setting, list[JobPoint]]:
     """Both jobs, on a fabric of this plan."""
     setting = Setting("photonic", "", "lumion", "one-shot", 0.0, {}, SCALE)
     setting.__dict__["plan"] = plan
-    return [JobSpec(name, ranks, TenantSection(), setting, 9, 2, Detection()) for name, ranks in MEMBERS.items()]
+    vars(setting)["ring_lanes"] = lambda members: 2
+    return setting, [setting.job(name, ranks, TenantSection(), 9) for name, ranks in MEMBERS.items()]
 
 
 def window(contended: bool = False, **jobs: JobPrediction) -> JobWindow:
@@ -65,7 +66,7 @@ def window(contended: bool = False, **jobs: JobPrediction) -> JobWindow:
 def points(
     run: Run, plan: FabricPlan | None = None, windows: Sequence[JobWindow] = ()
 ) -> dict[tuple[str, int], IncarnationPoint]:
-    found = points_of(run.timeline(), specs(plan or photonic()), windows)
+    found = points_of(run.timeline(), *rented(plan or photonic()), windows)
     assert [p.point.number for p in found] == list(range(len(found)))
     return {(p.job, p.window): p for p in found}
 
@@ -131,7 +132,7 @@ def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     whole.sampled(9.0, end + 1, photonic(), (0, 1, 2, 3))
     for t, stayed in ((9.9, 0), (end + 0.5, 900)):
         whole.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
-    (point,) = points_of(whole.timeline(), specs(photonic()))
+    (point,) = points_of(whole.timeline(), *rented(photonic()))
     assert not point.point.cut_short
     assert {c.name for c in point.verdict.failed} == {"drops"}
 
@@ -190,8 +191,8 @@ def test_what_agents_did_not_live_to_tell_is_not_missed() -> None:
 def bound_s(**values: Any) -> float:
     made = validated(FailoverSettings, {"fabrics": "photonic", **values})
     setting = made.setting("photonic")
-    specs, kills = made.specs(setting), made.kills(setting.plan)
-    return timeout_s(specs[0], windows(specs, [kill.rank for kill in kills]), len(kills))
+    jobs, kills = made.jobs(setting), made.kills(setting.plan)
+    return timeout_s(setting, jobs[0], windows(setting, jobs, [kill.rank for kill in kills]), len(kills))
 
 
 def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
@@ -206,8 +207,8 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
 
 
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
-    job, spec = rack.job(), rack.made.specs(rack.setting)[0]
+    job, setting = rack.job(), rack.setting
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = RackResult(0, (job,), (launch,), None, (spec,), (), tuple(windows([spec], [])), points=(), seed=1)
-    assert played.checksum_ok(spec) is None
+    played = RackResult(0, (job,), (launch,), None, setting, (), tuple(windows(setting, [job.job], [])), (), 1)
+    assert played.checksum_ok(job) is None
     assert played.rows() == []
