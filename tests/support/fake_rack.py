@@ -1,4 +1,4 @@
-"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``JobRun`` and ``JobGroup``.
+"""A rack with pretended agents and the real engine on a clock of its own, for ``JobRun`` and ``JobGroup``.
 
 ``Rack.pass_time`` is the only thing that moves: agents get ready, do steps and store checkpoints; the controller
 notices who is dead and names who stands in. Tests that need an exact moment set it by hand instead.
@@ -6,20 +6,25 @@ notices who is dead and names who stands in. Tests that need an exact moment set
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from controllers.engine.actions import Action, Darken, Note, Reroute
+from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
+from controllers.northbound.operations import Operations
+from controllers.openflow.datapaths import Datapaths
 from experiments.job_point import JobPoint
 from experiments.job_run import JobRun
 from experiments.point_run import PointRun
-from experiments.racks.failover.experiment import FailoverSettings
+from experiments.racks.failover.experiment import FabricName, FailoverSettings
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError
@@ -116,24 +121,22 @@ class Team:
 class Channel:
     """A connection of a supervisor to the controller; its answers come when the controller has some."""
 
-    def __init__(self, rack: Rack, job: str) -> None:
+    trusted = True
+
+    def __init__(self, rack: Rack, job: str, rank: int) -> None:
         self._rack = rack
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._answers: list[dict[str, Any]] = []
-        self.job = job
-        self.seen: int | None = None
+        self.job, self.rank = job, rank
         self.closed = False
 
-    def request(self, op: str, seen: int) -> None:
-        assert op == "watch"
-        read_request(encode(0, op, job=self.job, rank=0, seen=seen))
-        self.seen = seen
-        self._rack.controller.tell_watchers()
+    def request(self, op: str, **fields: Any) -> None:
+        self._rack.controller.ask(self, op, job=self.job, rank=self.rank, **fields)
 
-    def answer(self, **fields: Any) -> None:
-        self.seen = None
-        self._answers.append({"ok": True, **fields})
-        self.wake()
+    def answer(self, request_id: object, answer: bytes) -> None:
+        if not self.closed:
+            self._answers.append(json.loads(answer))
+            self.wake()
 
     def wake(self) -> None:
         os.eventfd_write(self._fd, 1)
@@ -154,7 +157,9 @@ class Channel:
 
 
 class Controller:
-    """Who is in which job, who is dead, and who stands in: the first free spare."""
+    """The operations of the job channel over the real engine, whose switches do at once what it wants."""
+
+    trusted = True
 
     def __init__(self, rack: Rack) -> None:
         self._rack = rack
@@ -163,54 +168,44 @@ class Controller:
 
     def begin(self) -> None:
         """As one that has just been started: it knows no job."""
-        self.members: dict[str, list[int]] = {}
-        self.dead: list[int] = []
-        self.number: dict[str, int] = {}
-        self.stranded: dict[str, str] = {}
+        plan = self._rack.plan
+        self.engine, datapaths = Engine(plan), Datapaths(plan)
+        for switch in plan.switches:
+            datapaths.connect(switch, lambda data: True).filled = True
+        self._operations = Operations(plan, self.engine, datapaths, lambda: None)
+        self._answer: dict[str, Any] = {}
 
-    def register(self, job: Job) -> None:
-        self.members[job.name] = list(job.groups[0].members)
-        self.number[job.name] = 0
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self._answer = json.loads(answer)
+
+    def ask(self, requester: Any, op: str, **fields: Any) -> None:
+        self._act(self._operations.execute(read_request(encode(0, op, **fields)), requester, self._rack.now))
 
     def fail(self, rank: int) -> None:
-        if rank in self.dead:
-            return
-        self.dead.append(rank)
-        for job, members in self.members.items():
-            if rank in members:
-                used = {r for ranks in self.members.values() for r in ranks}
-                free = [r for r in self._rack.spares if r not in self.dead and r not in used]
-                self.number[job] += 1
-                if free:
-                    members[members.index(rank)] = free[0]
-                else:
-                    self.stranded[job] = f"rank {rank} has failed and cannot be replaced"
-        self.tell_watchers()
+        self._act(self.engine.chip_failed(rank, "it is dead", self._rack.now))
 
-    def tell_watchers(self) -> None:
-        for channel in self._rack.channels:
-            job = channel.job
-            if not channel.closed and channel.seen is not None and self.number.get(job, 0) > channel.seen:
-                channel.answer(
-                    number=self.number[job],
-                    state="stranded" if job in self.stranded else "replaced",
-                    dead=list(self.dead),
-                    members={job: list(self.members[job])},
-                    reason=self.stranded.get(job, ""),
-                )
+    def _act(self, actions: Iterable[Action]) -> None:
+        replies, now = self._operations.pending_replies, self._rack.now
+        for action in actions:
+            if isinstance(action, Darken):
+                self._act(self.engine.reconfigured(action.reconfiguration_id, now))
+            elif isinstance(action, Reroute):
+                self.engine.routes_due(action.reconfiguration_id)
+                self._act(self.engine.rerouted(action.reconfiguration_id, now))
+            elif not isinstance(action, Note):
+                replies.report(action)
+        answers, replies.answers = replies.answers, []
+        for (requester, number), answer in answers:
+            requester.answer(number, answer)
 
-    def call(self, op: str, job: str = "", rank: int = -1, cause: str = "") -> dict[str, Any]:
-        self._rack.log.append(" ".join(filter(None, (op, job, "" if rank < 0 else str(rank)))))
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        self._rack.log.append(" ".join([op, *(str(fields[key]) for key in ("job", "rank") if key in fields)]))
         if self.gone:
             raise ControlError("the controller ended during the run")
-        if op == "restart" and job in self.stranded:
-            raise ControlError(f"job {job} cannot restart: {self.stranded[job]}")
-        if op == "finish":
-            self.members.pop(job)
-        if op == "failed":
-            self.fail(rank)
-        states = {name: "stranded" if name in self.stranded else "running" for name in self.members}
-        return {"ok": True, "jobs": [{"name": name, "state": state} for name, state in states.items()]}
+        self.ask(self, op, **fields)
+        if not self._answer.get("ok", True):
+            raise ControlError(self._answer["error"])
+        return self._answer
 
 
 @dataclass
@@ -244,7 +239,7 @@ class Counters:
 class Rack:
     """Everything that is pretended; ``context`` is real and stands on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fabric: FabricName = "photonic") -> None:
         self.now = 100.0
         self.log: list[str] = []
         self.teams: list[Team] = []
@@ -256,10 +251,9 @@ class Rack:
         """What happens at which moment."""
         self.made = validated(FailoverSettings, {"steps": 6, "job": {"checkpoint_every": 2}})
         self.scale = Scale(1 / 800)
-        self.setting = self.made.setting("photonic")
+        self.setting = self.made.setting(fabric)
         self.plan = self.setting.plan
         assert self.plan.rack is not None
-        self.spares = list(self.plan.rack.spares)
         self.controller = Controller(self)
         self._always = os.eventfd(1)
         self._killed_at: dict[int, float] = {}
@@ -286,12 +280,11 @@ class Rack:
         )
 
     def _call(self, op: str, **fields: Any) -> dict[str, Any]:
-        read_request(encode(0, op, **fields))
         return self.controller.call(op, **fields)
 
     def _register(self, job: Job, policy: str) -> None:
         self.log.append(f"register {job.name}")
-        self.controller.register(job)
+        self.controller.ask(self.controller, "register", job=job, policy=policy)
 
     def _check(self, patience_s: float = 0.0) -> None:
         if self.controller.gone:
@@ -309,7 +302,7 @@ class Rack:
                 channel.wake()
 
     def connect(self, path: str, job: str, rank: int, timeout_s: float) -> Channel:
-        self.channels.append(Channel(self, job))
+        self.channels.append(Channel(self, job, rank))
         return self.channels[-1]
 
     # ---- the nursery -----------------------------------------------------------------------------------------------
@@ -341,6 +334,12 @@ class Rack:
                 self.controller.fail(rank)
 
     # ---- jobs --------------------------------------------------------------------------------------------------------
+
+    def kill_spares(self, *left: int) -> None:
+        """No spares are left but these."""
+        assert self.plan.rack is not None
+        for rank in set(self.plan.rack.spares) - set(left):
+            self.controller.fail(rank)
 
     def jobs(self, **changes: Any) -> list[JobPoint]:
         return [
