@@ -14,7 +14,7 @@ from typing import Any
 from controllers.engine.jobs import Job
 from experiments.acts import is_act
 from experiments.job_point import JobPoint
-from experiments.session import CounterReader, FabricSession, RunningSampler
+from experiments.session import CounterReader, Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
@@ -24,7 +24,7 @@ from railyard.errors import ControlError, RailyardError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events, write_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Launcher
+from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 
 _LAST_MESSAGES_S = 0.5
@@ -33,7 +33,7 @@ _START_AFTER_S = 0.2
 
 
 def agent_config(
-    settings: PacketSettings, session: FabricSession, scale: Scale, program: Program, **more: Any
+    settings: PacketSettings, session: Session, scale: Scale, program: Program, **more: Any
 ) -> AgentConfig:
     """The configuration that the agents of a job have in common; ``more`` are further fields of it."""
     return AgentConfig(
@@ -52,11 +52,9 @@ def agent_config(
 class Counted:
     """Readings of all counters of a fabric: events of queues, switches and links, and counters of the rail ports."""
 
-    session: FabricSession
+    session: Session
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
-    sampler: RunningSampler | None = None
-    """The sampler, while it samples."""
 
     @cached_property
     def reader(self) -> CounterReader:
@@ -65,13 +63,11 @@ class Counted:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the network and of the sampler; ``check`` names one that has ended."""
-        return (*self.reader.pids, *([] if self.sampler is None else self.sampler.pids))
+        return self.reader.pids
 
     def check(self) -> None:
         """Raise ``MachineError`` if a process of the network, or the sampler, has ended."""
         self.reader.check()
-        if self.sampler is not None:
-            self.sampler.check()
 
     def read(self) -> None:
         """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
@@ -87,7 +83,7 @@ class Counted:
 
 
 @contextmanager
-def counted(session: FabricSession, log: Path, into: Counted | None = None) -> Iterator[Counted]:
+def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
     """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
 
     Before that, wait until the machine is quiet, for as long as the settings say.
@@ -97,16 +93,13 @@ def counted(session: FabricSession, log: Path, into: Counted | None = None) -> I
         session.say(f"  {waited}")
     found = into or Counted(session)
     found.read()
-    with found.reader.sampler(log) as found.sampler:
-        try:
-            yield found
-            found.check()
-        finally:
-            found.sampler = None
+    with found.reader.sampler(log):
+        yield found
+        found.check()
     found.read()
 
 
-def note_circuits(session: FabricSession, folder: Path) -> None:
+def note_circuits(session: Session, folder: Path) -> None:
     """Note in the ``folder`` of a point the circuits and failed ports of every optical switch, as the controller says.
 
     One request; none where the fabric has no such switch, and nothing is noted without a controller of ours.
@@ -131,8 +124,8 @@ class PointRun:
 
     def __init__(
         self,
-        session: FabricSession,
-        launcher: Launcher,
+        session: Session,
+        launcher: AgentLauncher,
         job: JobPoint,
         point: Point,
         settings: PacketSettings,

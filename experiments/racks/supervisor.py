@@ -7,8 +7,6 @@ members, after the checkpoint is copied to members that lack it. Every wait has 
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -63,21 +61,19 @@ class RunContext:
 
     def disk(self, rank: int) -> str:
         """The folder that represents the disk of a host."""
-        path = self.folder / "disks" / f"g{rank}"
-        make_folder(path)
-        return str(path)
+        return str(self.folder / "disks" / f"g{rank}")
 
     def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
         """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
         living = [config for config in configs if config.rank not in self.dead]
-        fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
-        return self.launcher.launch(living, fds)
+        fds = self.session.netns_fds()
+        return self.launcher.launch(living, [fds[config.rank] for config in living])
 
     def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
         """Kill a chip: cut its links and end its agent, if there is one, at once."""
         self.dead.add(rank)
         began = self.clock()
-        self.session.net.cut(f"g{rank}")
+        self.session.cut(rank)
         if team is not None:
             team.kill(rank)
         self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
@@ -85,6 +81,7 @@ class RunContext:
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
         controller = self.session.data / "controller.jsonl"
+        self.session.collect(self.folder)
         found = [event for file in sorted(self.folder.glob("*.jsonl")) for event in read_events(file)]
         if controller.exists():
             with controller.open(encoding="utf-8", errors="replace") as lines:
@@ -364,18 +361,16 @@ class JobSupervisor:
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
         """Copy the last acknowledged checkpoint into ``folder``; returns its path, or None if there is none."""
-        living = [rank for rank in self._holders if rank not in self._context.dead]
+        context = self._context
+        living = [rank for rank in self._holders if rank not in context.dead]
         if not self.acknowledged or not living:
             return None
         make_folder(folder)
-        for file in Path(self._context.disk(living[0])).iterdir():
-            if f"{self.last_checkpoint:08d}" in file.name:
-                kept = folder / f"{self.spec.name}-{file.name}"
-                there = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                with open(there, "rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
-                    shutil.copyfileobj(checkpoint, copy)
-                return kept
-        return None
+        name = f"checkpoint-{self.last_checkpoint:08d}"
+        kept = folder / f"{self.spec.name}-{name}"
+        with naming(kept), open_binary(kept, "wb") as copy:
+            copy.writelines(context.session.read_disk(living[0], context.disk(living[0]), name))
+        return kept
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:

@@ -239,12 +239,14 @@ class Rack:
         self.context = RunContext(session, launcher, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
-        net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
         return SimpleNamespace(
             plan=self.plan,
             settings=self.made,
             channel_path="job.sock",
-            net=net,
+            netns_fds=lambda: [-1] * self.plan.ranks,
+            cut=lambda rank: self.log.append(f"cut g{rank}"),
+            collect=lambda folder: None,
+            read_disk=lambda rank, store, name: [Path(store, name).read_bytes()],
             controller=SimpleNamespace(process=Process(self)),
             call=self._call,
             register=self._register,
