@@ -26,7 +26,7 @@ from measure.metrics.underlay import (
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.process.connection import Connection, raised_there
-from railyard.remote.clock import Offset, between, offset_of, sampled
+from railyard.remote.clock import Offset, offset_of, sampled, time_here
 from railyard.remote.ssh import HERE, RemoteProcess
 from railyard.timeline import Event, events_in
 from topos.kernel.relay import Relay, open_listener
@@ -223,10 +223,10 @@ class Cluster:
             with suppress(MachineError):  # it is gone, which the run notices by itself
                 before, machine.clock = machine.clock, machine.measure_clock()
                 assert before is not None
-                drift = between(before, machine.clock)
+                here = partial(time_here, before, machine.clock)
                 events += [clock_event(name, clock) for clock in (before, machine.clock)]
                 while (found := machine.connection.call("events", timeout_s=120.0)) is not None:
-                    take(name, found[0], [_at(event, drift.here) for event in events_in(found[1].splitlines(True))])
+                    take(name, found[0], [_at(event, here) for event in events_in(found[1].splitlines(True))])
         return events
 
 
