@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from mininet.topo import Topo
 
@@ -14,13 +14,13 @@ from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import Fabric, JobPoint
 from experiments.job_run import JobRun, State
 from experiments.point_run import PointRun, note_circuits
-from experiments.session import FabricSession, Session
+from experiments.session import Session
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
 from railyard.ownership import temporary_folder
 from railyard.scale import Scale
 from railyard.timeline import Event
-from workloads.agent.launcher import Launcher
+from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 
 STEPS_AFTER = 3
@@ -264,7 +264,7 @@ class JobGroup:
 
     def _controller_gone(self, error: RailyardError) -> None:
         """Restart the controller and begin new incarnations; raises ``error`` if the controller has not ended."""
-        session = cast(Session, self._run.session)
+        session = self._run.session
         try:
             session.check(_PATIENCE_S)
         except ControlError:
@@ -285,7 +285,7 @@ class JobGroup:
 
 
 def play_program(
-    session: FabricSession, launcher: Launcher, program: Program, steps: int, timeout_s: float, scale: Scale
+    session: Session, launcher: AgentLauncher, program: Program, steps: int, timeout_s: float, scale: Scale
 ) -> list[Event]:
     """The events of ``program``, played without a control plane on a fabric that is up; nothing is counted or kept."""
     job = JobPoint(program.name, Fabric(program.name, program.name, Topo), program, "native", "static", steps, steps)

@@ -9,8 +9,6 @@ end of an agent, or one that hangs, is an error. Every wait has a timeout.
 from __future__ import annotations
 
 import math
-import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -375,14 +373,11 @@ class JobRun:
         if not self.acknowledged or not living:
             return None
         make_folder(folder)
-        for file in Path(self._run.disk(living[0])).iterdir():
-            if f"{self.last_checkpoint:08d}" in file.name:
-                kept = folder / f"{self.name}-{file.name}"
-                there = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                with open(there, "rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
-                    shutil.copyfileobj(checkpoint, copy)
-                return kept
-        return None
+        name = f"checkpoint-{self.last_checkpoint:08d}"
+        kept = folder / f"{self.name}-{name}"
+        with naming(kept), open_binary(kept, "wb") as copy:
+            copy.writelines(self._run.session.read_disk(living[0], self._run.disk(living[0]), name))
+        return kept
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:

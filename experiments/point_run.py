@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from experiments.acts import is_act
-from experiments.session import CounterReader, FabricSession, RunningSampler, Session
+from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
 from measure.results.results import POINT
@@ -20,7 +20,7 @@ from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events, write_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentTeam, Launcher
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 LAST_MESSAGES_S = 0.5
 """Longest time from the controller's sockets closing to its end, in seconds."""
@@ -30,11 +30,9 @@ LAST_MESSAGES_S = 0.5
 class Counted:
     """Readings of all counters of a fabric: events of queues, switches and links, and counters of the rail ports."""
 
-    session: FabricSession
+    session: Session
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
-    sampler: RunningSampler | None = None
-    """The sampler, while it samples."""
 
     @cached_property
     def reader(self) -> CounterReader:
@@ -43,13 +41,11 @@ class Counted:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the network and of the sampler; ``check`` names one that has ended."""
-        return (*self.reader.pids, *([] if self.sampler is None else self.sampler.pids))
+        return self.reader.pids
 
     def check(self) -> None:
         """Raise ``MachineError`` if a process of the network, or the sampler, has ended."""
         self.reader.check()
-        if self.sampler is not None:
-            self.sampler.check()
 
     def read(self) -> None:
         """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
@@ -65,7 +61,7 @@ class Counted:
 
 
 @contextmanager
-def counted(session: FabricSession, log: Path, into: Counted | None = None) -> Iterator[Counted]:
+def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
     """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
 
     Before that, wait until the machine is quiet, for as long as the settings say.
@@ -75,16 +71,13 @@ def counted(session: FabricSession, log: Path, into: Counted | None = None) -> I
         session.say(f"  {waited}")
     found = into or Counted(session)
     found.read()
-    with found.reader.sampler(log) as found.sampler:
-        try:
-            yield found
-            found.check()
-        finally:
-            found.sampler = None
+    with found.reader.sampler(log):
+        yield found
+        found.check()
     found.read()
 
 
-def note_circuits(session: FabricSession, folder: Path) -> None:
+def note_circuits(session: Session, folder: Path) -> None:
     """Note in the ``folder`` of a point the circuits and failed ports of every optical switch, as the controller says.
 
     One request; none where the fabric has no such switch, and nothing is noted without a controller of ours.
@@ -111,8 +104,8 @@ class PointRun:
     ``folder`` holds the events, and the disks of all hosts. ``clock`` is that of all events, in monotonic seconds.
     """
 
-    session: FabricSession
-    launcher: Launcher
+    session: Session
+    launcher: AgentLauncher
     folder: Path
     scale: Scale
     number: int = 0
@@ -138,9 +131,7 @@ class PointRun:
 
     def disk(self, rank: int) -> str:
         """The folder that represents the disk of a host."""
-        path = self.folder / "disks" / f"g{rank}"
-        make_folder(path)
-        return str(path)
+        return str(self.folder / "disks" / f"g{rank}")
 
     def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
         """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
@@ -151,7 +142,7 @@ class PointRun:
         """Kill a host: cut its links and end its agent, if there is one, at once."""
         self.dead.add(rank)
         began = self.clock()
-        cast(Session, self.session).net.cut(self.session.plan.hosts[rank])
+        self.session.cut(rank)
         if team is not None:
             team.kill(rank)
         self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")

@@ -24,10 +24,9 @@ from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
-from experiments.session import FabricSession, Session
-from experiments.settings import PacketSettings, SpreadSettings
-from experiments.spread.machines import Cluster, ClusterLauncher
-from experiments.spread.session import ClusterSession
+from experiments.session import Session
+from experiments.settings import PacketSettings
+from experiments.spread.machines import Cluster
 from measure.live.annotation import annotate, write_pcapng
 from measure.live.calibration import this_machine
 from measure.live.capture import Capture, Captured, taps_of
@@ -94,7 +93,7 @@ class Runner:
         self.record = Record(out.resolve(), experiment, self.scale, origin)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
-        self._session: Session | ClusterSession | None = None
+        self._session: Session | None = None
         self._fabric: Fabric | None = None
         self._rest_socket: socket.socket | None = None
         self._rest_line: str | None = None
@@ -140,15 +139,15 @@ class Runner:
     # ---- fabrics -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def launcher(self) -> AgentLauncher:
-        """The launcher of agents on this machine, started when it is first needed."""
-        return self._stack.enter_context(AgentLauncher.start())
+    def _cluster(self) -> Cluster:
+        """The machines of the settings, which are connected when they are first needed, or this one alone."""
+        return self._stack.enter_context(Cluster(getattr(self.experiment.settings, "cluster", ())))
 
     @cached_property
-    def _cluster(self) -> ClusterLauncher:
-        """The launcher of agents on the machines of the settings, which are connected when it is first needed."""
-        cluster = self._stack.enter_context(Cluster(self.experiment.settings.cluster))
-        return self._stack.enter_context(ClusterLauncher(cluster))
+    def launcher(self) -> AgentLauncher:
+        """The launcher of agents on all machines, started when it is first needed."""
+        machines = self._cluster.machines
+        return self._stack.enter_context(AgentLauncher(machines) if machines else AgentLauncher.start())
 
     @cached_property
     def _rest(self) -> RestAccess | None:
@@ -156,17 +155,14 @@ class Runner:
         return rest_access(self.experiment.settings, self._rest_socket, self.record.results.folder)
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
-        """The session on ``fabric`` on this machine: the current one if that is equal and not to be ``new``."""
-        session = self._up(fabric, new=new)
-        assert isinstance(session, Session)
-        return session
-
-    def _up(self, fabric: Fabric, *, new: bool = False) -> Session | ClusterSession:
-        """The session on ``fabric``, on this machine or over those of the settings."""
+        """The session on ``fabric``: the current one if that is equal and not to be ``new``."""
         if self._session is not None and self._fabric == fabric and not new:
             return self._session
         self.take_down()
-        session = self._made(fabric)
+        launcher = self.launcher  # made before the fabric is up, so that it holds none of its descriptors
+        settings, topo = self.experiment.settings, fabric.topology()
+        session = Session(settings, topo, self.record.running, self._rest, self.progress.say, self._cluster)
+        launcher.machine_of = session.machine_of
         session.__enter__()
         self._session, self._fabric = session, fabric
         self.record.describe(**self.extra)
@@ -177,14 +173,6 @@ class Runner:
             self._rest_line = session.rest_line
             self.progress.say(str(self._rest_line))
         return session
-
-    def _made(self, fabric: Fabric) -> Session | ClusterSession:
-        settings, running = self.experiment.settings, self.record.running
-        if isinstance(settings, SpreadSettings) and settings.cluster:
-            agents, topo = self._cluster, fabric.topology()
-            return ClusterSession(agents, settings, topo, running, self._rest, self.progress.say)
-        _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        return Session(settings, fabric.topology(), running, self._rest, self.progress.say)
 
     @property
     def fabric_name(self) -> str:
@@ -210,7 +198,7 @@ class Runner:
 
     def measure(self, job: JobPoint, title: str) -> Measured:
         """Run one job, with its prediction; an error is raised after the events are saved."""
-        session = self._up(job.fabric)
+        session = self.session(job.fabric)
         plan = job.predicted_on or session.plan
         at_work = min(job.program.ranks_at_work, session.most_hosts)
         costs = machine_costs(at_work, this_machine(), session.datapath)
@@ -256,7 +244,7 @@ class Runner:
         ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
         before the jobs are registered; ``beside`` gets the folder of the point, and lasts until their agents end.
         """
-        first, session = jobs[0], self._up(jobs[0].fabric)
+        first, session = jobs[0], self.session(jobs[0].fabric)
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
         delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}
         number = self.next_number() if number is None else number
@@ -269,9 +257,8 @@ class Runner:
             steps=first.steps,
             expected_s=expected_s,
         )
-        launcher = self._cluster if isinstance(session, ClusterSession) else self.launcher
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
-        run = PointRun(session, launcher, folder, self.scale, number)
+        run = PointRun(session, self.launcher, folder, self.scale, number)
         group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step)
         stopped = True
         try:
@@ -291,7 +278,7 @@ class Runner:
         self.record.remove(folder)
         return Played(number, group.jobs, events, run.counted.delivered)
 
-    def _background(self, job: JobPoint, session: FabricSession, beside: ExitStack) -> Callable[[], float | None]:
+    def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""
         if job.background is None:
             return lambda: None
@@ -299,7 +286,7 @@ class Runner:
         traffic = beside.enter_context(Background.on(session.plan, dict(enumerate(session.netns_fds())), rank, share))
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
-    def _captured(self, session: FabricSession, folder: Path, beside: ExitStack) -> Callable[[], Captured | None]:
+    def _captured(self, session: Session, folder: Path, beside: ExitStack) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
         if not session.settings.pcap:
             return lambda: None

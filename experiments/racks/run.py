@@ -118,7 +118,7 @@ def _events(
     counters: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for e in events:
         if e.source == "link" and e.get("rank", -1) in ranks:
-            counters[e.kind, e.get("interface"), e.get("switch")].append(e)
+            counters[(e.kind, *map(e.get, ("interface", "switch", "machine", "a", "b")))].append(e)
     for readings in counters.values():
         times = [e.t for e in readings]
         found += readings[max(0, bisect_right(times, start) - 1) : bisect_left(times, end) + 1]

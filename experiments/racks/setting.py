@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from experiments.job_point import Fabric, JobPoint, Training
-from experiments.settings import Option, RepeatedSettings
+from experiments.settings import Option, SpreadSettings
 from measure.published import published
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -59,7 +59,7 @@ class JobSection(TenantSection):
     )
 
 
-class RackSettings(RepeatedSettings):
+class RackSettings(SpreadSettings):
     """Settings that all experiments on racks share."""
 
     mtu: Annotated[int, Option(metavar="BYTES")] = Field(

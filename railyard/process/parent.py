@@ -10,6 +10,7 @@ import asyncio
 import os
 import select
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from railyard import __version__
 from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
 from railyard.ownership import naming
 from railyard.process.connection import FOLDER_VARIABLE, Connection
-from railyard.process.start import PARENT
+from railyard.process.start import PARENT, die_with_parent
 
 _DAYS_S = 1e6
 
@@ -88,6 +89,19 @@ class Parent:
         self.take()
         return [fds[fd] for fd, _ in readable if fd in fds]
 
+    def go_on_in_child(self) -> None:
+        """Return in a fork of this process, as namespaces that only children enter need it; this one waits for it.
+
+        Its signals of an end go to the child, and so does the parent's.
+        """
+        here, child = os.getpid(), os.fork()
+        if child:
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+            _, status = os.waitpid(child, 0)
+            os._exit(abs(os.waitstatus_to_exitcode(status)))
+        self.pid = here
+        die_with_parent(here, signal.SIGTERM)
+
     def stops(self, longest_s: float) -> bool:
         """Wait up to ``longest_s`` seconds; whether the parent has asked this process to stop, or has ended."""
         if not self.stopping:
@@ -141,7 +155,7 @@ class Parent:
             except (MachineError, ValueError, TypeError) as error:  # a result that is too long, or no plain data
                 self.connection.reply(number, **_outcome(error, op))
         elif "error" in outcome:
-            self.connection.tell("error", of=op, error=outcome["error"])
+            self.connection.tell("error", of=op, **outcome)
 
 
 def _outcome(error: Exception, op: str) -> dict[str, Any]:

@@ -42,12 +42,9 @@ print(median(_barriers(Path(sys.argv[1]), "ring")))
 """
 HEAD = """
 import json, sys, time
-from contextlib import nullcontext
 from pathlib import Path
 from controllers.engine.jobs import Job
-from experiments.spread.machines import ClusterLauncher
 from experiments.spread.machines import Cluster
-from experiments.spread.session import ClusterSession
 from experiments.session import Session
 from experiments.settings import SpreadSettings
 from topos.rails import RailTopo
@@ -57,10 +54,9 @@ names, servers, gpus, folder = json.loads(sys.argv[1])
 began, folder = time.monotonic(), Path(folder)
 topo, settings = RailTopo(servers=servers, gpus=gpus, rate_mbps=5), SpreadSettings(cluster=names)
 said = {}
-with Cluster(names) if names else nullcontext() as cluster:
+with Cluster(names) as cluster:
     said["connected"] = time.monotonic() - began
-    launcher = ClusterLauncher(cluster) if names else None
-    with ClusterSession(launcher, settings, topo, folder) if names else Session(settings, topo, folder) as session:
+    with Session(settings, topo, folder, cluster=cluster) as session:
         said["up"] = time.monotonic() - began - said["connected"]
         if names:
             said["clocks"] = [machine.clock._asdict() for machine in cluster.machines.values()]

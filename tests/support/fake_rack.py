@@ -261,15 +261,15 @@ class Rack:
         self.context = PointRun(session, launcher, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
-        net = SimpleNamespace(cut=lambda host: self.log.append(f"cut {host}"))
         return SimpleNamespace(
             plan=self.plan,
             settings=self.made,
             channel_path="job.sock",
-            net=net,
             netns_fds=lambda: [-1] * self.plan.ranks,
             pids=(),
             counters=lambda: Counters(),
+            cut=lambda rank: self.log.append(f"cut g{rank}"),
+            read_disk=lambda rank, store, name: [Path(store, name).read_bytes()],
             controller=SimpleNamespace(process=Process(self)),
             call=self._call,
             register=self._register,

@@ -35,12 +35,11 @@ from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
-from railyard.ownership import remove_file
+from railyard.ownership import temporary_folder
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from railyard.timeline import Event, read_events
-from topos.kernel.iperf import IperfLane, IperfResult, measure_iperf
-from topos.kernel.namespaces import HostEnd
+from topos.kernel.iperf import IperfResult
 from topos.racks import MorphluxTopo
 
 if TYPE_CHECKING:
@@ -324,13 +323,13 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         Returns its result, and what was sampled and counted meanwhile.
         """
         session.register(Job(job.name, tuple(job.program.groups.values()), job.mode), job.policy)
-        lanes = [_lane(session, path) for path in iperf_paths(setting, job)]
-        log = session.data / "iperf3.jsonl"
-        with counted(session, log) as counters:
-            result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
-        session.call("finish", job=job.name)
-        events = sorted([*read_events(log), *counters.events], key=lambda event: event.t)
-        remove_file(log)
+        with temporary_folder() as folder:
+            with counted(session, folder / "sampler.jsonl") as counters:
+                result = session.iperf(iperf_paths(setting, job), self.settings.iperf_s, omit_s=1.0)
+            session.call("finish", job=job.name)
+            session.collect(folder)
+            found = [event for log in sorted(folder.glob("*.jsonl")) for event in read_events(log)]
+        events = sorted([*found, *counters.events], key=lambda event: event.t)
         return result, events
 
 
@@ -350,13 +349,3 @@ def _epoch_values(epoch: Epoch, job: JobPoint, result: RackResult) -> dict[str, 
 def iperf_paths(setting: Setting, job: JobPoint) -> list[Hop]:
     """A path for every port that a slice of two can use: its circuits, or on the torus the direct link."""
     return setting.ring_paths(job.members) or [Hop(job.members[0], 0, job.members[1], 0)]
-
-
-def _lane(session: Session, path: Hop) -> IperfLane:
-    rank, lane, peer, peer_lane = path
-    return IperfLane(_end(session, rank, lane), _end(session, peer, peer_lane))
-
-
-def _end(session: Session, rank: int, lane: int) -> HostEnd:
-    port = session.plan.rail_of(rank).port(rank, lane)
-    return HostEnd(session.net.netns_fd(port.host), port.interface, port.ip)

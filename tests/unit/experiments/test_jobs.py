@@ -201,9 +201,9 @@ def test_nobody_stands_in(rack: Rack, tmp_path: Path) -> None:
     job = running(rack)
     rack.kill_spares()
     rack.team.store(2)
-    file = Path(rack.context.disk(3)) / "checkpoint-00000002"
-    file.write_text("state")
-    (Path(rack.context.disk(3)) / "checkpoint-00000001").write_text("older")
+    disk = Path(rack.context.disk(3))
+    disk.mkdir(parents=True)
+    (disk / "checkpoint-00000002").write_text("state")
     lose(rack, job, 0)
     for rank in (1, 2):
         rack.context.dead.add(rank)

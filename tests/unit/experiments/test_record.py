@@ -13,13 +13,13 @@ from experiments.acts import ACTS, acted_on
 from experiments.point_run import PointRun, note_circuits
 from experiments.record import Record
 from experiments.redraw import read_folder
-from experiments.session import FabricSession
+from experiments.session import Session
 from measure.results.results import POINT
 from railyard.errors import MachineError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan
-from workloads.agent.launcher import Launcher
+from workloads.agent.launcher import AgentLauncher
 
 
 class Study:
@@ -105,8 +105,8 @@ def test_an_act_before_a_point_begins_is_one_of_its_events_and_what_the_registra
     tmp_path: Path,
 ) -> None:
     changed = [Event(t, "controller", "reconfigure", t + 0.1, {"rail": "rail0"}) for t in (2.0, 12.0)]
-    session = cast(FabricSession, Beside(act(1.0), changed[0], changed[1], act(13.0)))
-    run = PointRun(session, cast(Launcher, None), tmp_path, Scale(1.0))
+    session = cast(Session, Beside(act(1.0), changed[0], changed[1], act(13.0)))
+    run = PointRun(session, cast(AgentLauncher, None), tmp_path, Scale(1.0))
     assert run.events(10.0) == [act(1.0), changed[1], act(13.0)]
 
 
@@ -136,7 +136,7 @@ class Controller:
 def test_the_circuits_that_stand_are_noted_once_for_each_optical_switch(tmp_path: Path) -> None:
     optical = {"name": "rail0", "kind": "ocs", "circuits": [[1, 3], [2, 4]], "ports": {"1": "tuned", "7": "failed"}}
     session = Controller(rail_plan(4), switches=[optical, {"name": "fe", "kind": "electrical"}])
-    note_circuits(cast(FabricSession, session), tmp_path)
+    note_circuits(cast(Session, session), tmp_path)
     (noted,) = read_events(tmp_path / POINT)
     assert (noted.source, noted.kind) == ("controller", "circuits")
     assert noted.fields == {"rail": "rail0", "circuits": [[1, 3], [2, 4]], "failed": [7]}
@@ -145,9 +145,9 @@ def test_the_circuits_that_stand_are_noted_once_for_each_optical_switch(tmp_path
 
 def test_nothing_is_noted_without_a_controller_of_ours_or_optical_switches(tmp_path: Path) -> None:
     remote = Controller(rail_plan(4))
-    note_circuits(cast(FabricSession, remote), tmp_path)
+    note_circuits(cast(Session, remote), tmp_path)
     assert remote.asked == ["circuits"] and read_events(tmp_path / POINT) == []
     electrical = Controller(rail_plan(4))
     electrical.plan = SimpleNamespace(switches=[SimpleNamespace(kind="electrical")])  # type: ignore[assignment]
-    note_circuits(cast(FabricSession, electrical), tmp_path)
+    note_circuits(cast(Session, electrical), tmp_path)
     assert electrical.asked == []

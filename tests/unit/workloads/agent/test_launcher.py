@@ -22,7 +22,16 @@ from railyard.liveness import stall_limit_s
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig, Incarnation, configs_from_json
-from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES, MISSES, AgentLauncher, Failure, Hang, HangWatch
+from workloads.agent.launcher import (
+    FDS_PER_MESSAGE,
+    MESSAGE_BYTES,
+    MISSES,
+    AgentLauncher,
+    Failure,
+    Hang,
+    HangWatch,
+    LauncherProcess,
+)
 from workloads.program import Compute, Program
 
 SOON_S = 0.02
@@ -34,6 +43,7 @@ class FakeProcess:
     """The launcher's process, which ends when its socket does."""
 
     pid = 4321
+    stdin = stdout = None
 
     def __init__(self) -> None:
         self.waited = False
@@ -50,7 +60,8 @@ class Server:
         ours, self.sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(LATE_S)
         self.process = FakeProcess()
-        self.launcher = AgentLauncher(cast(Any, self.process), ours)
+        own = LauncherProcess(cast(Any, self.process), ours)
+        self.launcher = AgentLauncher({"local": own}, own)
 
     def receive(self) -> tuple[dict[str, Any], list[int]]:
         """One order, and the file descriptors that came with it."""
@@ -193,7 +204,7 @@ def test_a_process_that_ended_before_it_is_watched_is_named_too(server: Server) 
 
 def test_close_ends_the_launcher_and_waits_for_it(server: Server) -> None:
     with server.launcher:
-        assert server.launcher.pid == FakeProcess.pid
+        assert server.launcher.process and server.launcher.process.pid == FakeProcess.pid
     assert server.process.waited and server.sock.recv(1) == b""
 
 

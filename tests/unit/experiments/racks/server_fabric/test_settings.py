@@ -159,9 +159,7 @@ def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_s
     assert [check.name for check in iperf_verdict(0.99, calm[1:], plan).failed] == ["sampler events"]
 
 
-def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     sampled, read = Event(1.0, "link", "sampled", None, {"events": 0}), Event(2.0, "link", "forwarding")
 
     @contextmanager
@@ -170,7 +168,8 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
         yield SimpleNamespace(events=[read])
 
     def play(runner: Any, setting: Any, jobs: Any, before: Callable[[Any], None]) -> Any:
-        before(SimpleNamespace(data=tmp_path, register=lambda *given: None, call=lambda *words, **more: None))
+        done = {name: lambda *given, **more: None for name in ("register", "call", "collect")}
+        before(SimpleNamespace(**done, iperf=lambda *given, **more: IperfResult((1.0,), (0,), 1.0)))
         return SimpleNamespace(number=0, verdicts=lambda name: [])
 
     recorded: list[Event] = []
@@ -182,8 +181,6 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
     )
     monkeypatch.setattr(server_fabric, "counted", counted)
     monkeypatch.setattr(server_fabric, "play", play)
-    monkeypatch.setattr(server_fabric, "_lane", lambda session, path: None)
-    monkeypatch.setattr(server_fabric, "measure_iperf", lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
     assert recorded == [sampled, read] * 2  # of both fabrics
