@@ -12,7 +12,7 @@ from mininet.topo import Topo
 
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import Fabric, JobPoint
-from experiments.job_run import JobRun, State
+from experiments.job_run import GO_S, JobRun, State
 from experiments.point_run import PointRun, note_circuits
 from experiments.session import FabricSession, Session
 from railyard.errors import AgentError, ControlError, RailyardError
@@ -42,8 +42,8 @@ class _Pace(NamedTuple):
 class JobGroup:
     """The jobs of a point on one fabric.
 
-    Training jobs start as they are ready, and the point is over when ``jobs[0]`` is and the others have resumed. Other
-    jobs start together and are over together.
+    Jobs start together and are over together. With a training job among them each starts as it is ready, and the point
+    is over when ``jobs[0]`` is and the others have resumed.
 
     ``say`` is called with progress lines, ``on_step`` with the number of steps that ``jobs[0]`` has done.
     """
@@ -160,6 +160,8 @@ class JobGroup:
         try:
             for job in self.jobs:
                 job.poll(now, self._heard)
+                if self._trains and job.state == "ready":
+                    job.go(self._run.clock() + GO_S)
             self._count_steps(now)
             self._kill_due(now)
             wake = (end, self._kill_at, self._controller_dies_at, *(job.next_poll(now) for job in self.jobs))
