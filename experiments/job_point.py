@@ -41,7 +41,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Training:
-    """What lets a job outlive its members: how their failures are detected, and what it restarts from.
+    """A job that outlives its members: how their failures are detected, and what it restarts from.
 
     ``program`` gives the program of any members. A checkpoint of ``state_bytes`` (real) is stored after every
     ``checkpoint_every`` steps (0: never). ``stages`` are given durations of start-up stages in real seconds.
