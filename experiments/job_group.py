@@ -12,7 +12,7 @@ from mininet.topo import Topo
 
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import Fabric, JobPoint
-from experiments.job_run import JobRun, State
+from experiments.job_supervisor import GO_S, JobSupervisor, State
 from experiments.point_run import PointRun, note_circuits
 from experiments.session import Session
 from railyard.errors import AgentError, ControlError, RailyardError
@@ -42,8 +42,8 @@ class _Pace(NamedTuple):
 class JobGroup:
     """The jobs of a point on one fabric.
 
-    Training jobs start as they are ready, and the point is over when ``jobs[0]`` is and the others have resumed. Other
-    jobs start together and are over together.
+    Jobs start together and are over together. With a training job among them each starts as it is ready, and the point
+    is over when ``jobs[0]`` is and the others have resumed.
 
     ``say`` is called with progress lines, ``on_step`` with the number of steps that ``jobs[0]`` has done.
     """
@@ -56,7 +56,7 @@ class JobGroup:
         say: Callable[[str], None] = lambda text: None,
         on_step: Callable[[int], None] = lambda done: None,
     ) -> None:
-        self.jobs = tuple(JobRun(run, job) for job in jobs)
+        self.jobs = tuple(JobSupervisor(run, job) for job in jobs)
         self.began = self.ended = run.clock()
         """When the point began and ended; of jobs that start together the preparation comes before."""
         self._run = run
@@ -150,7 +150,7 @@ class JobGroup:
             return all(job.state == state for job in self.jobs)
         return first.over and all(job.over or self._has_resumed(job) for job in others)
 
-    def _has_resumed(self, job: JobRun) -> bool:
+    def _has_resumed(self, job: JobSupervisor) -> bool:
         if job.state != "running":
             return False
         return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
@@ -160,6 +160,8 @@ class JobGroup:
         try:
             for job in self.jobs:
                 job.poll(now, self._heard)
+                if self._trains and job.state == "ready":
+                    job.go(self._run.clock() + GO_S)
             self._count_steps(now)
             self._kill_due(now)
             wake = (end, self._kill_at, self._controller_dies_at, *(job.next_poll(now) for job in self.jobs))
@@ -191,7 +193,7 @@ class JobGroup:
                 job.handle_messages()
                 self._report_change(job, members, state)
 
-    def _report_change(self, job: JobRun, members: tuple[int, ...], state: str) -> None:
+    def _report_change(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
         if job.state == "stranded" and state != "stranded":
             self._say(f"job {job.name} stops: {job.reason}")
         elif job.members != members:
@@ -233,7 +235,7 @@ class JobGroup:
             self._kill_at = None
             self._kill(kill, job)
 
-    def _kill_time(self, kill: Kill, job: JobRun) -> float | None:
+    def _kill_time(self, kill: Kill, job: JobSupervisor) -> float | None:
         """The time of a kill (event clock); None as long as it is not known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._run.scale.emulated_s(kill.after_s)
@@ -243,7 +245,7 @@ class JobGroup:
             return None
         return pace.since + share * (pace.took or job.job.expected_step_s)
 
-    def _kill(self, kill: Kill, job: JobRun) -> None:
+    def _kill(self, kill: Kill, job: JobSupervisor) -> None:
         member = kill.rank in job.members
         self._run.kill(kill.rank, job.name if member else "", job.team if member else None)
         self._last_kill = self._run.clock()

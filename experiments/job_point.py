@@ -14,7 +14,7 @@ from controllers.openflow.caches import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
-from measure.metrics.point import Point
+from measure.metrics.point import Point, job_name
 from measure.model.prediction import Costs, Prediction, predict
 from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
@@ -41,7 +41,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Training:
-    """What lets a job outlive its members: how their failures are detected, and what it restarts from.
+    """A job that outlives its members: how their failures are detected, and what it restarts from.
 
     ``program`` gives the program of any members. A checkpoint of ``state_bytes`` (real) is stored after every
     ``checkpoint_every`` steps (0: never). ``stages`` are given durations of start-up stages in real seconds.
@@ -93,7 +93,7 @@ class JobPoint:
     @property
     def job_name(self) -> str:
         """The name of the job at the controller."""
-        return self.name if self.training is not None else f"{self.name}-{self.reconfiguration_delay_s * 1e3:g}ms"
+        return self.name if self.training is not None else job_name(self.name, self.reconfiguration_delay_s)
 
     def program_of(self, members: Sequence[int]) -> Program:
         """The program for other ``members`` of a training job; that of any other job never changes."""

@@ -19,7 +19,7 @@ from typing import Any
 from experiments.faults import NO_FAULTS, Faults
 from experiments.job_group import JobGroup
 from experiments.job_point import Fabric, JobPoint, machine_costs
-from experiments.job_run import JobRun
+from experiments.job_supervisor import JobSupervisor
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
@@ -52,11 +52,11 @@ _TIMEOUT_FACTOR = 5
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of the jobs of point ``number``: the events, and the counters of the rails while they ran."""
+class GroupResult:
+    """The jobs of point ``number`` after it, its events, and the counters of the rails while they ran."""
 
     number: int
-    jobs: tuple[JobRun, ...]
+    jobs: tuple[JobSupervisor, ...]
     events: Sequence[Event]
     delivered: Delivery | None
 
@@ -238,7 +238,7 @@ class Runner:
         faults: Faults = NO_FAULTS,
         before: Callable[[], None] = lambda: None,
         beside: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
-    ) -> Played:
+    ) -> GroupResult:
         """Run jobs as one point on their fabric, through its faults; an error is raised after the events are saved.
 
         ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
@@ -276,7 +276,7 @@ class Runner:
             if kept is not None:
                 self.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
         self.record.remove(folder)
-        return Played(number, group.jobs, events, run.counted.delivered)
+        return GroupResult(number, group.jobs, events, run.counted.delivered)
 
     def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""

@@ -68,7 +68,7 @@ STEPS = 6
 """Steps of the simulation: enough for steps of jobs of different length to overlap in every way."""
 RELAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and send the start message
-(measured). Includes ``job_run.GO_S``, from the last agent that is ready to the first step."""
+(measured). Includes ``job_supervisor.GO_S``, from the last agent that is ready to the first step."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import JobPoint
-from experiments.job_run import JobRun
+from experiments.job_supervisor import JobSupervisor
 from experiments.racks.forecast import JobWindow, predict_recovery, windows
 from experiments.racks.recovery import (
     NEVER,
@@ -26,7 +26,7 @@ from experiments.racks.recovery import (
 )
 from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.setting import Setting
-from experiments.runner import Played, Runner
+from experiments.runner import GroupResult, Runner
 from experiments.session import Session
 from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import JudgedPoint
@@ -126,7 +126,7 @@ def _events(
 
 
 @dataclass(frozen=True)
-class RackResult(Played):
+class RackResult(GroupResult):
     """Results of a run on one fabric: with the points, and the windows that the model predicted."""
 
     setting: Setting
@@ -135,7 +135,7 @@ class RackResult(Played):
     points: tuple[IncarnationPoint, ...]
     seed: int
 
-    def checksum_ok(self, job: JobRun) -> bool | None:
+    def checksum_ok(self, job: JobSupervisor) -> bool | None:
         """Whether every step of every incarnation has the checksum of an undisturbed job; None without checksums."""
         incarnations = read_incarnations(self.events, job.name)
         states = [e["step"] for incarnation in incarnations for e in incarnation.events if e.kind == "state"]
@@ -179,7 +179,7 @@ class RackResult(Played):
             row.count(self.delivered)
         return found
 
-    def _complete(self, row: FailoverRow, job: JobRun, number: int) -> None:
+    def _complete(self, row: FailoverRow, job: JobSupervisor, number: int) -> None:
         """Set the fields of the model and of the job's restarts; ``number`` counts the faults of the run from 0."""
         if number + 1 < len(self.windows):
             before, after = self.windows[number : number + 2]

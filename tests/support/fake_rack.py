@@ -1,4 +1,4 @@
-"""A rack with pretended agents and the real engine on a clock of its own, for ``JobRun`` and ``JobGroup``.
+"""A rack with pretended agents and the real engine on a clock of its own, for ``JobSupervisor`` and ``JobGroup``.
 
 ``Rack.pass_time`` is the only thing that moves: agents get ready, do steps and store checkpoints; the controller
 notices who is dead and names who stands in. Tests that need an exact moment set it by hand instead.
@@ -22,7 +22,7 @@ from controllers.northbound.messages import read_request
 from controllers.northbound.operations import Operations
 from controllers.openflow.datapaths import Datapaths
 from experiments.job_point import JobPoint
-from experiments.job_run import JobRun
+from experiments.job_supervisor import JobSupervisor
 from experiments.point_run import PointRun
 from experiments.racks.failover.experiment import FabricName, FailoverSettings
 from experiments.session import Session
@@ -347,9 +347,9 @@ class Rack:
             for job in self.made.jobs(self.setting)
         ]
 
-    def job(self, **changes: Any) -> JobRun:
+    def job(self, **changes: Any) -> JobSupervisor:
         """Job A, registered; its first life has begun."""
-        job = JobRun(self.context, self.jobs(**changes)[0])
+        job = JobSupervisor(self.context, self.jobs(**changes)[0])
         job.register()
         job.begin()
         return job

@@ -12,14 +12,14 @@ from fake_rack import READY_S, STEP_S, TICK_S, Rack
 from experiments.faults import Faults, parse_kills
 from experiments.job_group import STEPS_AFTER, JobGroup, play_program
 from experiments.job_point import JobPoint
-from experiments.job_run import GO_S, LAUNCH_S, JobRun
+from experiments.job_supervisor import GO_S, LAUNCH_S, JobSupervisor
 from measure.results.results import POINT
 from railyard.errors import AgentError, ControlError
 from railyard.timeline import read_events
 from workloads.agent.launcher import Failure
 
 
-def running(rack: Rack, **changes: object) -> JobRun:
+def running(rack: Rack, **changes: object) -> JobSupervisor:
     """Job A on ranks 0 to 3 in its first life, under way."""
     job = rack.job(**changes)
     rack.team.get_ready()
@@ -28,14 +28,14 @@ def running(rack: Rack, **changes: object) -> JobRun:
     return job
 
 
-def lose(rack: Rack, job: JobRun, rank: int) -> None:
+def lose(rack: Rack, job: JobSupervisor, rank: int) -> None:
     """A member dies, the controller says who stands in or that nobody does."""
     rack.context.kill(rank, job.name, job.team)
     rack.controller.fail(rank)
     job.handle_messages()
 
 
-def members_of(job: JobRun) -> set[int]:
+def members_of(job: JobSupervisor) -> set[int]:
     return set(job.members)
 
 
@@ -178,7 +178,7 @@ def test_old_hosts_that_only_serve_a_checkpoint_hold_no_step_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rack = Rack(tmp_path / "moved", "migrate")  # everybody moves
-    monkeypatch.setattr("experiments.job_run.JobChannel", rack.connect)
+    monkeypatch.setattr("experiments.job_supervisor.JobChannel", rack.connect)
     job = running(rack)
     rack.team.steps = dict.fromkeys(range(4), 3)
     rack.team.store(2)
@@ -454,6 +454,13 @@ def test_jobs_start_together_and_are_over_together(rack: Rack, plain: list[JobPo
     assert group.ended == pytest.approx(group.began + 0.2 + 4 * STEP_S, abs=4 * TICK_S)
     (started,) = [e for e in read_events(rack.context.folder / POINT) if e.kind == "started"]
     assert started.t == group.began and not rack.channels
+
+
+def test_beside_a_training_job_another_one_starts_as_it_is_ready(rack: Rack, plain: list[JobPoint]) -> None:
+    group = JobGroup(rack.context, [rack.jobs()[0], plain[1]], Faults(parse_kills("1@3.5")))
+    group.play(BOUND_S)
+    assert [job.state for job in group.jobs] == ["done", "done"]
+    assert group.jobs[0].incarnation == 1 and group.jobs[1].steps_done == 4
 
 
 def test_the_end_of_an_agent_ends_all_jobs_in_its_words(rack: Rack, plain: list[JobPoint]) -> None:

@@ -1,9 +1,9 @@
-"""One job of a point: registered, its agents forked, ready, gone, running, done - and back after a failure.
+"""Supervisor of one job of a point: registers it, starts and watches its agents, and restarts a training job.
 
-A training job has a supervisor in this, which has the part of a cluster manager and a launcher (torchrun). The
-controller decides which chips are dead and which spares replace them; then the rest of the incarnation is ended, and
-the next one begins with the new members, after the checkpoint is copied to members that lack it. Of any other job the
-end of an agent, or one that hangs, is an error. Every wait has a timeout.
+It has the part of a cluster manager and a launcher (torchrun). Of a training job the controller decides which chips are
+dead and which spares replace them; the supervisor then ends the rest of the incarnation and begins the next one with
+the new members, after the checkpoint is copied to members that lack it. Of any other job the end of an agent is an
+error, and so is one that hangs. Every wait has a timeout.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _TICK_S = 0.1
 State = Literal["new", "starting", "ready", "running", "done", "stranded"]
 
 
-class JobRun:
-    """A job that runs; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
+class JobSupervisor:
+    """Supervisor of one job; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
 
     def __init__(self, run: PointRun, job: JobPoint) -> None:
         self.job = job
