@@ -57,7 +57,7 @@ class JobSupervisor:
         self.go_t = 0.0
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
         self._run = run
-        self._ended = False
+        self._registered = False
         self._deadline = 0.0
         self._launched = 0.0
         self._reported: set[int] = set()
@@ -97,6 +97,7 @@ class JobSupervisor:
             ),
             job.policy,
         )
+        self._registered = True
         if job.training is not None:
             self._watch(0)
 
@@ -349,13 +350,14 @@ class JobSupervisor:
         self.close_channel()
 
     def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
-        """End the job unless that was done. The controller is told first: it must not take ending agents for failures.
+        """End the job, unless it has ended or was not registered.
 
-        A controller that hangs delays this by up to ``ack_timeout_s``, one that has ended does not.
+        The controller is told first: it must not take ending agents for failures. One that hangs
+        delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
-        if self._ended:
+        if not self._registered:
             return
-        self._ended = True
+        self._registered = False
         if not self.over:
             self.state, self.reason = state, reason
         try:

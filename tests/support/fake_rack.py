@@ -32,24 +32,20 @@ from railyard.protocol import encode
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentLauncher, Failure
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 TICK_S = 0.05
 FORK_S, READY_S, STEP_S, DETECT_S = 0.05, 0.2, 1.0, 0.5
 
 
-class Team:
-    """The agents of one launch, as ``workloads.agent.launcher.AgentTeam`` shows them."""
+class Team(AgentTeam):
+    """The agents of one launch, of which only time tells."""
 
     def __init__(self, rack: Rack, configs: Sequence[AgentConfig]) -> None:
         self.configs = {config.rank: config for config in configs}
+        first_steps = {rank: self.first_step(rank) for rank in self.configs}
+        super().__init__(cast(AgentLauncher, rack), len(rack.teams), first_steps)
         self.launched = rack.now
-        self.pids: dict[int, int] = {}
-        self.steps = {config.rank: self.first_step(config.rank) for config in configs}
-        self.checkpoints: dict[int, list[tuple[int, int]]] = {config.rank: [] for config in configs}
-        self.ready: set[int] = set()
-        self.finished: set[int] = set()
-        self.failures: list[Failure] = []
         self.killed: set[int] = set()
         self.go_t: float | None = None
         self.stopped = False
@@ -61,29 +57,9 @@ class Team:
     def first_step(self, rank: int) -> int:
         return self.incarnation(rank).first_step if self.incarnation(rank) else 0
 
-    def check(self, heard: bool) -> None:
-        if self.failures:
-            raise AgentError(self.failures[0].sentence)
-
-    def next_check(self) -> float:
-        return self._rack.now + TICK_S
-
     @property
     def job(self) -> str:
         return next(iter(self.configs.values())).job
-
-    def go(self, t0: float) -> None:
-        self.go_t = t0
-        self._rack.log.append(f"go {self.job}")
-
-    def kill(self, rank: int) -> None:
-        self.killed.add(rank)
-
-    def stop(self) -> None:
-        if self._rack.nursery_gone:
-            raise AgentError("the process that starts the agents is gone")
-        self.stopped = True
-        self._rack.log.append(f"stop {self.job}")
 
     def store(self, step: int, ranks: Sequence[int] | None = None, checksum: int | None = None) -> None:
         for rank in self.checkpoints if ranks is None else ranks:
@@ -306,6 +282,20 @@ class Rack:
         return self.channels[-1]
 
     # ---- the nursery -----------------------------------------------------------------------------------------------
+
+    def send(self, order: dict[str, Any]) -> None:
+        """Pass an order to a team, as the process that starts the agents does."""
+        if self.nursery_gone:
+            raise AgentError("the process that starts the agents is gone")
+        team = self.teams[order["team"]]
+        if "kill" in order:
+            team.killed.add(order["kill"])
+        elif "stop" in order:
+            team.stopped = True
+            self.log.append(f"stop {team.job}")
+        else:
+            team.go_t = order["say"]["go"]
+            self.log.append(f"go {team.job}")
 
     def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> Team:
         self.teams.append(Team(self, configs))

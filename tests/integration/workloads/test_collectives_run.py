@@ -208,7 +208,7 @@ def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, t
         events = run(session, launcher, tmp_path, program, steps=2)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(SIZES) * RANKS and all(e["wrong"] == 0 for e in verified)
-    check_transfers(program, [e for e in events if e["rank"] >= 0 and e.get("step") == 0])
+    check_transfers(program, [e for e in events if e.get("step") == 0])
 
 
 def circuit_program(names: tuple[str, ...], size: int) -> Program:
@@ -242,7 +242,8 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
     check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
     waits = [e for e in events if e.kind == "wait"]
     assert {e["group"] for e in waits} == {name for name in program.groups if name != "world"}
-    assert all(e.seconds == pytest.approx(delay_s, abs=0.008) for e in reconfigured(events))
+    dark_s = [e.seconds for e in reconfigured(events)]
+    assert dark_s == pytest.approx([delay_s] * len(dark_s), abs=0.008)
     check_light(ocs.plan, program, events)
     check_no_loss(events)
 
