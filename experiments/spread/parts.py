@@ -51,11 +51,6 @@ def part_to_plain(part: Part) -> dict[str, Any]:
     }
 
 
-def part_from_plain(plain: Mapping[str, Any]) -> Part:
-    """The part that ``part_to_plain`` described."""
-    return Part(frozenset(plain["nodes"]), {name: Tunnel(**tunnel) for name, tunnel in plain["tunnels"].items()})
-
-
 def topology_to_plain(topo: Topo) -> dict[str, Any]:
     """The nodes and links of a topology with their options, in order.
 
