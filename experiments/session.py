@@ -208,7 +208,7 @@ class Session:
             raise
 
     def _ask_of(self, rank: int, op: str, **fields: Any) -> Any:
-        """What the part that has ``rank`` answers."""
+        """Ask the part that has ``rank``."""
         machine = self.placed.machine_of[self.plan.hosts[rank]]
         return self.cluster.ask(op, {machine: fields})[machine]
 

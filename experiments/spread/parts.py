@@ -51,11 +51,6 @@ def part_to_plain(part: Part) -> dict[str, Any]:
     }
 
 
-def part_from_plain(plain: Mapping[str, Any]) -> Part:
-    """The part that ``part_to_plain`` described."""
-    return Part(frozenset(plain["nodes"]), {name: Tunnel(**tunnel) for name, tunnel in plain["tunnels"].items()})
-
-
 def topology_to_plain(topo: Topo) -> dict[str, Any]:
     """The nodes and links of a topology with their options, in order.
 
@@ -82,7 +77,7 @@ def topology_from_plain(plain: Mapping[str, Any]) -> Topo:
 
 
 def read_to_plain(events: Sequence[Event], ports: PortCounters) -> dict[str, Any]:
-    """What a part has read: ``events`` as lines, ``ports`` as [rank, lane, counters]."""
+    """A reading of counters: ``events`` as lines, ``ports`` as [rank, lane, counters]."""
     return {
         "events": [event.to_line() for event in events],
         "ports": [[*port, asdict(counters)] for port, counters in ports.items()],
@@ -90,6 +85,6 @@ def read_to_plain(events: Sequence[Event], ports: PortCounters) -> dict[str, Any
 
 
 def read_from_plain(plain: Mapping[str, Any]) -> tuple[list[Event], PortCounters]:
-    """What ``read_to_plain`` described."""
+    """The reading that ``read_to_plain`` described."""
     ports = {(rank, lane): LinkCounters(**counters) for rank, lane, counters in plain["ports"]}
     return [*map(Event.from_line, plain["events"])], ports

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.spread.part import FabricPart
-from experiments.spread.parts import part_from_plain, read_to_plain, topology_from_plain
+from experiments.spread.parts import read_to_plain, topology_from_plain
 from measure.live.underlay.probe import Echo, probe
 from measure.metrics.underlay import Underlay
 from railyard.errors import RailyardError
@@ -26,6 +26,7 @@ from railyard.process.parent import Parent
 from railyard.remote.time_namespace import enter_time_offset
 from railyard.signals import stop_on_signals
 from railyard.validation import from_plain
+from topos.kernel.links import Part
 from topos.plan import FabricPlan
 from workloads.agent.config import configs_from_json
 from workloads.agent.launcher import LauncherProcess
@@ -120,8 +121,8 @@ class MachineServer:
         """Make this machine's part of a fabric; how it forwards packets."""
         if self._agents is None:
             self._agents = LauncherProcess.start()  # before the fabric is up, so that it holds none of its descriptors
-        told = from_plain(FabricPlan, plan, "a fabric plan")
-        return self._part.up(topology_from_plain(topology), told, part_from_plain(part), **more)
+        told, own = from_plain(FabricPlan, plan, "a fabric plan"), from_plain(Part, part, "a part of a fabric")
+        return self._part.up(topology_from_plain(topology), told, own, **more)
 
     def read(self) -> dict[str, Any]:
         return read_to_plain(*self._part.read())

@@ -10,7 +10,6 @@ import asyncio
 import os
 import select
 import shutil
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ from railyard import __version__
 from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
 from railyard.ownership import naming
 from railyard.process.connection import FOLDER_VARIABLE, Connection
-from railyard.process.start import PARENT, die_with_parent
+from railyard.process.start import PARENT, go_on_in_child
 
 _DAYS_S = 1e6
 
@@ -90,17 +89,8 @@ class Parent:
         return [fds[fd] for fd, _ in readable if fd in fds]
 
     def go_on_in_child(self) -> None:
-        """Return in a fork of this process, as namespaces that only children enter need it; this one waits for it.
-
-        Its signals of an end go to the child, and so does the parent's.
-        """
-        here, child = os.getpid(), os.fork()
-        if child:
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-            _, status = os.waitpid(child, 0)
-            os._exit(abs(os.waitstatus_to_exitcode(status)))
-        self.pid = here
-        die_with_parent(here, signal.SIGTERM)
+        """Go on in a fork of this process, which namespaces that only children enter need."""
+        self.pid = go_on_in_child()
 
     def stops(self, longest_s: float) -> bool:
         """Wait up to ``longest_s`` seconds; whether the parent has asked this process to stop, or has ended."""

@@ -124,7 +124,7 @@ Progress = Callable[[int, int], None]
 
 
 class AgentStarter(Protocol):
-    """What starts the agents of one machine, and passes on what they report."""
+    """Starts the agents of one machine, and passes on what they report."""
 
     def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
         """Fork one agent per config, each in the network namespace of its descriptor (-1: that of the starter)."""
@@ -133,7 +133,7 @@ class AgentStarter(Protocol):
         """Send an order about a team."""
 
     def reports(self) -> Iterable[dict[str, Any]]:
-        """What has come about agents, when ``fileno`` is readable or some are ``pending``; an error if it is gone."""
+        """The reports that have come, when ``fileno`` is readable or some are ``pending``; an error if it is gone."""
 
     @property
     def pending(self) -> bool:
