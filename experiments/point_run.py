@@ -7,22 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from controllers.engine.jobs import Job
-from experiments.acts import is_act
 from experiments.job_point import JobPoint
 from experiments.session import CounterReader, FabricSession, RunningSampler
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
 from measure.metrics.point import Point
-from measure.results.results import POINT
 from railyard.errors import ControlError, RailyardError
+from railyard.point_folder import NOTES, events_of
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import Launcher
 from workloads.program import Program
@@ -123,7 +121,7 @@ def note_circuits(session: FabricSession, folder: Path) -> None:
         for switch in switches
         if switch["kind"] == "ocs"
     ]
-    write_events(folder / POINT, [Event(now, "controller", "circuits", None, fields) for fields in noted])
+    write_events(folder / NOTES, [Event(now, "controller", "circuits", None, fields) for fields in noted])
 
 
 class PointRun:
@@ -182,9 +180,10 @@ class PointRun:
             counters = counted(session, self._folder / "sampler.jsonl", self._counted)
             with counters, self._launcher.watching(self._watched(), self._check):
                 self.began = time.monotonic()
+                session.record(self._point.number, self.began)
                 team.go(self.began + _START_AFTER_S)
                 started = Event(self.began, "run", "started", None, {"point": self._point.number})
-                write_events(self._folder / POINT, [started])
+                write_events(self._folder / NOTES, [started])
                 team.wait_done(timeout_s, lambda rank, done: on_step(min(team.steps.values())))
                 self.ended = time.monotonic()
         except RailyardError as error:
@@ -196,6 +195,7 @@ class PointRun:
             team.stop()
             with suppress(ControlError):
                 session.call("finish", job=self._point.name)
+                session.record(None)
 
     def _watched(self) -> set[int]:
         return {*self._session.pids, *self._counted.pids}
@@ -212,11 +212,4 @@ class PointRun:
     def events(self) -> list[Event]:
         """All recorded events of the point, in order of time."""
         self._session.collect(self._folder)
-        events = list(self._counted.events)
-        for file in sorted(self._folder.glob("*.jsonl")):
-            events += read_events(file)
-        controller = self._session.new_controller_events()
-        own = list(dropwhile(lambda e: e.t < self.began, controller))
-        events += [e for e in controller[: len(controller) - len(own)] if is_act(e)]  # what it did may last
-        events += own
-        return sorted(events, key=lambda e: e.t)
+        return sorted([*events_of(self._folder), *self._counted.events], key=lambda e: e.t)

@@ -172,12 +172,12 @@ class Runner:
         return session
 
     def _made(self, fabric: Fabric) -> Session | ClusterSession:
-        settings, running = self.experiment.settings, self.record.running
+        settings, results = self.experiment.settings, self.record.results.folder
         if isinstance(settings, SpreadSettings) and settings.cluster:
             agents, topo = self._cluster, fabric.topology()
-            return ClusterSession(agents, settings, topo, running, self._rest, self.progress.say)
+            return ClusterSession(agents, settings, topo, results, self._rest, self.progress.say)
         _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        return Session(settings, fabric.topology(), running, self._rest, self.progress.say)
+        return Session(settings, fabric.topology(), results, self._rest, self.progress.say)
 
     @property
     def fabric_name(self) -> str:
@@ -242,7 +242,6 @@ class Runner:
             interval = point.event(point_run.began, point_run.ended, stopped=stopped)
             self.record.add_events([interval, *events], folder)
             self.progress.done()
-        self.record.remove(folder)
         metrics = measure_point(point, events)
         verdict = judge(point, events, metrics)
         return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)

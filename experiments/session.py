@@ -25,8 +25,7 @@ from measure.live.readings import Readings
 from railyard.errors import ControlError
 from railyard.ownership import temporary_folder
 from railyard.plugin import absolute_name
-from railyard.reading import lines_after
-from railyard.timeline import Event, events_in, with_gaps
+from railyard.timeline import Event
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.relay import Relay
 from topos.kernel.run_registry import RegisteredRun
@@ -79,7 +78,7 @@ class FabricSession(ABC):
         self.say = say
         self._rest = rest
         self._stack = ExitStack()
-        self._events_read = self._next_event = 0
+        self._recorded: tuple[int | None, float] = None, 0.0
         self.controller: ControllerProcess | None = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -177,20 +176,19 @@ class FabricSession(ABC):
             self.controller.process.wait(patience_s)
             raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
-    def new_controller_events(self) -> list[Event]:
-        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
-        if self.controller is None:
-            return []
-        lines, self._events_read = lines_after(self.controller.files.events, self._events_read)
-        events = events_in(lines)
-        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
-        return with_gaps(events, first)
+    def record(self, point: int | None, since: float = 0.0) -> None:
+        """Have the controller write its events to the folder of ``point`` from now on, with those from ``since`` on.
+
+        Acts over REST since the last point are among them. None: the point has ended.
+        """
+        self._recorded = point, since
+        self.call("record", point=point, since=since)
 
 
 class Session(FabricSession):
     """One fabric on this machine, brought up with its controller; leaving the context removes both.
 
-    ``data`` is the folder for events and logs, by default a private one that is deleted at the end.
+    ``data`` is the folder for points and logs, by default a private one that is deleted at the end.
     """
 
     def __init__(
@@ -267,6 +265,7 @@ class Session(FabricSession):
         assert self.controller is not None
         self.controller.stop()
         self._start_controller(self.controller.files)
+        self.record(*self._recorded)
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.point_run import Counted, counted
@@ -28,7 +29,7 @@ from experiments.racks.recovery import (
 )
 from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.setting import JobSpec, Kill
-from experiments.racks.supervisor import JobSupervisor, RunContext
+from experiments.racks.supervisor import BEFORE, JobSupervisor, RunContext
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Limits, Verdict
 from measure.metrics.fidelity import judge
@@ -38,7 +39,8 @@ from measure.metrics.records import agents_check, controller_check, logs_check, 
 from measure.results.results import CHECKPOINTS
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
-from railyard.timeline import Event
+from railyard.point_folder import lines_of
+from railyard.timeline import Event, events_in
 from workloads.agent.state import expected_checksums
 
 if TYPE_CHECKING:
@@ -424,13 +426,13 @@ def play(
     specs: Sequence[JobSpec],
     kills: Sequence[Kill] = (),
     *,
-    before: Callable[[Session], None] = lambda session: None,
+    before: Callable[[Session, Path], None] = lambda session, log: None,
     controller_dies_after_s: float | None = None,
 ) -> RackResult:
     """Bring the fabric of ``specs`` up anew and run its jobs to their end; events are saved also when an error ends it.
 
-    ``before`` is called when the fabric is up. The controller is killed ``controller_dies_after_s`` real seconds after
-    the first kill, unless that is None.
+    ``before`` is called when the fabric is up, with a file for events that are not of the jobs. The controller is
+    killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
     """
     setting, scale = specs[0].setting, runner.scale
     seen = windows(specs, [kill.rank for kill in kills])
@@ -453,7 +455,8 @@ def play(
     job_group = JobGroup(context, jobs, kills, lambda text: runner.progress.say(f"  {text}"), controller_dies_after_s)
     counters, began, stopped = Counted(session), time.monotonic(), True
     try:
-        before(session)
+        session.record(number)
+        before(session, folder / BEFORE)
         sampled = counted(session, context.folder / "sampler.jsonl", counters)
         with sampled, runner.launcher.watching(counters.pids, counters.check):
             job_group.run(timeout_s(specs[0], seen, len(kills)))
@@ -461,9 +464,8 @@ def play(
     finally:
         events = sorted([*context.events(), *counters.events], key=lambda e: e.t)
         interval = point_event(number, setting.name, session.plan.fabric, began, time.monotonic(), stopped=stopped)
-        runner.record.add_events([interval, *events], folder)
+        runner.record.add_events([interval, *events_in(lines_of(folder / BEFORE)), *events], folder)
     _keep_checkpoints(runner, jobs)
-    runner.record.remove(folder)
     points = points_of(events, specs, seen)
     seed = session.settings.seed
     return RackResult(number, tuple(kills), tuple(seen), jobs, tuple(events), tuple(points), counters.delivered, seed)

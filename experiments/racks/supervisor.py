@@ -23,8 +23,9 @@ from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
+from railyard.point_folder import NOTES, events_of
 from railyard.scale import Scale
-from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
+from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import AgentLauncher, AgentTeam
@@ -56,7 +57,7 @@ class RunContext:
     def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
         """Add an event of the run to the timeline, now or at ``t``."""
         self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
-        write_events(self.folder / "run.jsonl", self.notes[-1:])
+        write_events(self.folder / NOTES, self.notes[-1:])
 
     def note_circuits(self) -> None:
         note_circuits(self.session, self.folder)
@@ -84,14 +85,11 @@ class RunContext:
 
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
-        controller = self.session.data / "controller.jsonl"
-        found = [event for file in sorted(self.folder.glob("*.jsonl")) for event in read_events(file)]
-        if controller.exists():
-            with controller.open(encoding="utf-8", errors="replace") as lines:
-                found += with_gaps(events_in(lines))
-        return sorted(found, key=lambda event: event.t)
+        return events_of(self.folder, without=BEFORE)
 
 
+BEFORE = "before.jsonl"
+"""The file of a point with what was measured before its jobs began."""
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
 GO_S = 0.1

@@ -42,7 +42,7 @@ def test_rows_figures_and_tables_that_plot_draws_again(tmp_path: Path) -> None:
     assert rows[0]["slots"] == 3
     assert "rotor: time / formula" in done.stdout
     assert "No packet arrived at a host other than its destination" in done.stdout
-    for name in ("manifest.json", "events.jsonl", "summary.csv", "trace.json"):
+    for name in ("manifest.json", "points/000/events.jsonl", "summary.csv", "trace.json"):
         assert (out / name).stat().st_size > 0
     assert (out / "figures" / "all_to_all_bytes.png").exists()
     again = script("plot.py", str(out))

@@ -17,7 +17,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 
 MANIFEST: dict[str, Any] = {
-    "railyard_results": 1,
+    "railyard_results": 2,
     "written": "2026-11-23T12:00:00+0000",
     "seed": 0,
     "versions": {},
@@ -98,7 +98,7 @@ def test_the_model_of_the_server_fabric_needs_no_root(run: Any) -> None:
 def test_plot_draws_a_folder_of_shapes_and_says_that_a_run_was_not_faithful(run: Any, tmp_path: Path) -> None:
     manifest = {**MANIFEST, "experiment": {"experiment": "server-fabric"}, "ended": "complete"}
     results = Results.create(tmp_path / "out", manifest)
-    results.add_events([Event(1.0, "run", "point", 2.0, {"point": 0, "mode": "photonic", "fabric": "rack"})])
+    results.write_point(0, [Event(1.0, "run", "point", 2.0, {"point": 0, "mode": "photonic", "fabric": "rack"})])
     made = [
         ServerFabricRow(measure="iperf3", shape="2x1x1", fabric=fabric, value=value, predicted=value, faithful=False)
         for fabric, value in (("electrical", 9.9), ("photonic", 19.7))
