@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -46,17 +45,14 @@ from experiments.report import (
 from experiments.settings import validated
 from measure.results.foreign import reading
 from measure.results.partial import PARTIAL
-from measure.results.results import FIGURES, SUMMARY, Results
+from measure.results.results import FIGURES, SUMMARY, Results, rows_in
 from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.digits import significant
-from railyard.errors import ConfigError
-from railyard.reading import read_bytes
 from railyard.scale import Scale
 
 _MOST_LINES = 60
 """Rows of the table on the terminal."""
-_MOST_BYTES = 256 << 20
 _MOST_SAID = 5
 _MOST_SCALES = 3
 
@@ -74,7 +70,8 @@ class Merged:
     def _collected(self) -> Iterator[Collected]:
         for point, ended in self.folder.done():
             at = attempt_folder(self.folder.place(point), ended.attempt)
-            rows = _rows(at / ROWS if point.predict else at / RESULTS / SUMMARY, at.parent)
+            remedy = f"remove the folder of its point, {at.parent}, and resume the sweep"
+            rows = rows_in(at / ROWS if point.predict else at / RESULTS / SUMMARY, remedy)
             yield Collected(point, rows, ended.host, ended.attempts)
 
     def _same(self) -> Callable[[Any], Hashable]:
@@ -258,16 +255,3 @@ def _off(name: str, model: str) -> Callable[[Row], float | None]:
 def _lines(name: str) -> str:
     """A column's name in lines that are short."""
     return name.replace("_", "\n") if len(name) > 12 else name
-
-
-def _rows(path: Path, place: Path) -> Sequence[Row]:
-    """The rows that a point left, whose folder is ``place``; ``ConfigError`` for a file that was changed."""
-    try:
-        rows = json.loads(read_bytes(path, _MOST_BYTES, "a file of rows"))
-    except (ValueError, RecursionError):
-        rows = None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(
-            f"is no list of rows; remove the folder of its point, {place}, and resume the sweep", source=str(path)
-        ) from None
-    return rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from measure.metrics.critical import Critical, OperationKey
@@ -88,5 +89,11 @@ def point_event(number: int, mode: str, fabric: str, t: float, end: float, *, st
     return Event(t, "run", "point", end, fields | ({"stopped": True} if stopped else {}))
 
 
-def within(events: Iterable[Event], start: float, end: float) -> list[Event]:
-    return [e for e in events if start <= e.t <= end and e.kind != "point"]
+def within(events: Sequence[Event], start: float, end: float) -> list[Event]:
+    """The events from ``start`` to ``end``, of ``events`` in order of time."""
+    first, last = bisect_left(events, start, key=_time), bisect_right(events, end, key=_time)
+    return [e for e in events[first:last] if e.kind != "point"]
+
+
+def _time(event: Event) -> float:
+    return event.t

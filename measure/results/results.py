@@ -162,11 +162,15 @@ class Results:
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
         path = self.folder / SUMMARY
-        try:
-            data = read_bytes(path, MOST_BYTES, "the summary of a run", pipes=False) if path.exists() else b"[]"
-            rows: list[Row] = json.loads(data)
-        except (OSError, ValueError, RecursionError):
-            raise ConfigError("cannot be read; run the experiment again", source=str(path)) from None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ConfigError("is no list of rows; run the experiment again", source=str(path))
-        return rows
+        return rows_in(path, "run the experiment again") if path.exists() else []
+
+
+def rows_in(path: Path, remedy: str) -> list[Row]:
+    """The rows of a file; ``ConfigError`` for one that has none, with what would help."""
+    try:
+        rows: list[Row] = json.loads(read_bytes(path, MOST_BYTES, "a file of rows", pipes=False))
+    except (OSError, ValueError, RecursionError):
+        raise ConfigError(f"cannot be read; {remedy}", source=str(path)) from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"is no list of rows; {remedy}", source=str(path))
+    return rows
