@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +30,8 @@ from experiments.session import Session
 from measure.live.counters import Counters
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.point import point_event
-from railyard.errors import VerifyError
-from railyard.point_folder import events_of as events_in_point
+from railyard.errors import RailyardError, VerifyError
+from railyard.point_folder import events_of
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from railyard.timeline import Event
 from topos.edge_plan import ROOT
@@ -132,6 +132,7 @@ def play(
     scale, processes, began, stopped = settings.scale.scale(), EdgeProcesses(run), time.monotonic(), True
     try:
         note_circuits(session, folder)
+        session.record(number)
         with processes, counted(session, folder / "sampler.jsonl", counters):
             before = read_root(session.netns_fds()[ROOT])
             with beside(session, processes):
@@ -141,7 +142,7 @@ def play(
             root = read_root(session.netns_fds()[ROOT]).since(before)
         stopped = False
     finally:
-        events = events_of(folder, counters)
+        events = _ended(session, folder, counters)
         interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
         runner.record.add_events([interval, *events], folder)
         runner.progress.done()
@@ -154,12 +155,11 @@ def play(
     )
 
 
-def events_of(folder: Path, counters: Counted) -> list[Event]:
-    """The events that the processes of a run have left in ``folder`` and below, and those of sampler and counters.
-
-    In order of time, with an event ``run lost`` where numbers are missing.
-    """
-    return sorted([*events_in_point(folder), *counters.events], key=lambda event: event.t)
+def _ended(session: Session, folder: Path, counters: Counted) -> list[Event]:
+    """All events of a point that has ended, in order of time."""
+    with suppress(RailyardError):
+        session.record(None)
+    return sorted([*events_of(folder), *counters.events], key=lambda event: event.t)
 
 
 @contextmanager
@@ -175,11 +175,12 @@ def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Pat
     counters, events, began, stopped = Counted(session), list[Event](), time.monotonic(), True
     try:
         note_circuits(session, folder)
+        session.record(number)
         with counted(session, folder / "sampler.jsonl", counters):
             yield folder, events
         stopped = False
     finally:
-        events += events_of(folder, counters)
+        events += _ended(session, folder, counters)
         interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
         runner.record.add_events([interval, *events], folder)
         runner.progress.done()
