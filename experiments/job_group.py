@@ -94,12 +94,13 @@ class JobGroup:
         finally:
             if self._trains:
                 self.ended = self._run.clock()
+            self._run.record_no_more()
         for kill in self._kills:
             self._say(f"the kill {kill} was not executed: the run ended before")
 
     def events(self) -> list[Event]:
         """All recorded events of the point, in order of time."""
-        return self._run.events(0.0 if self._trains else self.began)
+        return self._run.events()
 
     def _play_training(self, timeout_s: float) -> None:
         run = self._run
@@ -120,6 +121,7 @@ class JobGroup:
                 self._until("ready", inf)
             with run.counting(), run.launcher.watching({*run.session.pids, *run.counted.pids}, self._check):
                 self.began = run.clock()
+                run.record(self.began)
                 for job in self.jobs:
                     job.go(self.began + _START_AFTER_S)
                 run.note("started", self.began, point=run.number)

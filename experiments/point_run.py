@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from experiments.acts import is_act
 from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
-from measure.results.results import POINT
+from railyard.errors import ControlError
 from railyard.ownership import make_folder
+from railyard.point_folder import NOTES, events_of
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
+BEFORE = "before.jsonl"
+"""The file of a point with what was measured before its jobs began."""
 LAST_MESSAGES_S = 0.5
 """Longest time from the controller's sockets closing to its end, in seconds."""
 
@@ -94,7 +95,7 @@ def note_circuits(session: Session, folder: Path) -> None:
         for switch in switches
         if switch["kind"] == "ocs"
     ]
-    write_events(folder / POINT, [Event(now, "controller", "circuits", None, fields) for fields in noted])
+    write_events(folder / NOTES, [Event(now, "controller", "circuits", None, fields) for fields in noted])
 
 
 @dataclass
@@ -108,7 +109,8 @@ class PointRun:
     launcher: AgentLauncher
     folder: Path
     scale: Scale
-    number: int = 0
+    number: int | None = None
+    """That of the folder among those of the session; the events of the controller are not recorded without it."""
     counts: bool = True
     """Whether counters are read, and links and processors sampled."""
     clock: Callable[[], float] = time.monotonic
@@ -121,7 +123,7 @@ class PointRun:
 
     def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
         """Add an event of the run to the timeline, now or at ``t``."""
-        write_events(self.folder / POINT, [Event(self.clock() if t is None else t, "run", kind, None, fields)])
+        write_events(self.folder / NOTES, [Event(self.clock() if t is None else t, "run", kind, None, fields)])
 
     def counting(self) -> AbstractContextManager[Counted]:
         """Read all counters before and after, and sample between (``counted``)."""
@@ -151,16 +153,17 @@ class PointRun:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has."""
         self.session.check(LAST_MESSAGES_S)
 
-    def events(self, since: float) -> list[Event]:
-        """All recorded events of the point in order of time; of the controller those from ``since`` on.
+    def record(self, since: float = 0.0) -> None:
+        """Have the controller write its events to the folder of the point, with those from ``since`` on."""
+        if self.number is not None:
+            self.session.record(self.number, since)
 
-        Before that it may have set up circuits; but what somebody asked it for may last.
-        """
+    def record_no_more(self) -> None:
+        if self.number is not None:
+            with suppress(ControlError):
+                self.session.record(None)
+
+    def events(self) -> list[Event]:
+        """All recorded events of the point in order of time, without those that came before its jobs."""
         self.session.collect(self.folder)
-        events = list(self.counted.events)
-        for file in sorted(self.folder.glob("*.jsonl")):
-            events += read_events(file)
-        controller = self.session.new_controller_events()
-        own = list(dropwhile(lambda e: e.t < since, controller))
-        events += [e for e in controller[: len(controller) - len(own)] if is_act(e)]
-        return sorted([*events, *own], key=lambda e: e.t)
+        return sorted([*events_of(self.folder, without=BEFORE), *self.counted.events], key=lambda e: e.t)

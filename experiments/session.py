@@ -34,8 +34,7 @@ from railyard.errors import ControlError, MachineError
 from railyard.ownership import remove_file, temporary_folder
 from railyard.plugin import absolute_name
 from railyard.protocol import Hop
-from railyard.reading import lines_after
-from railyard.timeline import Event, events_in, with_gaps, write_events
+from railyard.timeline import Event, write_events
 from topos.describe import pinned
 from topos.describe import plan as describe
 from topos.kernel import namespaces
@@ -116,6 +115,7 @@ class Session:
         self.settings = settings
         self.say = say
         self.plan = describe(topo)
+        self._recorded: tuple[int | None, float] = None, 0.0
         self.controller: ControllerProcess | None = None
         self.cluster = cluster = cluster or Cluster()
         spread = (getattr(settings, "placement", "single"), pinned(topo)) if cluster.machines else ("single", None)
@@ -249,6 +249,7 @@ class Session:
         self.controller.stop()
         self._start_controller()
         self.controller.wait_ready(check=self.check_network)
+        self.record(*self._recorded)
 
     def _reach_remote(self, net: Emulation) -> None:
         host, _, port = self.settings.remote.rpartition(":")
@@ -306,14 +307,13 @@ class Session:
         """Raise ``MachineError`` if a process of the network has ended, or a machine is gone."""
         self.cluster.ask("check")
 
-    def new_controller_events(self) -> list[Event]:
-        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
-        if self.controller is None:
-            return []
-        lines, self._events_read = lines_after(self.controller.files.events, self._events_read)
-        events = events_in(lines)
-        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
-        return with_gaps(events, first)
+    def record(self, point: int | None, since: float = 0.0) -> None:
+        """Have the controller write its events to the folder of ``point`` from now on, with those from ``since`` on.
+
+        Acts over REST since the last point are among them. None: the point has ended.
+        """
+        self._recorded = point, since
+        self.call("record", point=point, since=since)
 
     # ---- what is up --------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,8 @@ def job(folder: Path) -> None:
         print(f"{count} machines: steps {steps[count]} s, {off} of one machine; slope {slope:.3f} s/s; ", end="")
         print(f"{wrong} packets at a wrong host; {sum(row['faithful'] for row in rows)} of {len(rows)} faithful")
         if count > 1:
-            events = map(json.loads, (out / "events.jsonl").read_text().splitlines())
+            files = sorted(out.glob("points/*/events.jsonl"))
+            events = (json.loads(line) for file in files for line in file.read_text().splitlines())
             clocks = [event for event in events if event.get("kind") == "clock"]
             worst = {key: max(clock[key] for clock in clocks) for key in ("uncertainty_s", "bound_s")}
             print(f"  clocks: {len(clocks)} measured, worst {worst}")

@@ -39,11 +39,11 @@ from controllers.northbound.client import ChannelClient  # noqa: E402
 from experiments.spread.machines import Machine  # noqa: E402
 from experiments.spread.parts import UDP_PORT, part_to_plain, parts, topology_to_plain  # noqa: E402  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
+from measure.results.results import Results  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
 from railyard.process.connection import Connection  # noqa: E402
 from railyard.remote.ssh import RemoteProcess  # noqa: E402
 from railyard.signals import stop_on_signals  # noqa: E402
-from railyard.timeline import read_events  # noqa: E402
 from tests.campaign.soak import own_memory  # noqa: E402
 from topos.describe import plan  # noqa: E402
 from topos.kernel import namespaces  # noqa: E402
@@ -162,7 +162,7 @@ def children(pid: int) -> list[int]:
 def events(results: Path) -> None:
     """The events of agents, for each rank and step, and the memory that an event takes where it is read."""
     tracemalloc.start()
-    found = read_events(results / "events.jsonl")
+    found = Results(results).events()
     each_kb = tracemalloc.get_traced_memory()[0] / len(found) / 1e3
     tracemalloc.stop()
     own = [event for event in found if event.source == "agent"]

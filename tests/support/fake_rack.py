@@ -251,7 +251,7 @@ class Rack:
             register=self._register,
             check=self._check,
             collect=lambda folder: None,
-            new_controller_events=list,
+            record=lambda point, since=0.0: None,
             restart_controller=self._restart_controller,
         )
 

@@ -16,6 +16,7 @@ from experiments.point_run import PointRun
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from railyard.errors import ConfigError
+from railyard.point_folder import numbers_in, point_folder
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -59,7 +60,6 @@ def ocs() -> Iterator[Session]:
 def run(
     session: Session,
     launcher: AgentLauncher,
-    folder: Path,
     program: Program,
     steps: int = 1,
     *,
@@ -70,7 +70,9 @@ def run(
     check(program)
     mode, policy = ("native", "static") if delay_s is None else ("on-demand", "follow")
     job = JobPoint(name, Fabric("", "", RailTopo), program, mode, policy, steps, steps, delay_s or 0.0)
-    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), counts=False), [job])
+    number = len(numbers_in(session.data))
+    folder = point_folder(session.data, number)
+    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), number, counts=False), [job])
     group.play(PATIENCE_S)
     return group.events()
 
@@ -99,7 +101,7 @@ def test_every_algorithm_and_kind_with_every_size(electrical: Session, launcher:
     plans = {f"{name} {plan.kind}": plan for name, plan in catalog()}
     assert len(plans) > 20
     program = collectives(plans, SIZES)
-    events = run(electrical, launcher, tmp_path, program)
+    events = run(electrical, launcher, program)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == len(plans) * len(SIZES) * RANKS
     assert all(e["wrong"] == 0 for e in verified)
@@ -132,7 +134,7 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
 ) -> None:
     plans = {name: replace(schedule("all_reduce", RANKS, name), lockstep=True) for name in ("ring", "stragglar")}
     program = collectives(plans, (400_000,))
-    events = run(electrical, launcher, tmp_path, program)
+    events = run(electrical, launcher, program)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     got: dict[tuple[int, int], list[Event]] = defaultdict(list)
     for e in events:
@@ -165,7 +167,7 @@ def test_a_straggler_is_served_one_peer_after_another(
         folder = tmp_path / name
         folder.mkdir()
         program = Program("straggler", operations, WORLD, {name: each})
-        events = run(electrical, launcher, folder, program, steps=2)
+        events = run(electrical, launcher, program, steps=2)
         mine = [e for e in events if e.kind == "communicate" and e["step"] == 1]
         times[name] = max(e.end or e.t for e in mine) - max(e["posted"] for e in mine)
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
@@ -186,7 +188,7 @@ def test_an_eager_ring_of_sends(electrical: Session, launcher: AgentLauncher, tm
     program = Program("eager", tuple(of(rank) for rank in range(RANKS)), groups, eager=True)
     with pytest.raises(ConfigError, match="never starts"):
         check(replace(program, eager=False))
-    events = run(electrical, launcher, tmp_path, program, steps=4)
+    events = run(electrical, launcher, program, steps=4)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 4 * 2 * RANKS and all(e["wrong"] == 0 for e in verified)
     got = Counter((e["rank"], e["step"], e["op"], e["peer"], e["bytes"]) for e in events if e.kind == "transfer")
@@ -205,7 +207,7 @@ def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, t
     assert any(t.scale_up for t in plan.transfers) and not all(t.scale_up for t in plan.transfers)
     program = collectives({"hierarchical": plan}, SIZES)
     with Session(VERIFIED, topo) as session:
-        events = run(session, launcher, tmp_path, program, steps=2)
+        events = run(session, launcher, program, steps=2)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(SIZES) * RANKS and all(e["wrong"] == 0 for e in verified)
     check_transfers(program, [e for e in events if e.get("step") == 0])
@@ -224,7 +226,7 @@ def reconfigured(events: list[Event]) -> list[Event]:
 
 @pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
 def test_a_ring_on_circuits_is_never_reconfigured(ocs: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
-    events = run(ocs, launcher, tmp_path, circuit_program(("ring",), 800_000), 3, name="ring", delay_s=0.02)
+    events = run(ocs, launcher, circuit_program(("ring",), 800_000), 3, name="ring", delay_s=0.02)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     assert sum(e.kind == "verified" for e in events) == 3 * RANKS
     assert not reconfigured(events)
@@ -237,7 +239,7 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
     ocs: Session, launcher: AgentLauncher, tmp_path: Path, delay_s: float
 ) -> None:
     program = circuit_program(("stragglar",), 700_000)
-    events = run(ocs, launcher, tmp_path, program, 2, name=f"stragglar{delay_s}", delay_s=delay_s)
+    events = run(ocs, launcher, program, 2, name=f"stragglar{delay_s}", delay_s=delay_s)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
     waits = [e for e in events if e.kind == "wait"]
@@ -251,7 +253,7 @@ def test_stragglar_on_circuits_takes_a_matching_per_round(
 @pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
 def test_different_algorithms_take_turns_on_the_circuits(ocs: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     names = ("ring", "stragglar", "bidirectional-ring", "recursive-halving-doubling", "tree")
-    events = run(ocs, launcher, tmp_path, circuit_program(names, 100_001), 2, name="turns", delay_s=0.005)
+    events = run(ocs, launcher, circuit_program(names, 100_001), 2, name="turns", delay_s=0.005)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(names) * RANKS and all(e["wrong"] == 0 for e in verified)
     check_no_loss(events)

@@ -50,7 +50,7 @@ def rail_results(
         job = stretched(Job(point, steps, start), longer, names)
         job.with_samples(busy=1.0 if point.mode in saturated else 0.4)
         events = job.timeline()
-        results.add_events([point.event(job.start, job.end), *begun(point, job.start, steps), *events])
+        results.write_point(point.number, [point.event(job.start, job.end), *begun(point, job.start, steps), *events])
         alone = measure_point(point, events)
         point = dataclasses.replace(point, predicted_step_time_s=1.02 * (alone.step_time_s or 1.0) / longer)
         rows.append(row_of(point, events))

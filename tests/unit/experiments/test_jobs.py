@@ -13,8 +13,8 @@ from experiments.faults import Faults, parse_kills
 from experiments.job_group import STEPS_AFTER, JobGroup, play_program
 from experiments.job_point import JobPoint
 from experiments.job_supervisor import GO_S, LAUNCH_S, JobSupervisor
-from measure.results.results import POINT
 from railyard.errors import AgentError, ControlError
+from railyard.point_folder import NOTES
 from railyard.timeline import read_events
 from workloads.agent.launcher import Failure
 
@@ -281,7 +281,7 @@ class Play:
 
 
 def faults(rack: Rack) -> list[tuple[int, float]]:
-    return [(e["rank"], e.t) for e in read_events(rack.context.folder / POINT) if e.kind == "fault"]
+    return [(e["rank"], e.t) for e in read_events(rack.context.folder / NOTES) if e.kind == "fault"]
 
 
 def test_the_first_job_decides_when_it_is_over_and_the_neighbour_is_ended(rack: Rack) -> None:
@@ -452,7 +452,7 @@ def test_jobs_start_together_and_are_over_together(rack: Rack, plain: list[JobPo
     assert rack.log.index("register B-10ms") < rack.log.index("go A-10ms") < rack.log.index("stop A-10ms")
     assert {team.go_t for team in rack.teams} == {group.began + 0.2} and group.began > 103.0
     assert group.ended == pytest.approx(group.began + 0.2 + 4 * STEP_S, abs=4 * TICK_S)
-    (started,) = [e for e in read_events(rack.context.folder / POINT) if e.kind == "started"]
+    (started,) = [e for e in read_events(rack.context.folder / NOTES) if e.kind == "started"]
     assert started.t == group.began and not rack.channels
 
 

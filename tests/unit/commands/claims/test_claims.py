@@ -423,7 +423,7 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
 ) -> None:
     run = MeasuredRun(name="x", arguments="mesh", minutes=0.1)
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 1, "experiment": {"experiment": "mesh"}}')
+    (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 2, "experiment": {"experiment": "mesh"}}')
     (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
     assert "manifest.json: written: is missing; the manifest of a run needs it" in said
 
