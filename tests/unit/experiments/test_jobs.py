@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -495,6 +496,7 @@ def test_who_is_late_is_named(rack: Rack, plain: list[JobPoint], slow: set[int],
 
 def test_a_program_is_played_without_a_control_plane_and_nothing_is_kept(rack: Rack, plain: list[JobPoint]) -> None:
     session, launcher = rack.context.session, rack.context.launcher
+    rack.now = time.monotonic()  # it has no clock of its own
     events = play_program(session, launcher, plain[0].program, 2, 10.0, rack.scale)
     assert [e.kind for e in events] == ["circuits", "started"]
     (team,) = rack.teams
