@@ -409,7 +409,7 @@ class Session:
 
     def cut(self, rank: int) -> None:
         """Cut all links of a rank, in a torus those of its node too."""
-        self._ask_of(rank, "cut", host=self.plan.hosts[rank])
+        self.cluster.ask("cut", {name: {"host": self.plan.hosts[rank]} for name in self.cluster.names})
 
     def read_disk(self, rank: int, store: str, name: str) -> Iterator[bytes]:
         """The content of a file of ``store``, the folder that represents the disk of a rank, in pieces."""
