@@ -78,14 +78,14 @@ class Tail:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def lines(self, *, last: bool = False) -> list[bytes]:
-        """The next complete lines, of about ``PIECE_BYTES`` together; none if there are none.
+    def lines(self, *, last: bool = False, most: int | None = None) -> list[bytes]:
+        """The next complete lines, of up to ``most`` bytes together (``PIECE_BYTES``); none if there are none.
 
         ``last``: nobody writes the file any more, so that a line without an end is one too.
         """
         size = self.size
         self.offset = min(self.offset, size)  # a write that failed may have been taken back
-        data = os.pread(self._fd, min(size - self.offset, PIECE_BYTES), self.offset)
+        data = os.pread(self._fd, min(size - self.offset, most or PIECE_BYTES), self.offset)
         whole = last and self.offset + len(data) == size
         data = data if whole else data[: data.rfind(b"\n") + 1]
         self.offset += len(data)

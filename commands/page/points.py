@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -21,7 +20,7 @@ from commands.page.view.index import PointFacts, PointIndex
 from measure.metrics.steps import Steps
 from railyard.ownership import reached
 from railyard.point_folder import EVENTS, NOTES, PREDICTED, logs_in, numbers_in, point_folder
-from railyard.reading import Tail
+from railyard.reading import PIECE_BYTES, Tail
 from railyard.scale import Scale
 from railyard.timeline import events_in
 from topos.plan import FabricPlan
@@ -29,8 +28,8 @@ from workloads.program import Group
 
 _KEPT = 3
 """Points that are kept in memory."""
-_FIRST_BYTES, _HEAD = 1 << 16, 80
-"""Bytes of a file in which the begin of a point stands, and those of a line in which its source and kind do."""
+_FIRST_BYTES, _HEAD = 1 << 13, 80
+"""Bytes of all events in which a point is told of, and those of a line in which its source and kind are."""
 
 
 # ---- files that grow -------------------------------------------------------------------------------------------------
@@ -44,15 +43,17 @@ def open_below(root: int, path: Path) -> int | None:
     return None
 
 
-def lines_below(root: int, path: Path, most: int) -> Iterator[bytes]:
-    """The complete lines in about the first ``most`` bytes of the file at ``path`` below the folder ``root``."""
+def lines_below(root: int, path: Path, most: int | None = None) -> Iterator[bytes]:
+    """The complete lines of the file at ``path`` below the folder ``root``, or those in its first ``most`` bytes."""
     fd = open_below(root, path)
     if fd is None:
         return
     tail = Tail(fd)
     try:
-        while tail.offset < most and (lines := tail.lines()):
+        while lines := tail.lines(most=most):
             yield from lines
+            if most is not None:
+                return
     finally:
         tail.close()
 
@@ -162,9 +163,9 @@ class Points:
 
         Its time ``t`` is that of the first step, once that has begun.
         """
-        for name in (EVENTS, NOTES):
+        for name, most in ((EVENTS, _FIRST_BYTES), (NOTES, PIECE_BYTES)):
             noted: dict[str, Any] = {}
-            for line in lines_below(self._root, point_folder(Path(), number) / name, _FIRST_BYTES):
+            for line in lines_below(self._root, point_folder(Path(), number) / name, most):
                 with suppress(ValueError):
                     if b'"source":"run"' in line[:_HEAD]:
                         event = json.loads(line)
@@ -264,10 +265,10 @@ class Points:
     def _prediction(self, number: int, scale: Scale) -> tuple[tuple[float, ...], int | None]:
         """The times of steps that the model predicted, and the number of warm-up steps."""
         path = point_folder(Path(), number) / PREDICTED
-        told = next(map(json.loads, lines_below(self._root, path, 1)), None)
+        told = next(map(json.loads, lines_below(self._root, path, _FIRST_BYTES)), None)
         if told is None:
             return (), None
         path = point_folder(Path(), told["same_as"]) / PREDICTED
-        steps = (line.decode() for line in lines_below(self._root, path, sys.maxsize) if b'"kind":"step"' in line)
+        steps = (line.decode() for line in lines_below(self._root, path) if b'"kind":"step"' in line)
         times = tuple(round(scale.real_s(seconds), 6) for seconds in Steps.read(events_in(steps)).durations())
         return times, told["warmup_steps"]

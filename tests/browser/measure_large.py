@@ -136,7 +136,8 @@ def points_in(source: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def finished(folder: Path) -> None:
-    print(f"{(folder / 'events.jsonl').stat().st_size / 1e6:.0f} MB of events")
+    size = sum(path.stat().st_size for path in folder.glob(f"points/*/{EVENTS}"))
+    print(f"{size / 1e6:.0f} MB of events")
     began = time.perf_counter()
     view = RunView(folder, patience_s=0.3)
     opened = time.perf_counter() - began
@@ -190,7 +191,7 @@ def under_way(folder: Path, events: list[dict[str, Any]]) -> None:
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     head, place_of = events[0], point_folder(folder, 0)
-    begun = {"t": head["t"], "source": "run", "kind": "begun", "point": 0, "fabric": head["fabric"], "title": "live"}
+    begun = {**next(event for event in events if event["kind"] == "begun"), "point": 0, "title": "live"}
     (place_of / NOTES).write_text(json.dumps(begun, separators=(",", ":")) + "\n", encoding="utf-8")
     ended = sorted(events[1:], key=lambda e: e.get("end", e["t"]))
     view = RunView(folder)

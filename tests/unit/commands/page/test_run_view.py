@@ -65,6 +65,10 @@ def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ConfigError, match="not a Railyard results folder"):
             RunView(folder)
+    finished_folder(tmp_path)
+    change(tmp_path / "manifest.json", railyard_results=1)
+    with pytest.raises(ConfigError, match="has format 1 and this version reads 2; use the version that wrote it"):
+        RunView(tmp_path)
 
 
 @pytest.mark.parametrize(
