@@ -148,8 +148,9 @@ class MachineServer:
 
     def _pass_on(self) -> None:
         assert self._agents is not None
-        for message in self._agents.reports():
-            self._connection.tell("agent", message=message)
+        while self._agents.pending:
+            for message in self._agents.reports():
+                self._connection.tell("agent", message=message)
 
     def close(self) -> None:
         with ExitStack() as stack:

@@ -42,3 +42,28 @@ def test_a_rack_over_two_machines_recovers_as_on_one(tmp_path: Path, monkeypatch
     assert two["resumed"] == one["resumed"] == [[2, 1]]
     for step in ("step_time_before_s", "step_time_after_s"):
         assert two[step] == pytest.approx(one[step], rel=0.03)
+
+
+@pytest.mark.thorough
+def test_a_job_without_spares_stops_and_its_checkpoint_comes_to_the_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spares, on another machine than the switch, die after the chip."""
+    monkeypatch.setenv(CONFIG_VARIABLE, str(SSH_CONFIG))
+    kills = ["--steps", "4", "--kill", "0@2.5," + ",".join(f"{spare}@+0.1" for spare in range(16, 20))]
+    with Machines(2, Underlay(), shared=[tmp_path]) as machines:
+        found = rows(machines, tmp_path / "out", [*FAILOVER, "photonic", *kills], "a,b")
+    assert {row["state"] for row in found} == {"stranded"}
+    (kept,) = (tmp_path / "out/checkpoints").iterdir()
+    assert kept.name == "A-checkpoint-00000002" and kept.stat().st_size > 0
+
+
+@pytest.mark.thorough
+def test_iperf3_measures_between_hosts_on_two_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(SSH_CONFIG))
+    study = ["--study", "iperf3", "--shapes", "1x2x1", "--iperf-seconds", "1"]
+    with Machines(2, Underlay(), shared=[tmp_path]) as machines:
+        found = rows(machines, tmp_path / "out", [*RUN, "server-fabric", *ONCE, *study], "a,b")
+    assert [row["measure"] for row in found] == ["iperf3"] * 2
+    for row in found:
+        assert row["value"] == pytest.approx(row["predicted"], rel=0.1)

@@ -146,8 +146,6 @@ class AgentStarter(Protocol):
 class LauncherProcess:
     """The process that forks the agents of this machine, as an ``AgentStarter``."""
 
-    pending = False
-
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self._process = process
         self._sock = sock
@@ -171,6 +169,14 @@ class LauncherProcess:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    @property
+    def pending(self) -> bool:
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
 
     def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
         carried = [fd for fd in netns_fds if fd >= 0]
