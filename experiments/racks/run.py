@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.point_run import Counted, counted
@@ -29,7 +28,7 @@ from experiments.racks.recovery import (
 )
 from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.setting import JobSpec, Kill
-from experiments.racks.supervisor import BEFORE, JobSupervisor, RunContext
+from experiments.racks.supervisor import JobSupervisor, RunContext
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Limits, Verdict
 from measure.metrics.fidelity import judge
@@ -39,8 +38,7 @@ from measure.metrics.records import agents_check, controller_check, logs_check, 
 from measure.results.results import CHECKPOINTS
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
-from railyard.point_folder import lines_of
-from railyard.timeline import Event, events_in
+from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
 if TYPE_CHECKING:
@@ -426,13 +424,13 @@ def play(
     specs: Sequence[JobSpec],
     kills: Sequence[Kill] = (),
     *,
-    before: Callable[[Session, Path], None] = lambda session, log: None,
+    before: Callable[[Session], None] = lambda session: None,
     controller_dies_after_s: float | None = None,
 ) -> RackResult:
     """Bring the fabric of ``specs`` up anew and run its jobs to their end; events are saved also when an error ends it.
 
-    ``before`` is called when the fabric is up, with a file for events that are not of the jobs. The controller is
-    killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
+    ``before`` is called when the fabric is up. The controller is killed ``controller_dies_after_s`` real seconds after
+    the first kill, unless that is None.
     """
     setting, scale = specs[0].setting, runner.scale
     seen = windows(specs, [kill.rank for kill in kills])
@@ -456,7 +454,7 @@ def play(
     counters, began, stopped = Counted(session), time.monotonic(), True
     try:
         session.record(number)
-        before(session, folder / BEFORE)
+        before(session)
         sampled = counted(session, context.folder / "sampler.jsonl", counters)
         with sampled, runner.launcher.watching(counters.pids, counters.check):
             job_group.run(timeout_s(specs[0], seen, len(kills)))
@@ -464,7 +462,7 @@ def play(
     finally:
         events = sorted([*context.events(), *counters.events], key=lambda e: e.t)
         interval = point_event(number, setting.name, session.plan.fabric, began, time.monotonic(), stopped=stopped)
-        runner.record.add_events([interval, *events_in(lines_of(folder / BEFORE)), *events], folder)
+        runner.record.add_events([interval, *events], folder)
     _keep_checkpoints(runner, jobs)
     points = points_of(events, specs, seen)
     seed = session.settings.seed

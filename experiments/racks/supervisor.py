@@ -23,7 +23,7 @@ from experiments.racks.setting import JobSpec
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
-from railyard.point_folder import NOTES, events_of
+from railyard.point_folder import BESIDE, NOTES, events_of
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig, Incarnation
@@ -85,11 +85,9 @@ class RunContext:
 
     def events(self) -> list[Event]:
         """All events of agents, run and controller so far, in order of time."""
-        return events_of(self.folder, without=BEFORE)
+        return events_of(self.folder, without=BESIDE)
 
 
-BEFORE = "before.jsonl"
-"""The file of a point with what was measured before its jobs began."""
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
 GO_S = 0.1

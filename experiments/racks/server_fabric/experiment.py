@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -37,9 +36,10 @@ from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
+from railyard.ownership import remove_file
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, read_events
 from topos.kernel.iperf import IperfLane, IperfResult, measure_iperf
 from topos.kernel.namespaces import HostEnd
 from topos.racks import MorphluxTopo
@@ -294,9 +294,10 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def _measure(self, runner: Runner, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
         found: list[tuple[IperfResult, list[Event]]] = []
 
-        def before(session: Session, log: Path) -> None:
+        def before(session: Session) -> None:
             if "iperf3" in epoch.measures:
-                found.append(self._iperf(session, spec, log))
+                found.append(self._iperf(session, spec))
+                runner.record.add_events(found[-1][1])
 
         result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
         values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
@@ -315,19 +316,21 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
-    def _iperf(self, session: Session, spec: JobSpec, log: Path) -> tuple[IperfResult, list[Event]]:
+    def _iperf(self, session: Session, spec: JobSpec) -> tuple[IperfResult, list[Event]]:
         """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up.
 
-        Returns its result, and what was sampled and counted meanwhile, which is in ``log`` too.
+        Returns its result, and what was sampled and counted meanwhile.
         """
         groups = tuple(spec.program().groups.values())
         session.register(Job(spec.name, groups, spec.setting.mode), spec.setting.policy)
         lanes = [_lane(session, path) for path in iperf_paths(spec)]
+        log = session.data / "iperf3.jsonl"
         with counted(session, log) as counters:
             result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
         session.call("finish", job=spec.name)
-        write_events(log, counters.events)
-        return result, read_events(log)
+        events = sorted([*read_events(log), *counters.events], key=lambda event: event.t)
+        remove_file(log)
+        return result, events
 
 
 def _epoch_values(epoch: Epoch, spec: JobSpec, result: RackResult) -> dict[str, float]:

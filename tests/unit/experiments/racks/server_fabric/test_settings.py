@@ -30,7 +30,7 @@ from experiments.racks.server_fabric.report import batch_lines
 from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
 from experiments.settings import validated
 from measure.metrics.fidelity import iperf_verdict
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, write_events
 from topos.kernel.iperf import IperfResult
 
 
@@ -164,15 +164,13 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
         write_events(log, [sampled])
         yield SimpleNamespace(events=[read])
 
-    logs = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]  # of both fabrics
-    left = list(logs)
-
-    def play(runner: Any, specs: Any, before: Callable[[Any, Path], None]) -> Any:
-        before(SimpleNamespace(register=lambda *given: None, call=lambda *words, **more: None), left.pop(0))
+    def play(runner: Any, specs: Any, before: Callable[[Any], None]) -> Any:
+        before(SimpleNamespace(data=tmp_path, register=lambda *given: None, call=lambda *words, **more: None))
         return SimpleNamespace(number=0, verdicts=lambda name: [])
 
+    recorded: list[Event] = []
     runner = SimpleNamespace(
-        record=SimpleNamespace(add_attempt=lambda **attempt: None),
+        record=SimpleNamespace(add_events=recorded.extend, add_attempt=lambda **attempt: None),
         number=0,
         replace=lambda rows: None,
         progress=RunProgress(),
@@ -183,4 +181,4 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
     monkeypatch.setattr(server_fabric, "measure_iperf", lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
-    assert [read_events(log) for log in logs] == [[sampled, read]] * 2
+    assert recorded == [sampled, read] * 2  # of both fabrics
