@@ -26,8 +26,6 @@ from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.launcher import READY_S, AgentTeam
 
-BEFORE = "before.jsonl"
-"""The file of a point with what was measured before its jobs began."""
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
 GO_S = 0.1

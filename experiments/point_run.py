@@ -15,14 +15,12 @@ from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
 from railyard.errors import ControlError
 from railyard.ownership import make_folder
-from railyard.point_folder import NOTES, events_of
+from railyard.point_folder import BESIDE, NOTES, events_of
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
-BEFORE = "before.jsonl"
-"""The file of a point with what was measured before its jobs began."""
 LAST_MESSAGES_S = 0.5
 """Longest time from the controller's sockets closing to its end, in seconds."""
 
@@ -164,6 +162,6 @@ class PointRun:
                 self.session.record(None)
 
     def events(self) -> list[Event]:
-        """All recorded events of the point in order of time, without those that came before its jobs."""
+        """All recorded events of the point in order of time, without those beside its jobs."""
         self.session.collect(self.folder)
-        return sorted([*events_of(self.folder, without=BEFORE), *self.counted.events], key=lambda e: e.t)
+        return sorted([*events_of(self.folder, without=BESIDE), *self.counted.events], key=lambda e: e.t)

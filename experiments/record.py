@@ -23,9 +23,9 @@ from measure.results.row import ResultRow, Row, columns
 from measure.results.summary import Summary
 from railyard.errors import from_os_error
 from railyard.ownership import make_folder, remove_folders
-from railyard.point_folder import NOTES, PREDICTED, point_folder
+from railyard.point_folder import BESIDE, NOTES, PREDICTED, lines_of, point_folder
 from railyard.scale import Scale
-from railyard.timeline import Event, write_events
+from railyard.timeline import Event, events_in, write_events
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -80,8 +80,8 @@ class Record:
         self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
-        self._title = ""
-        """The title of the last point."""
+        self._folder, self._title = Path(), ""
+        """The folder and the title of the last point."""
         self._untidy: int | None = None
         """The point whose events are written, and whose folder still has what its processes left."""
         self._predicted: dict[bytes, int] = {}
@@ -171,7 +171,7 @@ class Record:
         Its first event is ``run begun`` with these fields (``railyard.timeline``).
         """
         self.tidy()
-        folder, self._title = point_folder(self.results.folder, number), title
+        self._folder, self._title = folder, title = point_folder(self.results.folder, number), title
         made = make_folder(folder)
         fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
         begun = Event(time.monotonic(), "run", "begun", None, {**fields, "steps": steps, "expected_s": expected_s})
@@ -183,13 +183,17 @@ class Record:
             raise
         return folder
 
-    def add_events(self, events: Sequence[Event], folder: Path) -> None:
+    def add_events(self, events: Sequence[Event], folder: Path | None = None) -> None:
         """Write the events of the point of ``folder``, the first of them ``run point``, in place of its other files.
 
-        If somebody acted on the point over REST, the manifest is written, which counts it (``experiments.acts``).
+        Without ``folder`` they are what was measured beside the jobs of the point under way. If somebody acted on the
+        point over REST, the manifest is written, which counts it (``experiments.acts``).
         """
+        if folder is None:
+            write_events(self._folder / BESIDE, events)
+            return
         number = int(folder.name)
-        self.results.write_point(number, events)
+        self.results.write_point(number, [*events, *events_in(lines_of(folder / BESIDE))])
         self._untidy = number
         self.cuts += [event for event in events if (event.source, event.kind) == ("run", "cut")]
         if acts := [event for event in events if is_act(event)]:

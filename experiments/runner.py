@@ -20,7 +20,7 @@ from experiments.faults import NO_FAULTS, Faults
 from experiments.job_group import JobGroup
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.job_supervisor import JobSupervisor
-from experiments.point_run import BEFORE, PointRun
+from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
@@ -39,10 +39,9 @@ from measure.results.manifest import REST
 from measure.results.results import CAPTURES, CHECKPOINTS
 from measure.results.row import ResultRow, Row
 from railyard.ownership import make_folder
-from railyard.point_folder import lines_of
 from railyard.scale import Scale
 from railyard.signals import held_back
-from railyard.timeline import Event, events_in
+from railyard.timeline import Event
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 from workloads.stragglers.background import Background
@@ -237,14 +236,13 @@ class Runner:
         *,
         number: int | None = None,
         faults: Faults = NO_FAULTS,
-        before: Callable[[Path], None] = lambda log: None,
+        before: Callable[[], None] = lambda: None,
         beside: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
     ) -> GroupResult:
         """Run jobs as one point on their fabric, through its faults; an error is raised after the events are saved.
 
         ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
-        before the jobs are registered, with a file for its events; ``beside`` gets the folder of the point, and lasts
-        until their agents end.
+        before the jobs are registered; ``beside`` gets the folder of the point, and lasts until their agents end.
         """
         first, session = jobs[0], self.session(jobs[0].fabric)
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
@@ -266,14 +264,14 @@ class Runner:
         try:
             if any(job.training is not None for job in jobs):
                 run.record()
-            before(folder / BEFORE)
+            before()
             group.play(timeout_s, beside(folder))
             stopped = False
         finally:
             events = group.events()
             fabric = session.plan.fabric
             interval = point_event(number, mode, fabric, group.began, group.ended, stopped=stopped, **delays)
-            self.record.add_events([interval, *events_in(lines_of(folder / BEFORE)), *events], folder)
+            self.record.add_events([interval, *events], folder)
             self.progress.done()
         for job in group.jobs:
             kept = job.keep_checkpoint(self.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None

@@ -15,14 +15,16 @@ from pathlib import Path
 from railyard.reading import files_below
 from railyard.timeline import Event, events_in, with_gaps
 
-POINTS, EVENTS, PREDICTED, NOTES, CONTROLLER = (
+POINTS, EVENTS, PREDICTED, NOTES, CONTROLLER, BESIDE = (
     "points",
     "events.jsonl",
     "predicted.jsonl",
     "point.jsonl",
     "controller.jsonl",
+    "beside.jsonl",
 )
-"""``NOTES`` is what the run itself notes of a point under way, ``CONTROLLER`` what the controller does."""
+"""Of a point under way ``NOTES`` is what the run itself notes, ``CONTROLLER`` what the controller does, and ``BESIDE``
+what was measured beside the jobs of the point, and says nothing about them."""
 
 
 def point_folder(results: Path, number: int) -> Path:

@@ -11,7 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import JobPoint
@@ -196,11 +195,11 @@ def play(
     jobs: Sequence[JobPoint],
     faults: Faults = NO_FAULTS,
     *,
-    before: Callable[[Session, Path], None] = lambda session, log: None,
+    before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
     """Bring the fabric of ``setting`` up anew and run ``jobs`` on it; events are saved also when an error ends it.
 
-    ``before`` is called when the fabric is up, with a file for events that are not of the jobs.
+    ``before`` is called when the fabric is up.
     """
     seen = windows(setting, jobs, [kill.rank for kill in faults.kills])
     session = runner.session(setting.fabric, new=True)
@@ -214,7 +213,7 @@ def play(
         jobs[0].steps * jobs[0].expected_step_s,
         timeout_s(setting, jobs[0], seen, len(faults.kills)),
         faults=faults,
-        before=lambda log: before(session, log),
+        before=lambda: before(session),
     )
     points = points_of(played.events, setting, jobs, seen)
     return RackResult(

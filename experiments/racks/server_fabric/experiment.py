@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -39,7 +38,7 @@ from railyard.errors import AgentError
 from railyard.ownership import temporary_folder
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, read_events
 from topos.kernel.iperf import IperfResult
 from topos.racks import MorphluxTopo
 
@@ -296,9 +295,10 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def _measure(self, runner: Runner, epoch: Epoch, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
         found: list[tuple[IperfResult, list[Event]]] = []
 
-        def before(session: Session, log: Path) -> None:
+        def before(session: Session) -> None:
             if "iperf3" in epoch.measures:
-                found.append(self._iperf(session, setting, job, log))
+                found.append(self._iperf(session, setting, job))
+                runner.record.add_events(found[-1][1])
 
         result, rows = play(runner, setting, [job], before=before), self._rows(epoch, setting, job)
         values = _epoch_values(epoch, job, result) if "epoch" in epoch.measures else {}
@@ -317,10 +317,10 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
-    def _iperf(self, session: Session, setting: Setting, job: JobPoint, log: Path) -> tuple[IperfResult, list[Event]]:
+    def _iperf(self, session: Session, setting: Setting, job: JobPoint) -> tuple[IperfResult, list[Event]]:
         """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up.
 
-        Returns its result, and what was sampled and counted meanwhile, which is in ``log`` too.
+        Returns its result, and what was sampled and counted meanwhile.
         """
         session.register(Job(job.name, tuple(job.program.groups.values()), job.mode), job.policy)
         with temporary_folder() as folder:
@@ -328,9 +328,8 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 result = session.iperf(iperf_paths(setting, job), self.settings.iperf_s, omit_s=1.0)
             session.call("finish", job=job.name)
             session.collect(folder)
-            found = [event for file in sorted(folder.glob("*.jsonl")) for event in read_events(file)]
+            found = [event for log in sorted(folder.glob("*.jsonl")) for event in read_events(log)]
         events = sorted([*found, *counters.events], key=lambda event: event.t)
-        write_events(log, events)
         return result, events
 
 

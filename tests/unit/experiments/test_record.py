@@ -15,7 +15,7 @@ from experiments.record import Record
 from experiments.redraw import read_folder
 from experiments.session import Session
 from railyard.errors import MachineError
-from railyard.point_folder import NOTES
+from railyard.point_folder import BESIDE, NOTES, events_of
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan
@@ -83,6 +83,16 @@ def test_the_manifest_counts_acts_and_the_run_says_so_wherever_it_is_read(record
     assert said is not None and said.startswith(
         "ACTED ON: 6 acts over REST in 5 measurements (on-demand, 0 ms; on-demand, 2 ms; on-demand, 3 ms and 2 more), "
     )
+    record.close(None)
+
+
+def test_what_was_measured_beside_the_jobs_is_among_the_events_of_the_point(record: Record) -> None:
+    folder = record.point_folder(0, mode="photonic", plan="rack", title="photonic")
+    beside, own = (Event(t, "link", "sampled", None, {"events": 0}) for t in (1.0, 2.0))
+    record.add_events([beside])
+    assert beside in record.results.events() and beside not in events_of(folder, without=BESIDE)
+    record.add_events([own], folder)
+    assert record.results.events() == [beside, own]
     record.close(None)
 
 

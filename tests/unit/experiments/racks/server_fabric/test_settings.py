@@ -30,7 +30,7 @@ from experiments.racks.server_fabric.report import batch_lines
 from experiments.racks.server_fabric.row import SHAPES, ServerFabricRow, Shape
 from experiments.settings import validated
 from measure.metrics.fidelity import iperf_verdict
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, write_events
 from topos.kernel.iperf import IperfResult
 from workloads.program import Compute
 
@@ -159,9 +159,7 @@ def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_s
     assert [check.name for check in iperf_verdict(0.99, calm[1:], plan).failed] == ["sampler events"]
 
 
-def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     sampled, read = Event(1.0, "link", "sampled", None, {"events": 0}), Event(2.0, "link", "forwarding")
 
     @contextmanager
@@ -169,17 +167,14 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
         write_events(log, [sampled])
         yield SimpleNamespace(events=[read])
 
-    logs = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]  # of both fabrics
-    left = list(logs)
-
-    def play(runner: Any, setting: Any, jobs: Any, before: Callable[[Any, Path], None]) -> Any:
+    def play(runner: Any, setting: Any, jobs: Any, before: Callable[[Any], None]) -> Any:
         done = {name: lambda *given, **more: None for name in ("register", "call", "collect")}
-        session = SimpleNamespace(**done, iperf=lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
-        before(session, left.pop(0))
+        before(SimpleNamespace(**done, iperf=lambda *given, **more: IperfResult((1.0,), (0,), 1.0)))
         return SimpleNamespace(number=0, verdicts=lambda name: [])
 
+    recorded: list[Event] = []
     runner = SimpleNamespace(
-        record=SimpleNamespace(add_attempt=lambda **attempt: None),
+        record=SimpleNamespace(add_events=recorded.extend, add_attempt=lambda **attempt: None),
         number=0,
         replace=lambda rows: None,
         progress=RunProgress(),
@@ -188,4 +183,4 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
     monkeypatch.setattr(server_fabric, "play", play)
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
-    assert [read_events(log) for log in logs] == [[sampled, read]] * 2
+    assert recorded == [sampled, read] * 2  # of both fabrics
