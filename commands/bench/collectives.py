@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -111,6 +111,10 @@ def run(bed: Bed, size: Size) -> tuple[list[float], float]:
         played = play(net, launcher, ring_program(hosts, size.bytes, ports), size.steps, patience_s)
     ends = [_last_end(played.events, step) for step in range(size.steps)]
     return [after - before for before, after in pairwise(ends)], played.busiest
+
+
+SCALED, SCALED_LARGE = (tuple(partial(ring_all_reduce, size=size) for size in sizes) for sizes in (SCALING, LARGE))
+"""The parts of two benchmarks: an all-reduce of each size."""
 
 
 def _last_end(events: list[Event], step: int) -> float:

@@ -18,8 +18,8 @@ from commands.bench import (
     Measurement,
     NotMeasured,
     bed,
-    catalog,
     collectives,
+    command,
     control,
     fabric,
     finite,
@@ -227,12 +227,15 @@ def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
     def refuse(_: bed.Bed) -> list[Measurement]:
         raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
 
+    monkeypatch.setattr(fabric, "links", refuse)
+    monkeypatch.setattr(control, "rewire_64", lambda _: [Measurement("rewire", 0.002, "s", ok=True)])
+    monkeypatch.setattr(model, "slopes", refuse)
     benches = {
-        "links": catalog.Benchmark("says", (refuse,)),
-        "rewire": catalog.Benchmark("says", (lambda _: [Measurement("rewire", 0.002, "s", ok=True)],)),
-        "slopes": catalog.Benchmark("says", (refuse,), large=True),
+        "links": command.Benchmark("says", ("fabric:links",)),
+        "rewire": command.Benchmark("says", ("control:rewire_64",)),
+        "slopes": command.Benchmark("says", ("model:slopes",), large=True),
     }
-    monkeypatch.setattr(catalog, "BENCHES", benches)
+    monkeypatch.setattr(command, "BENCHES", benches)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(["bench", "--datapath", "ovs", "--json", str(tmp_path / "found.json")]) == 1
     said = " ".join(capsys.readouterr().out.split())

@@ -12,7 +12,7 @@ import pytest
 
 from commands.bench import NotMeasured, runs
 from commands.bench.bed import Bed
-from commands.bench.experiment import Bench
+from commands.bench.command import Bench
 
 
 def point(faithful: bool | None, step_s: float = 1.02) -> dict[str, Any]:
