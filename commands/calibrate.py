@@ -7,7 +7,6 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -19,6 +18,7 @@ from pydantic import Field
 
 from commands.bench.bed import Bed, play
 from commands.bench.control import timed_rewire
+from commands.bench.fabric import ring
 from controllers.northbound.client import ChannelClient
 from experiments.experiment import Experiment
 from experiments.report import Report, to_nothing
@@ -51,7 +51,6 @@ from railyard.scale import ROCE_MTU_BYTES, goodput_share
 from railyard.timeline import Event, read_events
 from railyard.validation import from_plain
 from topos.kernel.emulation import Emulation
-from topos.kernel.namespaces import HostEnd
 from topos.kernel.ovs import choose_datapath
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
@@ -74,17 +73,6 @@ _START_MBPS = 1600.0
 _CEILING_MBPS = 25_600.0
 
 Say = Callable[[str], None]
-
-
-@contextmanager
-def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.SocketPair]]:
-    """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
-    topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    with Bed(datapath).make(topo) as net:
-        ports = net.plan.rail_of(0).ports
-        ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
-        with machine_benchmark.connected_ring(ends) as lanes:
-            yield lanes
 
 
 def calibrate_machine(
@@ -133,7 +121,7 @@ def calibrate_machine(
 
 def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> Capacity:
     say("small messages")
-    with ring(2, 1000.0, name) as lanes:
+    with ring(Bed(name), 2, 1000.0) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
     control = control_cost(name, 30 if quick else 100)
@@ -168,7 +156,7 @@ def _highest_rate(name: Datapath, quick: bool, say: Say) -> machine_benchmark.Hi
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
         shares: list[float] = []
-        with ring(HOSTS, rate_mbps, name) as lanes:
+        with ring(Bed(name), HOSTS, rate_mbps) as lanes:
             while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
                 goodputs = machine_benchmark.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
                 shares.append(min(goodputs) / (rate_mbps * goodput_share()))

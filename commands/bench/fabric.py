@@ -6,7 +6,8 @@ Values that stock Mininet with ``TCLink`` can give stand beside those of stock M
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -16,13 +17,14 @@ from commands.bench import Measurement, NotMeasured, at_most, not_measured
 from commands.bench.bed import Bed
 from commands.bench.stock import echo_times, ring_goodput
 from controllers.northbound.client import ChannelClient
-from measure.live.machine_benchmark import busy_processors
+from measure.live.machine_benchmark import SocketPair, busy_processors, connected_ring
 from measure.live.packets import Tap
 from measure.live.probes import Frames, ProbeTrain
 from measure.live.processor import Processor
 from railyard.errors import MachineError
 from railyard.scale import MTU_BYTES, goodput_share
 from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import HostEnd
 from topos.options import link_parameters
 from topos.rails import RailTopo
 
@@ -78,8 +80,17 @@ def _shape(hosts: int, rate_mbps: float) -> dict[str, Any]:
 
 
 def _goodputs(bed: Bed, hosts: int, rate_mbps: float, seconds: float) -> list[float]:
+    with ring(bed, hosts, rate_mbps) as lanes:
+        return ring_goodput(lanes, rate_mbps, seconds)
+
+
+@contextmanager
+def ring(bed: Bed, hosts: int, rate_mbps: float) -> Iterator[list[SocketPair]]:
+    """``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
     with bed.make(RailTopo(**_shape(hosts, rate_mbps))) as net:
-        return ring_goodput(net.hosts, rate_mbps, seconds)
+        ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in net.plan.rail_of(0).ports]
+        with connected_ring(ends) as lanes:
+            yield lanes
 
 
 LEAST_RATIO = 4.0
