@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mininet.topo import Topo
 
-from commands.bench import Datapath, Measurement
+from commands.bench import Datapath, Measurement, not_measured
 from commands.bench.stock import stock
 from controllers.openflow import app
 from experiments.controller_process import ControllerFiles, ControllerProcess
@@ -74,6 +74,13 @@ class Bed:
     runs: int = 20
     parts: Sequence[str] | None = None
     repeats: int = 1
+
+    def beside(self, name: str, shape: dict[str, Any], **work: Any) -> tuple[dict[str, Any], list[Measurement]]:
+        """The result of stock Mininet for row ``name``, or none and the row that says why."""
+        try:
+            return self.stock(shape, **work), []
+        except MachineError as error:
+            return {}, [not_measured(f"{name}_stock", error)]
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""

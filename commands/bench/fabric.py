@@ -13,7 +13,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from commands.bench import Measurement, NotMeasured, at_most, not_measured
+from commands.bench import Measurement, NotMeasured, at_most
 from commands.bench.bed import Bed
 from commands.bench.stock import echo_times, ring_goodput
 from controllers.northbound.client import ChannelClient
@@ -21,7 +21,6 @@ from measure.live.machine_benchmark import SocketPair, busy_processors, connecte
 from measure.live.packets import Tap
 from measure.live.probes import Frames, ProbeTrain
 from measure.live.processor import Processor
-from railyard.errors import MachineError
 from railyard.scale import MTU_BYTES, goodput_share
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import HostEnd
@@ -53,12 +52,9 @@ def spread(values: Sequence[float]) -> float:
 def links(bed: Bed, hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0) -> list[Measurement]:
     """Goodput of the slowest host and spread over all hosts, also of stock Mininet; needs root."""
     ours, name = _goodputs(bed, hosts, rate_mbps, seconds), f"links_{hosts}x{rate_mbps:g}"
-    least, apart, missing = None, None, []
-    try:
-        theirs = bed.stock(_shape(hosts, rate_mbps), ring_s=seconds)["goodput_mbps"]
-        least, apart = min(share_of_line(theirs, rate_mbps, _STOCK_MTU)), spread(theirs)
-    except MachineError as error:
-        missing.append(not_measured(f"{name}_stock", error))
+    stock, missing = bed.beside(name, _shape(hosts, rate_mbps), ring_s=seconds)
+    theirs = stock.get("goodput_mbps")
+    least, apart = (min(share_of_line(theirs, rate_mbps, _STOCK_MTU)), spread(theirs)) if theirs else (None, None)
     slowest = bed.at_least(f"{name}_slowest", min(share_of_line(ours, rate_mbps)), _UNIT, *LEAST_SHARE)
     apart_ours = bed.at_most(f"{name}_spread", spread(ours), "of median", *MOST_SPREAD)
     slowest.baseline, apart_ours.baseline = least, apart
@@ -102,17 +98,11 @@ STREAM_HOSTS, STREAM_S = 16, 3.0
 
 def plain_streams(bed: Bed) -> list[Measurement]:
     """The largest sum of goodputs of 16 hosts in a ring over links that are faster than this machine; needs root."""
-    name, baseline, missing = f"ceiling_plain_streams_{STREAM_HOSTS}", None, []
-    ours = 0.0
-    for rate_mbps in RATES_MBPS:
-        ours = max(ours, sum(_goodputs(bed, STREAM_HOSTS, rate_mbps, STREAM_S)))
-    try:
-        theirs = [
-            bed.stock(_shape(STREAM_HOSTS, rate_mbps), ring_s=STREAM_S)["goodput_mbps"] for rate_mbps in RATES_MBPS
-        ]
-        baseline = max(map(sum, theirs))
-    except MachineError as error:
-        missing.append(not_measured(f"{name}_stock", error))
+    name = f"ceiling_plain_streams_{STREAM_HOSTS}"
+    ours = max(sum(_goodputs(bed, STREAM_HOSTS, rate_mbps, STREAM_S)) for rate_mbps in RATES_MBPS)
+    found = [bed.beside(name, _shape(STREAM_HOSTS, rate_mbps), ring_s=STREAM_S) for rate_mbps in RATES_MBPS]
+    missing = next((why for _, why in found if why), [])
+    baseline = None if missing else max(sum(stock["goodput_mbps"]) for stock, _ in found)
     ratio, limit = ours / baseline if baseline else None, bed.limit(LEAST_RATIO)
     ok = None if limit is None or ratio is None else ratio >= limit
     return [Measurement(name, ours, "Mb/s", baseline, ratio, limit, ok), *missing]
@@ -131,12 +121,9 @@ def round_trip(bed: Bed) -> list[Measurement]:
         client.rewire("rail0", [(1, 2)], "overwrite", delay_s=0.0)
         times = sorted(echo_times(net.netns_fd("g0"), net["g1"].IP()))
     found = bed.at_most("rtt_median", median(times) * 1e6, "us", RTT_LIMIT_US)
-    missing = []
-    try:
-        found.baseline = bed.stock(_PAIR | {"fabric": "electrical"}, pings=True)["rtt_s"] * 1e6
-        found.ratio = found.baseline / found.value if found.value else None
-    except MachineError as error:
-        missing.append(not_measured("rtt_stock", error))
+    stock, missing = bed.beside("rtt", _PAIR | {"fabric": "electrical"}, pings=True)
+    found.baseline = stock["rtt_s"] * 1e6 if stock else None
+    found.ratio = found.baseline / found.value if found.baseline and found.value else None
     return [found, Measurement("rtt_p99", times[int(0.99 * len(times))] * 1e6, "us"), *missing]
 
 
@@ -167,11 +154,7 @@ def bring_up(bed: Bed, shape: dict[str, Any] = SHAPE) -> list[Measurement]:
     finally:
         net.stop()
     down_s = time.monotonic() - start
-    theirs, missing = {}, []
-    try:
-        theirs = bed.stock(shape)
-    except MachineError as error:
-        missing.append(not_measured(f"bring_up_{size}_stock", error))
+    theirs, missing = bed.beside(f"bring_up_{size}", shape)
     return [
         bed.at_most(f"bring_up_{size}", up_s, "s", MOST_UP_S),
         _faster(f"bring_up_{size}_than_stock", up_s, theirs.get("up_s"), LEAST_UP_RATIO),
