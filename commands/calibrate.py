@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from commands.bench.bed import Bed, play
+from commands.bench.bed import Bed, laps_s, play
 from commands.bench.control import timed_rewire
 from commands.bench.fabric import ring
 from controllers.northbound.client import ChannelClient
@@ -274,33 +272,14 @@ def hop_cost(measured_s: float, predicted_s: float, more_s: float, hop_s: float)
     return max(0.0, (measured_s - predicted_s) / (more_s - predicted_s) * hop_s)
 
 
-def cycles_s(events: Iterable[Event], groups: Mapping[str, Group]) -> dict[str, list[float]]:
-    """Seconds of each cycle but the first of every group, without its compute, from events of agents or of the model.
-
-    A cycle is counted from the end of a group's collective on its last rank to the end of the next one. Raises
-    ``MachineError`` for a group without two collectives.
-    """
-    ends: dict[str, dict[int, float]] = {name: defaultdict(float) for name in groups}
-    for event in events:
-        if event.kind == "communicate" and event.end is not None:
-            ends[event["group"]][event["op"]] = max(ends[event["group"]][event["op"]], event.end)
-    found = {}
-    for name in groups:
-        times = sorted(ends[name].values())
-        if len(times) < 2:
-            raise MachineError(f"measuring the cost of transfers gave {len(times)} collectives of {name}; try again")
-        found[name] = [after - before - COMPUTE_S for before, after in pairwise(times)]
-    return found
-
-
 def cost_of(events: Iterable[Event], groups: Mapping[str, Group]) -> float:
     """Median seconds of a transfer beyond line rate, over the cycles of all groups, from agents' events; at least 0.
 
-    The median, since other users of the machine disturb single cycles. Raises as ``cycles_s``.
+    The median, since other users of the machine disturb single cycles. Raises as ``laps_s``.
     """
-    rounds = {name: len(group.members) - 1 for name, group in groups.items()}
-    found = cycles_s(events, groups)
-    return max(0.0, median(cycle / rounds[name] - TRANSFER_S for name in groups for cycle in found[name]))
+    found = laps_s(events, groups)
+    cycles = [(lap - COMPUTE_S) / (len(groups[name].members) - 1) for name in groups for lap in found[name]]
+    return max(0.0, median(cycles) - TRANSFER_S)
 
 
 def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: float, quick: bool) -> list[TransferCost]:
@@ -319,7 +298,7 @@ def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: 
     found = []
     for ranks in _TREE_RANKS:
         program = tree_program(net.plan.ranks, ranks, port_mbps, 3 if quick else 6)
-        (measured,) = cycles_s(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups).values()
+        (measured,) = laps_s(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups).values()
         predicted_s, more_s = (_predicted_s(net.plan, program, alpha_s) for alpha_s in (0.0, _ALPHA_S))
         seconds = hop_cost(median(measured), predicted_s, more_s, _ALPHA_S)
         found.append(HopCost(ranks, round(seconds, 6)))
@@ -327,9 +306,9 @@ def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: 
 
 
 def _predicted_s(plan: FabricPlan, program: Program, alpha_s: float) -> float:
-    """Median cycle of a program of one group in the model."""
+    """Median lap of a program of one group in the model."""
     events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
-    (found,) = cycles_s(events, program.groups).values()
+    (found,) = laps_s(events, program.groups).values()
     return median(found)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,3 +163,22 @@ def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, 
 
 def _processor_s(team: AgentTeam) -> dict[int, float]:
     return {rank: int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for rank, pid in team.pids.items()}
+
+
+def laps_s(events: Iterable[Event], groups: Iterable[str]) -> dict[str, list[float]]:
+    """Seconds from the end of each collective of every group on its last rank to the end of the next one.
+
+    From events of agents or of the model. Raises ``MachineError`` for a group without two collectives.
+    """
+    ends: dict[str, dict[tuple[int, int], float]] = {name: defaultdict(float) for name in groups}
+    for event in events:
+        if event.kind == "communicate" and event.end is not None:
+            of_group, key = ends[event["group"]], (event["step"], event["op"])
+            of_group[key] = max(of_group[key], event.end)
+    for name, of_group in ends.items():
+        if len(of_group) < 2:
+            raise MachineError(f"the agents noted the ends of {len(of_group)} collectives of {name}; try again")
+    return {
+        name: [after - before for before, after in pairwise(sorted(of_group.values()))]
+        for name, of_group in ends.items()
+    }

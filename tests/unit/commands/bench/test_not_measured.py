@@ -95,13 +95,6 @@ def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytes
 # ---- collectives and slopes ------------------------------------------------------------------------------------------
 
 
-def test_a_step_whose_end_nobody_noted() -> None:
-    events = [Event(1.0, "agent", "communicate", 2.0, {"step": 0})]
-    assert collectives._last_end(events, 0) == 2.0
-    with pytest.raises(NotMeasured, match="the end of step 1"):
-        collectives._last_end(events, 1)
-
-
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(experiment: Any) -> list[dict[str, Any]]:
         of_n = {"n": 8, "algorithm": "ring", "straggler_delay_s": 0.0, "time_s": 1.0}
