@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from experiments.acts import ACTS, acts_in, is_act
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
-from measure.live.machine_facts import StealMeter, machine_facts
+from measure.live.machine_facts import machine_facts
+from measure.live.processor import Processor
 from measure.metrics.point import Point
 from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import REST, TIME, build_manifest
@@ -75,7 +76,7 @@ class Record:
         self._experiment = experiment
         self._scale = scale
         self._origin = {"command": None, "inputs": []} if origin is None else origin
-        self._steal = StealMeter()
+        self._processor = Processor()
         self._rows = Summary()
         self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
@@ -241,7 +242,7 @@ class Record:
             return
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
         self._manifest["ended_at"] = time.strftime(TIME)
-        self._manifest["machine"]["steal"] = self._steal.share()
+        self._manifest["machine"]["steal"] = round(self._processor.read(1.0).steal, 6)
         self._manifest.pop(REST, None)
         if error is None and self._manifest["planned"] is None:
             self._manifest["planned"] = sum(map(measured_in, self._rows))

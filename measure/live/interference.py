@@ -58,18 +58,22 @@ class _Process:
 class OtherProcesses:
     """Measures the processor time of the processes that do not belong to the run of process ``run``.
 
-    The run's own are that process, its descendants, and whatever has the run's ``mark`` in its environment: agents,
-    controller, Open vSwitch and sampler. A process that ended between two readings is found with its parent, which
-    inherits its time; where that is the first process, or one that the run descends from, its last moments are not
-    seen, since those also inherit processes of the run. It then goes by the name of that parent. Processes that /proc
-    does not show, as it is in a container, are not counted.
+    The run's own are that process, its descendants, and whatever has the run's ``mark`` (NAME=VALUE) in its
+    environment: agents, controller, Open vSwitch and sampler. A process that ended between two readings is found with
+    its parent, which inherits its time; where that is the first process, or one that the run descends from, its last
+    moments are not seen, since those also inherit processes of the run. It then goes by the name of that parent.
+    Processes that /proc does not show, as it is in a container, are not counted.
     """
 
     def __init__(
-        self, run: int, mark: str = MARK, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic
+        self,
+        run: int,
+        mark: str = f"{MARK_VARIABLE}={MARK}",
+        proc: Path = _PROC,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
-        self._mark = f"\0{MARK_VARIABLE}={mark}".encode()
+        self._mark = f"\0{mark}".encode()
         self._proc = proc
         self._clock = clock
         self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -87,9 +91,7 @@ class OtherProcesses:
         now = self._clock()
         if now < self._next_at or now <= self._read_at:
             return self._load
-        before = self._others
-        self._take()
-        used = self._used(before)
+        used = self.used()
         total, whole = used.total(), self._cores * (now - self._read_at) / self._tick_s
         whole = max(whole, total)
         largest = tuple((name, ticks / whole) for name, ticks in used.most_common(_MOST_NAMES))
@@ -115,8 +117,10 @@ class OtherProcesses:
             ancestor = found[ancestor].parent
         return ancestor == self._run or self._left_out.get(ancestor, False)
 
-    def _used(self, before: Mapping[int, _Process]) -> Counter[str]:
-        """Ticks that the others have used since ``before``, by the name of their command."""
+    def used(self) -> Counter[str]:
+        """Ticks that the others have used since the last reading, by the name of their command."""
+        before = self._others
+        self._take()
         now, keepers = self._others, {1, *self._ancestors()}
         inherited: Counter[int] = Counter()
         for pid, then in before.items():

@@ -5,8 +5,8 @@ take that time away: the hypervisor (steal, and timers that it lets ring late), 
 test run. What the test itself does, and what it starts, must not count: that is what is tested.
 
 The readings come from a small process of its own, so that a test which holds the interpreter (or all cores) cannot hold
-it up. It waits without using the CPU until a test begins; while one runs it needs about one percent of a core. Standard
-library only: the process runs this file with ``python -I -S``.
+it up. It waits without using the CPU until a test begins; while one runs it needs about one percent of a core. What is
+not of the test run is told apart as in a run (``measure.live.interference``), by a mark of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the process of the watcher runs in isolation
+
+from measure.live.interference import OtherProcesses
+
 MARK = "RAILYARD_TEST_RUN"
 """Environment variable that every process of a test run inherits; a daemon has it when its parents are gone, too."""
 TICK_S = 0.01
@@ -35,8 +40,6 @@ STRETCH_S = 1.0
 enough for a late timer, and in the mean of a test of twenty seconds it would be lost."""
 LEAST_S = 0.02
 """Less CPU than this is nothing: the kernel counts in steps of 10 ms, and one step is a tenth of a test of 50 ms."""
-_KERNEL_THREAD = 0x00200000
-"""PF_KTHREAD in the flags of /proc/PID/stat. Kernel threads move the packets of a test: they are nobody's."""
 _ANSWER_S = 10.0
 
 
@@ -191,106 +194,15 @@ class Watcher:
         return process.stdout.readline()
 
 
-@dataclass(frozen=True)
-class Process:
-    """One line of /proc/PID/stat. ``own_ticks`` is CPU of its own, ``children_ticks`` of children that ended."""
-
-    parent: int
-    start: str
-    own_ticks: int
-    children_ticks: int
-
-
-def processes() -> dict[int, Process]:
-    """Every process of the machine but the kernel's."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-                if not int(fields[6]) & _KERNEL_THREAD:
-                    own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-                    found[int(name)] = Process(int(fields[1]), fields[19].decode(), own, children)
-    return found
-
-
-class Others:
-    """Adds up the CPU of all processes that do not belong to the test run whose first process is ``run``.
-
-    Ours is what descends from that process, what has its mark in the environment, and what was ours once. CPU of a
-    process that ended is found with its parent, unless that is one of ours or a keeper: a keeper is a process that
-    inherits orphans, ours as well (the init process and whatever we descend from).
-    """
-
-    def __init__(self, run: int) -> None:
-        self._run = run
-        self._known: dict[tuple[int, str], bool] = {}
-        self._before: dict[int, Process] | None = None
-        self._ticks = 0
-
-    def read_s(self, now: dict[int, Process]) -> float:
-        """Seconds of CPU that others used since the first call, given all processes of this moment."""
-        keepers = {1, *self._ancestors(self._run, now)}
-        others = {
-            pid: Process(p.parent, p.start, p.own_ticks, 0) if pid in keepers else p
-            for pid, p in now.items()
-            if not self._is_ours(pid, now)
-        }
-        if self._before is not None:
-            grown = sum(map(_ticks, others.values())) - sum(map(_ticks, self._before.values()))
-            self._ticks += max(0, grown + self._lost(self._before, others, keepers))
-        self._before = others
-        self._known = {key: ours for key, ours in self._known.items() if key[0] in now}
-        return self._ticks / os.sysconf("SC_CLK_TCK")
-
-    def _is_ours(self, pid: int, now: dict[int, Process]) -> bool:
-        key = (pid, now[pid].start)
-        if key not in self._known:
-            line = [pid, *self._ancestors(pid, now)]
-            kin = any(self._known.get((a, now[a].start)) for a in line[1:] if a in now)
-            self._known[key] = self._run in line or kin or self._is_marked(pid)
-        return self._known[key]
-
-    def _is_marked(self, pid: int) -> bool:
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={self._run}".encode() in file.read().split(b"\0")
-        return False
-
-    @staticmethod
-    def _ancestors(pid: int, now: dict[int, Process]) -> list[int]:
-        found: list[int] = []
-        while pid in now and now[pid].parent and now[pid].parent not in found:
-            pid = now[pid].parent
-            found.append(pid)
-        return found
-
-    @staticmethod
-    def _lost(before: dict[int, Process], now: dict[int, Process], keepers: set[int]) -> int:
-        """CPU of processes that ended whose parent (or its parent, if that ended too) does not count it."""
-        lost = 0
-        for pid, process in before.items():
-            if pid not in now:
-                heir = process.parent
-                while heir in before and heir not in now:
-                    heir = before[heir].parent
-                if heir not in now or heir in keepers:
-                    lost += _ticks(process)
-        return lost
-
-
-def _ticks(process: Process) -> int:
-    return process.own_ticks + process.children_ticks
-
-
-def read(others: Others) -> Reading:
-    """The machine now."""
+def read(others: OtherProcesses, before_s: float = 0.0) -> Reading:
+    """The machine now; ``before_s``: what others had used up to their last reading."""
     with open("/proc/stat", encoding="ascii") as file:
         lines = file.read().splitlines()
     fields = [int(field) for field in lines[0].split()[1:9]]
     cores = sum(line.startswith("cpu") and line[3].isdigit() for line in lines)
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     idle_s, steal_s = (fields[3] + fields[4]) * tick_s, fields[7] * tick_s
-    return Reading(time.monotonic(), cores, idle_s, steal_s, others.read_s(processes()))
+    return Reading(time.monotonic(), cores, idle_s, steal_s, before_s + others.used().total() * tick_s)
 
 
 def _hurry(policy: int, priority: int) -> None:
@@ -301,7 +213,7 @@ def _hurry(policy: int, priority: int) -> None:
 
 def _watch(run: int, alone: bool) -> None:
     """Answer ``begin`` and ``end`` until the test run is gone. /proc is read at the priority of everybody else."""
-    others = Others(run)
+    others = OtherProcesses(run, f"{MARK}={run}\0")
     while sys.stdin.readline():
         readings, late_ms = [read(others)], []
         print("ready", flush=True)
@@ -317,7 +229,7 @@ def _watch(run: int, alone: bool) -> None:
                     late_ms.append(1000 * (time.monotonic() - begin - TICK_S))
             if alone:
                 _hurry(os.SCHED_OTHER, 0)
-            readings.append(read(others))
+            readings.append(read(others, readings[-1].others_s))
         if sys.stdin.readline():
             answer = {"readings": [asdict(r) for r in readings], "late_ms": [round(late, 2) for late in late_ms]}
             print(json.dumps(answer), flush=True)

@@ -30,7 +30,7 @@ class Table:
             self.add(pid, parent)
         self.add(SWITCH, 1, mark=f"{MARK}.run7")
         self.add(KERNEL, 2, flags=0x00200000)
-        self.others = OtherProcesses(RUN, MARK, proc, lambda: self.now)
+        self.others = OtherProcesses(RUN, f"RAILYARD_MARK={MARK}", proc, lambda: self.now)
 
     def add(
         self,
