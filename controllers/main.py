@@ -90,9 +90,9 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
     from controllers.northbound import channel, http_server, rest
     from controllers.numbered_events import NumberedEvents
-    from controllers.openflow.caches import EXACT, OPEN_VSWITCH
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
+    from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
     from controllers.openflow.recovery import Reconnector
     from topos.kernel import namespaces
 

@@ -10,7 +10,7 @@ from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Detection
-from controllers.openflow.caches import EXACT, OPEN_VSWITCH
+from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths

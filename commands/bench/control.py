@@ -5,7 +5,7 @@ Needs root.
 
 A rewiring has two ends. The switch sends its barrier reply when its tables are changed. The controller answers the
 request when the caches of Open vSwitch have followed as well, so that packets take the new circuits. The controller
-cannot see the caches, so it waits (``controllers.openflow.caches``); not where the kernel forwards.
+cannot see the caches, so it waits (``controllers.openflow.datapaths``); not where the kernel forwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from commands.bench import Measurement, NotMeasured
 from commands.bench.bed import Bed
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.caches import OPEN_VSWITCH
+from controllers.openflow.datapaths import OPEN_VSWITCH
 from railyard.errors import ControlError
 from railyard.loop import READ, Poller
 from railyard.timeline import read_events

@@ -68,7 +68,7 @@ Operation = Callable[[Any, PendingReply, float], Iterable[Action]]
 
 
 class Operations:
-    """The operations by class of request; each returns actions of the engine, and ``pending_replies`` has the replies.
+    """Each operation is the method ``_OP``; it returns actions of the engine, and ``pending_replies`` has the replies.
 
     ``arm_heartbeat_alarm`` is called after a heartbeat that may have started the watch of a rank, ``on_record`` with
     the point whose events begin (None: none) and the time from which on they are its own.
@@ -84,28 +84,11 @@ class Operations:
         self.on_record: Callable[[int | None, float], None] = lambda point, since: None
         self.sessions = Sessions()
         self.pending_replies = PendingReplies(engine.changes_since)
-        self._operations: dict[type[messages.Request], Operation] = {
-            messages.Register: self._register,
-            messages.CheckIn: self._check_in,
-            messages.CircuitRequest: self._request,
-            messages.Release: self._release,
-            messages.MovedReport: self._moved,
-            messages.Alive: self._alive,
-            messages.Watch: self._watch,
-            messages.Restart: self._restart,
-            messages.Failed: self._failed,
-            messages.Finish: self._finish,
-            messages.Record: self._record,
-            messages.Circuits: self._circuits,
-            messages.Jobs: self._jobs,
-            messages.Rewire: self._rewire,
-            messages.Gates: self._gates,
-            messages.Fault: self._fault,
-        }
 
     def execute(self, request: messages.AnyRequest, requester: Requester, now: float) -> Iterable[Action]:
         """Execute one request; its answer is then ready in ``pending_replies``, or follows from later actions."""
-        return self._operations[type(request)](request, (requester, request.id), now)
+        operation: Operation = getattr(self, f"_{request.op}")
+        return operation(request, (requester, request.id), now)
 
     def take_heartbeat(self, request: messages.AnyRequest, requester: Requester, now: float) -> bool:
         """Take a heartbeat of a rank that is already watched, without the lock; False if it is none of those."""
@@ -170,7 +153,7 @@ class Operations:
 
     # ---- agents -----------------------------------------------------------------------------------------------
 
-    def _check_in(self, request: messages.CheckIn, reply_to: PendingReply, now: float) -> Iterable[Action]:
+    def _checkin(self, request: messages.CheckIn, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)
         actions = self._engine.check_in(request.rank, request.group, now)
         self.sessions.add(reply_to[0], request.rank)

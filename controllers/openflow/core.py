@@ -20,12 +20,10 @@ from controllers.engine.engine import Engine
 from controllers.northbound.messages import AnyRequest, header_of, read_request
 from controllers.northbound.operations import Operations
 from controllers.northbound.pending_replies import Requester, failure
-from controllers.openflow.caches import OPEN_VSWITCH, CacheTimes
 from controllers.openflow.clock import Alarm
-from controllers.openflow.datapaths import Datapaths, Decide, Send, Step
-from controllers.openflow.forwarding import Forwarding
+from controllers.openflow.datapaths import OPEN_VSWITCH, CacheTimes, Datapaths, Decide, Send, Step
 from controllers.openflow.recovery import RECONNECT_S, Recovery
-from controllers.openflow.tuning import Tuning
+from controllers.openflow.tuning import Forwarding, Tuning
 from railyard.errors import RailyardError
 from railyard.timeline import Event
 from topos.plan import FabricPlan

@@ -18,8 +18,7 @@ from pathlib import Path
 from controllers.engine.actions import Action, Note
 from controllers.openflow import flows
 from controllers.openflow.datapaths import Datapath, DatapathSender, Send, Transaction, Trouble
-from controllers.openflow.forwarding import Forwarding
-from controllers.openflow.tuning import Tuning
+from controllers.openflow.tuning import Forwarding, Tuning
 from railyard.errors import MachineError
 from topos.kernel.ovsdb import Ovsdb
 from topos.plan import SwitchPlan

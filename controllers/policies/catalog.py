@@ -19,7 +19,7 @@ from workloads.program import Group
 
 POLICIES = {
     "opus": "controllers.policies.opus:OpusPolicy",
-    "electrical": "controllers.policies.electrical:ElectricalPolicy",
+    "electrical": "controllers.policies.static:ElectricalPolicy",
     "one-shot": "controllers.policies.static:OneShotPolicy",
     "static": "controllers.policies.static:StaticPolicy",
     "follow": "controllers.policies.follow:FollowPolicy",

@@ -16,9 +16,8 @@ from typing import Generic
 
 from controllers.circuits.circuits import SwitchCircuit
 from controllers.circuits.fibres import FIBRES, FibrePlant, Key, Route
-from controllers.policies.lumion import LumionPolicy
+from controllers.policies.lumion import LumionPolicy, split_ports
 from controllers.policies.policy import ClusterState, Wiring
-from controllers.policies.split import split_ports
 from controllers.policies.wiring import fitting
 from railyard.errors import CircuitError, ConfigError
 from topos.plan import FabricPlan, Tenant

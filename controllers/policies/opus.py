@@ -5,7 +5,7 @@ One bit per stage says which. While it is 0, the stage's ports form the ring of 
 pipeline request between stages s and s + 1 sets both bits, a data-parallel request of stage s clears bit s; stages
 may diverge. Agents decide when to request (on-demand or provisioned), so one policy serves both.
 
-With expert parallelism an all-to-all is sent over the data-parallel ring, hop by hop (``controllers.policies.arcs``),
+With expert parallelism an all-to-all is sent over the data-parallel ring, hop by hop (``controllers.policies.wiring``),
 so it clears the bit too. Experts that need their own rings for gradients (dimension ``edp``) are a third state of a
 stage, and rotating circuits (``controllers.policies.rotor``) a fourth.
 
@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controllers.circuits.circuits import Circuit, Matching
-from controllers.policies.arcs import arcs_of
 from controllers.policies.policy import Policy, Wiring
-from controllers.policies.wiring import group_paths, path_circuits, paths_in, rail_of_group
+from controllers.policies.wiring import arcs_of, group_paths, path_circuits, paths_in, rail_of_group
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import Hop
 from topos.plan import SwitchPlan

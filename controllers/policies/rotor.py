@@ -15,9 +15,9 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.decomposition import birkhoff_von_neumann, check_demand, covering_matchings, most_partners
 from controllers.circuits.matchings import Pairs, cyclic_shifts, one_factorization
 from controllers.circuits.rotation import Cycle, Slot
-from controllers.policies.electrical import ElectricalPolicy
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Wiring
+from controllers.policies.static import ElectricalPolicy
 from controllers.policies.wiring import path_circuits, rail_of_group
 from railyard.errors import ConfigError
 from railyard.protocol import Hop

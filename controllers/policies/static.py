@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 
-from controllers.policies.arcs import arcs_of
-from controllers.policies.policy import StandingPolicy, Wiring
-from controllers.policies.wiring import fitting, group_paths, path_circuits, paths_in, rail_of_group, rails_of_group
+from controllers.policies.policy import Policy, StandingPolicy, Wiring
+from controllers.policies.wiring import (
+    arcs_of,
+    fitting,
+    group_paths,
+    path_circuits,
+    paths_in,
+    rail_of_group,
+    rails_of_group,
+)
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
@@ -89,3 +96,15 @@ def split_bandwidth(total: float, traffic: Mapping[str, float]) -> dict[str, flo
     if not root_sum > 0:
         raise ConfigError("no dimension has traffic to split the bandwidth by; at least one must")
     return {name: total * root / root_sum for name, root in roots.items()}
+
+
+class ElectricalPolicy(Policy):
+    """Packet switches without circuits, with the port assignment of the Opus wiring."""
+
+    def wanted(self, group: Group, current: Wiring) -> Wiring:
+        return {}
+
+    def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        """The ring or pair of ``group`` over lanes 0 and 1 (over lane 0 alone where a GPU has one port)."""
+        rail_of_group(self.plan, group)
+        return group_paths(group, high=min(1, self.plan.ports_per_gpu - 1))

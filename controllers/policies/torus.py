@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controllers.circuits.torus_routes import distances
+from controllers.policies.lumion import RackPolicy
 from controllers.policies.policy import ClusterState, Wiring
-from controllers.policies.rack_policy import RackPolicy
 from controllers.policies.wiring import ring_neighbours
 from railyard.protocol import Hop
 from topos.plan import FabricPlan

@@ -1,6 +1,9 @@
 """The port assignments of rings and pipeline pairs, shared by all policies.
 
 Source: Opus, arXiv 2602.12521: two duplex ports per GPU and rail; a ring uses both, a pipeline chain one to each side.
+All-to-alls of experts have no circuits of their own: their data is forwarded from member to member over the ring of the
+data-parallel group. The members of an EP group are neighbours on that ring, as the EP index runs faster than the DP
+index (``workloads.training.ranks``): they have an arc of the ring, or all of it.
 """
 
 from __future__ import annotations
@@ -110,3 +113,47 @@ def rails_of_group(plan: FabricPlan, group: Group) -> list[int]:
         if not 0 <= rank < plan.ranks:
             raise ConfigError(f"group {group.name} has rank {rank}; the fabric's ranks are 0 to {plan.ranks - 1}")
     return sorted({plan.rail_index(rank) for rank in group.members})
+
+
+def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, tuple[Hop, ...]]:
+    """The paths of each EP group on the ring of the DP group of its stage that has all its members, by group name.
+
+    EP groups without such a DP group are left out. ``ConfigError`` for a group whose members are not neighbours on the
+    ring, in the order of the group.
+    """
+    groups = [group for group in groups if group.domain == "scale-out"]
+    found = {}
+    for group in groups:
+        ring = _ring_below(group, groups) if group.dimension == "ep" else None
+        if ring is None:
+            continue
+        arc = _arc(group_paths(ring, low, high), ring.members, group.members)
+        if arc is None:
+            raise ConfigError(
+                f"the members of group {group.name} ({_listed(group.members)}) must be neighbours, in this order, on "
+                f"the ring of group {ring.name} ({_listed(ring.members)}) to communicate over it",
+                key="groups",
+            )
+        found[group.name] = arc
+    return found
+
+
+def _ring_below(group: Group, groups: Iterable[Group]) -> Group | None:
+    """The DP group of the same stage that has all members of ``group``."""
+    members = set(group.members)
+    rings = (g for g in groups if g.dimension == "dp" and g.stage == group.stage and members <= set(g.members))
+    return next(rings, None)
+
+
+def _arc(paths: Sequence[Hop], ring: Sequence[int], members: Sequence[int]) -> tuple[Hop, ...] | None:
+    """The paths of ``ring`` between ``members``: all if they are the whole ring, None if they are no arc of it."""
+    count = len(ring)
+    for run in (tuple(members), tuple(reversed(members))):
+        start = ring.index(run[0])
+        if tuple(ring[(start + i) % count] for i in range(len(run))) == run:
+            return tuple(paths) if len(run) == count else tuple(paths[(start + i) % count] for i in range(len(run) - 1))
+    return None
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -25,7 +25,7 @@ from topos.kernel.fastpath.offload import Forwarding
 from topos.kernel.iperf import IperfLane, iperf_clients, iperf_servers
 from topos.kernel.links import WHOLE, Part
 from topos.kernel.namespaces import HostEnd
-from topos.kernel.relay import Relay, connected_to, listener_in
+from topos.kernel.relay import Relay, connect_unix, listener_in
 from topos.kernel.run_registry import RegisteredRun
 from topos.plan import FabricPlan
 
@@ -70,7 +70,7 @@ class FabricPart:
             if self.folder is not None:
                 openflow = self.folder / "openflow"
                 stack.enter_context(
-                    Relay(listener_in(self.net.yard.netns_fd, OPENFLOW), lambda: connected_to(openflow))
+                    Relay(listener_in(self.net.yard.netns_fd, OPENFLOW), lambda: connect_unix(openflow))
                 )
             self.net.start()
             self.plan, self.is_up = plan, True

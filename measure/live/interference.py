@@ -58,7 +58,7 @@ class _Process:
 class OtherProcesses:
     """Measures the processor time of the processes that do not belong to the run of process ``run``.
 
-    The run's own are that process, its descendants, and whatever has the run's ``mark`` (NAME=VALUE) in its
+    The run's own are that process, its descendants, and whatever has the run's ``mark`` (how a variable begins) in its
     environment: agents, controller, Open vSwitch and sampler. A process that ended between two readings is found with
     its parent, which inherits its time; where that is the first process, or one that the run descends from, its last
     moments are not seen, since those also inherit processes of the run. It then goes by the name of that parent.

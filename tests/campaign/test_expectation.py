@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.expectation import RAN, Outcome, complaints, cuts, expected, falsely_faithful
+from tests.campaign.expectation import Outcome, complaints, cuts, expected, falsely_faithful
 from tests.campaign.fault import CONTROL_PLACES, SIGNAL_PLACES, START_PLACES, Fault, Kind, Phase, Place
 
 WHOLE: dict[str, Any] = {"has_results": True, "ended": "complete"}
@@ -19,27 +19,6 @@ def fault(what: str, process: str = "", phase: Phase = "step", kind: Kind = "sig
 
 def check(name: str, value: float | None, ok: bool) -> dict[str, Any]:
     return {"name": name, "value": value, "ok": ok}
-
-
-@pytest.mark.parametrize(
-    ("made", "statuses"),
-    [
-        (fault("KILL", "main"), {-9}),
-        (fault("TERM", "main", "tear-down"), {130}),
-        (fault("HUP", "main"), {130}),
-        (fault("STOP", "main"), RAN),
-        (fault("KILL", "controller"), {5}),
-        (fault("KILL", "ovs-vswitchd"), {3}),
-        (fault("KILL", "ovsdb-server", "tear-down"), {0, 3, 8}),
-        (fault("KILL", "agent"), {6}),
-        (fault("KILL", "agent", "splice"), {0, 6, 8}),
-        (fault("INT INT", "agent"), {0, 6, 8}),
-        (fault("stall", kind="control"), RAN),
-        (fault("foreign folder", kind="start"), RAN),
-    ],
-)
-def test_statuses_are_the_documented_ones(made: Fault, statuses: set[int]) -> None:
-    assert expected(made.place).statuses == statuses
 
 
 def test_every_fault_has_an_expectation() -> None:
@@ -80,11 +59,6 @@ def test_a_complaint_says_what_is_wrong(made: Fault, outcome: Outcome, complaint
         assert found == []
     else:
         assert any(complaint in text for text in found), found
-
-
-def test_the_sentence_is_the_last_one_of_the_run() -> None:
-    outcome = Outcome(3, "railyard: warning\nelse\nrailyard: the relay ended\nmore\n")
-    assert outcome.sentence == "the relay ended"
 
 
 def test_a_point_without_samples_must_not_be_faithful_also_where_the_machine_is_busy() -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
-import pytest
-
-from railyard.errors import MachineError
-from tests.campaign.__main__ import main
 from tests.campaign.records import Records, reading
-from tests.campaign.soak import LEAST_POINTS, Use, await_end, growths
+from tests.campaign.soak import Use, growths
 
 MEMORY, FILES = ("main", "own memory"), ("main", "open files")
 
@@ -37,40 +32,6 @@ def test_the_most_of_some_points_is_compared_since_shared_memory_is_low_for_one(
     assert growing(low) == []
     grown = [use | ({MEMORY: 150_000_000} if point >= 390 else {}) for point, use in enumerate(low)]
     assert [(growth.first, growth.last) for growth in growths(grown) if not growth.flat] == [(10**8, 15 * 10**7)]
-
-
-def test_a_run_is_judged_from_its_fourth_point_on() -> None:
-    for points in range(1, LEAST_POINTS):
-        assert growths(soak(points=points - 1)) == []  # a run is not looked at after its last point
-    assert growths(soak(points=LEAST_POINTS - 1))
-
-
-@pytest.mark.parametrize(("script", "says"), [("exit 3", "ended with status 3"), ("exec sleep 60", "did not end")])
-def test_a_long_run_that_does_not_end_well_after_its_last_point_is_an_error(script: str, says: str) -> None:
-    with subprocess.Popen(["sh", "-c", script]) as process:
-        with pytest.raises(MachineError, match=f"the run of 7 points {says}"):
-            await_end(process, 7, 10.0 if "exit" in script else 0.05)
-        process.kill()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--soak", "3"], "must be from 4 to 1000, not '3'"),
-        (["--campaign", "0"], "must be from 1 to 100000, not '0'"),
-        (["--fault", "-1"], "must be from 0 to 99999, not '-1'"),
-        (["--soak", "4", "--fault", "1"], "not allowed with argument --soak"),
-        (["--fault", "1", "--campaign", "9"], "not allowed with argument --fault"),
-        (["--soak", "4", "--parallel", "2"], "--seed and --parallel are for faults, and a soak makes none"),
-        ([], "one of the arguments --campaign --fault --soak is required"),
-    ],
-)
-def test_options_that_would_be_ignored_are_refused(
-    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(options)
-    assert says in capsys.readouterr().err
 
 
 def line(t: float, end: float) -> str:

@@ -6,13 +6,13 @@ import atexit
 import json
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import lru_cache, partial
 from io import BytesIO, StringIO
 from pathlib import Path
 from struct import error as StructError
-from typing import Any, ClassVar
+from typing import Any
 
 from core_world import World
 from fabric_plans import pip_plan
@@ -44,6 +44,7 @@ from tests.fuzz import grammars
 from topos.describe import plan as planned
 from topos.kernel.fastpath import carrier, openflow, statistics
 from topos.kernel.fastpath.rules import Counts, PortCounts
+from topos.kernel.fastpath.tables import FlowTables, SimpleFlow
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
 from topos.plan import FabricPlan
@@ -379,21 +380,23 @@ def openflow_match(data: bytes, folder: Path) -> None:
     openflow.read_instructions(data)
 
 
-class _Flows:
+class _Flows(FlowTables):
     """A bridge whose ports are known, with one flow."""
 
-    port_names: ClassVar = {"x": "g0-eth0"}
+    def __init__(self) -> None:
+        self.port_names = {"x": "g0-eth0"}
 
     def counts_of(self, *flow: object) -> Counts:
         return Counts(3, 300)
 
-    removed_counts = counts_of
+    def removed_counts(self, *flow: object) -> Counts:
+        return Counts(3, 300)
 
     def reset(self, reset: object) -> Callable[[], object]:
         return lambda: None
 
-    def each(self) -> list[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
-        return [(0, 100, 1, b"\2\0\0\0\0\1", 7, 2, Counts(3, 300))]
+    def each(self) -> Iterator[SimpleFlow]:
+        yield SimpleFlow(0, 100, 1, b"\2\0\0\0\0\1", 7, 2, Counts(3, 300))
 
     def port_counts(self) -> dict[int, PortCounts]:
         return {1: PortCounts(Counts(3, 300), Counts(3, 300), Counts())}

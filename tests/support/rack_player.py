@@ -5,21 +5,14 @@ The oracle asks where light goes and which way packets go, not which messages we
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from controllers.engine.actions import (
-    Action,
-    CheckedIn,
-    Darken,
-    MembersChanged,
-    Note,
-    Refuse,
-    Registered,
-    RegisterRefused,
-    Reroute,
-)
+from engine_player import Player
+
+from controllers.engine.actions import Ack, Action, CheckedIn, Darken, MembersChanged, Note, Registered, Reroute
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Detection, Job
 from controllers.policies.policy import Policy
@@ -45,19 +38,12 @@ def rented(plan: FabricPlan, tenant: str = "A", delay_s: float = 0.015, detectio
 
 
 @dataclass
-class RackPlayer:
-    """The world around an engine. ``tables`` are what the switches of an electrical torus hold."""
+class RackPlayer(Player):
+    """Chips fail. ``tables`` are what the switches of an electrical torus hold."""
 
-    engine: Engine
-    now: float = 0.0
-    dark: list[Darken] = field(default_factory=list)
-    rerouting: list[Reroute] = field(default_factory=list)
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
-    notes: list[Note] = field(default_factory=list)
-    refused: list[Refuse | RegisterRefused] = field(default_factory=list)
-    told: list[CheckedIn] = field(default_factory=list)
+    rerouting: list[Reroute] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    registered: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -68,7 +54,7 @@ class RackPlayer:
         for job in jobs:
             world.do(world.engine.register(job, policy(plan), 0.0))
             world.settle()
-            assert job.name in world.registered
+            assert Registered(job.name) in world.others
         return world
 
     def fail(self, rank: int, cause: str = "test") -> None:
@@ -83,12 +69,6 @@ class RackPlayer:
             else:
                 self.route(0)
 
-    def light(self, which: int) -> None:
-        """A reconfiguration ends."""
-        darken = self.dark.pop(which)
-        self.now += darken.delay_s
-        self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
-
     def route(self, which: int) -> None:
         """The delay of a re-routing ends, and the switches do it."""
         action = self.rerouting.pop(which)
@@ -101,40 +81,32 @@ class RackPlayer:
                     self.tables[name][mac] = port
         self.do(self.engine.rerouted(action.reconfiguration_id, self.now))
 
-    def refuse(self, which: int) -> None:
-        """A switch refuses a reconfiguration."""
-        self.do(self.engine.failed(self.dark.pop(which).reconfiguration_id, "rack0 refused it", self.now))
-
-    def do(self, actions: list[Action]) -> None:
-        """Take the engine's actions, checking each."""
+    def do(self, actions: Iterable[Action]) -> None:
         for action in actions:
+            super().do([action])
             match action:
-                case Darken():
-                    self._check(action)
-                    self.dark.append(action)
                 case Reroute():
                     self.rerouting.append(action)
-                case Note():
-                    self.notes.append(action)
-                case Refuse() | RegisterRefused():
-                    self.refused.append(action)
-                case CheckedIn():
-                    self.told.append(action)
-                case Registered(job):
-                    self.registered.append(job)
                 case MembersChanged(job):
                     self.changed.append(job)
                     number = self.engine.registry.job(job).number
                     assert number > self.numbers.get(job, 0), "numbers increase"
                     self.numbers[job] = number
 
-    def _check(self, action: Darken) -> None:
-        """No port is in two reconfigurations, and only one job's circuits change."""
-        assert not action.ports & {p for d in self.dark for p in d.ports & d.after.ports}, "two want the same port"
+    def check_dark(self, action: Darken) -> None:
+        """Only one job's circuits change, and only what differs."""
+        super().check_dark(action)
         assert action.ports == action.before.changed_ports(action.after), "only what differs changes"
         owner = self.owners()
         touched = {owner[port] for port in action.ports if port in owner}
         assert len(touched) <= 1, f"{action} touches jobs {touched}"
+
+    def acked(self, ack: Ack) -> None:
+        """Tests of failures look at the light itself."""
+
+    @property
+    def told(self) -> list[CheckedIn]:
+        return [action for action in self.others if isinstance(action, CheckedIn)]
 
     def owners(self) -> dict[int, str]:
         """The job that every port of the rack belongs to."""

@@ -1,12 +1,7 @@
 """Tries of a timed test: its failure counts only where the machine kept up, and it is inconclusive where it never did.
 
-Every test runs once. One that is marked ``timed`` is watched (``machine``) from its first fixture to its last
-line. A pass counts at once, and so does a failure if the machine kept up. If it did not, the failure does not count:
-the test is tried again, with fixtures set up anew, up to ``TRIES`` times. Then it is *inconclusive*: the run names it,
-with the reason of each try, and counts it in the last line; it is neither passed nor failed.
-
-What a fixture of a module measures is watched only where a timed test is the first to ask for it: where such a fixture
-feeds a timed test, mark the whole module.
+The rules are in CONTRIBUTING.md. What a fixture of a module measures is watched only where a timed test is the first to
+ask for it: where such a fixture feeds a timed test, mark the whole module.
 """
 
 from __future__ import annotations
@@ -16,12 +11,11 @@ import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Protocol
 
 import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.terminal import TerminalReporter
-from machine import MARK, Limits, Reading, Watcher, judge
+from machine import Limits, Watcher
 
 TRIES = 3
 PAUSE_S = 1.0
@@ -31,19 +25,6 @@ MOST_INCONCLUSIVE = 0.1
 MESSAGE_LENGTH = 120
 TALLY = "RAILYARD_TIMED_TALLY"
 """Environment variable: a file that gets a line ``INCONCLUSIVE TIMED`` (two numbers) at the end of a run."""
-
-
-class Machine(Protocol):
-    """What watches while a test runs (``machine.Watcher``, or what a test of this module puts in its place)."""
-
-    def begin(self) -> None:
-        """A test begins."""
-
-    def end(self) -> tuple[list[Reading], list[float]]:
-        """The readings since ``begin``, and how late timers were."""
-
-    def close(self) -> None:
-        """No test follows."""
 
 
 class Try:
@@ -62,15 +43,11 @@ class Try:
 
 
 class Tries:
-    """The plugin of pytest: runs timed tests, and reports what became of them.
+    """The plugin of pytest: runs timed tests, and reports what became of them; ``pause_s`` before another try."""
 
-    ``pause_s`` is waited before another try.
-    """
-
-    def __init__(self, config: pytest.Config, machine: Machine | None = None, pause_s: float = PAUSE_S) -> None:
-        os.environ.setdefault(MARK, str(os.getpid()))  # before the workers of pytest-xdist start, which inherit it
+    def __init__(self, config: pytest.Config, machine: Watcher | None = None, pause_s: float = PAUSE_S) -> None:
         self._is_worker = hasattr(config, "workerinput")
-        self._machine: Machine = machine or Watcher(alone=not self._is_worker)
+        self._machine = machine or Watcher(alone=not self._is_worker)  # made before the workers of pytest-xdist
         self._pause_s = pause_s
         self._now = Try()
         self._watching: pytest.Item | None = None
@@ -101,7 +78,7 @@ class Tries:
         while True:
             self._now = Try()
             self._watching = item
-            self._machine.begin()
+            self._machine.watch()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
             self._stop(item)  # the test was skipped before its teardown, or has none
             if not (self._now.failed and self._now.reasons):
@@ -117,7 +94,7 @@ class Tries:
             self._watching = None
             mark = item.get_closest_marker("timed")
             limits = Limits(**mark.kwargs) if mark else Limits()
-            self._now.reasons += judge(*self._machine.end(), limits)
+            self._now.reasons += self._machine.reasons(limits)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -189,23 +166,11 @@ def _annotated(report: pytest.TestReport, tries: list[str]) -> pytest.TestReport
 
 def _inconclusive(reports: Sequence[pytest.TestReport], tries: list[str]) -> pytest.TestReport:
     """One report for all tries. For pytest it is a test that was skipped, since that is neither passed nor failed."""
-    last = reports[-1]
-    path, line, _ = last.location
-    return pytest.TestReport(
-        nodeid=last.nodeid,
-        location=last.location,
-        keywords=last.keywords,
-        outcome="skipped",
-        longrepr=(path, line or 0, f"inconclusive: {tries[-1]}"),
-        when="call",
-        duration=sum(report.duration for report in reports),
-        start=reports[0].start,
-        stop=last.stop,
-        sections=last.sections,
-        timed=True,
-        inconclusive=True,
-        tries=tries,
-    )
+    report = reports[-1]
+    path, line, _ = report.location
+    report.outcome, report.when, report.longrepr = "skipped", "call", (path, line or 0, f"inconclusive: {tries[-1]}")
+    report.__dict__.update(timed=True, inconclusive=True, tries=tries)
+    return report
 
 
 def _tries_of(report: pytest.TestReport) -> list[str]:

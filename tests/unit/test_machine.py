@@ -8,62 +8,50 @@ from collections.abc import Sequence
 import pytest
 from machine import Limits, Reading, Watcher, judge
 
-CORES = 2
+QUIET = (0.5, 0.0, 0.01, 0.5)
 
 
-def readings(*shares: tuple[float, float, float], each_s: float = 0.5) -> list[Reading]:
-    """Readings every ``each_s``; for each stretch between two of them the shares of steal, others, and idle."""
-    taken = [Reading(100.0, CORES, 50.0, 7.0, 30.0)]
-    for steal, others, idle in shares:
-        last, whole_s = taken[-1], CORES * each_s
-        before = (last.idle_s, last.steal_s, last.others_s)
-        after = (was + part * whole_s for was, part in zip(before, (idle, steal, others), strict=True))
-        taken.append(Reading(last.moment_s + each_s, CORES, *after))
-    return taken
-
-
-QUIET = (0.0, 0.01, 0.5)
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
 
 
 @pytest.mark.parametrize(
-    ("taken", "late_ms", "reasons"),
+    ("taken", "latest_ms", "reasons"),
     [
-        (readings(*[QUIET] * 20), [0.1, 0.3, 4.9], []),
-        (readings(QUIET), [0.1, 6.2, 0.2], ["timers up to 6.2 ms late"]),
-        (readings(*[(0.0, 0.02, 0.0)] * 10), [0.3], []),
-        (readings(*[(0.0, 0.5, 0.45)] * 10), [0.3], []),
+        ([QUIET] * 20, 4.9, []),
+        ([QUIET], 6.2, ["timers up to 6.2 ms late"]),
+        ([(0.5, 0.0, 0.02, 0.0)] * 10, 0.3, []),
+        ([(0.5, 0.0, 0.5, 0.45)] * 10, 0.3, []),
         (
-            readings(*[QUIET] * 20, (0.0, 0.8, 0.0), (0.0, 0.6, 0.1), *[QUIET] * 20),
-            [],
+            [*[QUIET] * 20, (0.5, 0.0, 0.8, 0.0), (0.5, 0.0, 0.6, 0.1), *[QUIET] * 20],
+            0.0,
             ["other processes used 70% of 2 cores and left 5% idle"],
         ),
-        (readings(QUIET, (0.07, 0.0, 0.5), (0.07, 0.0, 0.5)), [], ["steal 7% of 2 cores"]),
-        (readings((0.0, 0.1, 0.0), each_s=0.05), [], []),
-        (readings(QUIET, each_s=0.0), [], []),
-        ([], [], ["the process that watches the machine has died"]),
+        ([QUIET, (0.5, 0.07, 0.0, 0.5), (0.5, 0.07, 0.0, 0.5)], 0.0, ["steal 7% of 2 cores"]),
+        ([(0.05, 0.0, 0.1, 0.0)], 0.0, []),
+        ([(0.0, 1.0, 1.0, 0.0)], 0.0, []),
     ],
 )
 def test_the_worst_second_is_judged_and_what_the_test_uses_does_not_count(
-    taken: Sequence[Reading], late_ms: Sequence[float], reasons: list[str]
+    taken: Sequence[Reading], latest_ms: float, reasons: list[str]
 ) -> None:
-    assert judge(taken, late_ms) == reasons
-    assert judge(readings(QUIET), [6.2], Limits(late_ms=20)) == []
+    assert judge(taken, latest_ms, Limits()) == reasons
+    assert judge([QUIET], 6.2, Limits(late_ms=20)) == []
 
 
 @pytest.mark.timed(late_ms=100)  # a reading every half second
-def test_the_watcher_reads_from_begin_to_end_and_is_started_again_if_it_dies() -> None:
+def test_the_watcher_reads_until_it_is_asked_and_is_started_again_if_it_dies() -> None:
     watcher = Watcher(alone=False)
-    try:
-        watcher.begin()
+    with watcher:
+        watcher.watch()
         time.sleep(0.7)
-        taken, late_ms = watcher.end()
-        assert len(taken) >= 3 and taken[-1].moment_s - taken[0].moment_s >= 0.7 and 1 <= len(late_ms) <= 100
-        watcher.begin()
+        readings, latest_ms = watcher.call("end")
+        assert len(readings) >= 2 and sum(seconds for seconds, *_ in readings) >= 0.7 and 0 < latest_ms < 100
+        watcher.watch()
         assert watcher._process is not None
         watcher._process.kill()
-        watcher._process.wait(10)
-        assert watcher.end() == ([], [])
-        watcher.begin()
-        assert len(watcher.end()[0]) >= 2
-    finally:
-        watcher.close()
+        watcher.wait()
+        assert watcher.reasons(Limits()) == ["the process that watches the machine has died"]
+        watcher.watch()
+        assert watcher.reasons(Limits(1.0, 1.0, 0.0, 1e6)) == []

@@ -1,9 +1,8 @@
 """No code has a number of a paper of its own: what is printed, drawn or compared comes from ``measure/published.yaml``.
 
 There is no list of exceptions. Found are text for people that says *paper* or *published* (words that only
-``measure.published`` makes) or has a number beside the name of a system, names after a publication that are bound to a
-number of the code, and numbers that only the table can be the origin of. Rooms below ``measure`` cannot import the
-table: a constant there that is named after a publication must be the ``constant`` of an entry.
+``measure.published`` makes) or has a number beside the name of a system, and numbers that only the table can be the
+origin of.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from measure.published import all_published
 from measure.results.row import described
 
 ABOVE = ("measure", "experiments", "commands", "scripts")
-BELOW = ("railyard", "topos", "workloads", "controllers")
+
+
 TABLE = ROOT / "measure" / "published.py"
 """The module that makes the words."""
 
 WORDS = re.compile(r"\b(papers?|published|publication)\b", re.IGNORECASE)
 SYSTEMS = sorted({each.source.system for each in all_published()} - {"Railyard"})
-OF_A_PAPER = re.compile(r"(?:^|_)(papers?|published|authors)(?:_|$)", re.IGNORECASE)
-NAMED_AFTER = re.compile(rf"(?:^|_)(papers?|published|authors|{'|'.join(SYSTEMS)})(?:_|$)", re.IGNORECASE)
+
+
 OF_A_COLUMN = re.compile(r"(paper|published|authors|derived)_(?!kind$)")
 BESIDE_A_SYSTEM = re.compile(rf"\b({'|'.join(map(re.escape, SYSTEMS))})\b")
 NUMBER = re.compile(r"(?<![\w.,/-])\d[\d,]*(?:\.\d+)?(?![\w/-])")
@@ -70,9 +70,6 @@ def offences(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Constant) and id(node) not in docstrings:
             found += _in_text(node.value) if isinstance(node.value, str) else _in_number(node)
         yield from (f"{node.lineno}: {each}" for each in found)  # type: ignore[attr-defined]
-        for name, value in _bound(node):
-            if NAMED_AFTER.search(name) and any(_is_number(each) for each in ast.walk(value)):
-                yield f"{value.lineno}: {name} is bound to a number of the code; take it from measure.published"
 
 
 def _docstrings(tree: ast.Module) -> Iterator[int]:
@@ -97,27 +94,6 @@ def _in_text(text: str) -> Iterator[str]:
         yield f"text has a number of the table: {text!r}"
     if numbers and BESIDE_A_SYSTEM.search(text):
         yield f"text has a number beside the name of a system: {text!r}"
-
-
-def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names and the expressions that are bound to them: assignments, attributes, keywords, defaults."""
-    if isinstance(node, ast.Assign):
-        yield from ((_name(target), node.value) for target in node.targets)
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
-        yield _name(node.target), node.value
-    elif isinstance(node, ast.keyword) and node.arg is not None:
-        yield node.arg, node.value
-
-
-def _name(target: ast.expr) -> str:
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    if isinstance(target, ast.Subscript):
-        key = target.slice.value if isinstance(target.slice, ast.Constant) else None
-        return key if isinstance(key, str) else ""
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return next((name for each in target.elts if NAMED_AFTER.search(name := _name(each))), "")
-    return target.id if isinstance(target, ast.Name) else ""
 
 
 def _is_number(node: ast.AST) -> bool:
@@ -155,35 +131,3 @@ def test_a_column_of_a_number_from_elsewhere_names_its_key(kind: str, name: str,
     wanted = {"derived": {"derived"}, "paper": {"measured", "simulated", "computed"}}.get(name.partition("_")[0])
     assert wanted is None or {each.kind for each in named} <= wanted
     assert not name.startswith("paper") or {each.source.given_by for each in named} == {"paper"}
-
-
-@pytest.mark.parametrize("room", BELOW)
-def test_constants_below_that_are_named_after_a_publication_are_in_the_table(room: str) -> None:
-    known = {each.constant for each in all_published()}
-    found = []
-    for file in files(room):
-        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        assert [f"{module}:{offence}" for offence in offences(tree) if "text says" in offence] == []
-        for node in ast.walk(tree):
-            for name, value in _bound(node):
-                if OF_A_PAPER.search(name) and any(_is_number(each) for each in ast.walk(value)):
-                    found.append(f"{module}.{name}")
-    assert set(found) <= known
-
-
-@pytest.mark.parametrize(
-    ("code", "offends"),
-    [
-        ('label = f"published: {value:g}"', True),
-        ("LIMIT, OPUS_SLOPE = 3, 4", True),
-        ('row["paper_s"] = 1.5', True),
-        ("SPEEDUPS = {4: 1.127}", True),
-        ('title = f"{name}: 87,852 s"', True),
-        ('axes.text(0, 0, f"MORPHLUX 1.9x at {n} ranks")', True),
-        ('LIMIT = 0.05\n"""As in the paper: 10.178 s."""', False),
-        ('said = f"MORPHLUX: {CIRCUITS.value:g} s ({CIRCUITS.label})"', False),
-    ],
-)
-def test_the_check_finds_what_comes_from_elsewhere_and_no_more(code: str, offends: bool) -> None:
-    assert bool(list(offences(ast.parse(code)))) is offends

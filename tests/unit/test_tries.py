@@ -15,9 +15,9 @@ SUPPORT = ROOT / "tests" / "support"
 CONFTEST = """
 import sys
 
-sys.path.insert(0, {support!r})
+sys.path[:0] = [{root!r}, {support!r}]
 
-from machine import Reading
+from machine import judge
 from tries import Tries
 
 
@@ -27,12 +27,11 @@ class Machine:
     def __init__(self, *late_ms):
         self.late_ms = list(late_ms)
 
-    def begin(self):
+    def watch(self):
         pass
 
-    def end(self):
-        late_ms = self.late_ms.pop(0) if len(self.late_ms) > 1 else self.late_ms[0]
-        return [Reading(0.0, 2, 0.0, 0.0, 0.0), Reading(1.0, 2, 1.0, 0.0, 0.0)], [0.1, late_ms]
+    def reasons(self, limits):
+        return judge([], self.late_ms.pop(0) if len(self.late_ms) > 1 else self.late_ms[0], limits)
 
     def close(self):
         pass
@@ -54,7 +53,7 @@ markers =
 def inner(pytester: pytest.Pytester, late_ms: tuple[float, ...], source: str, *options: str) -> pytest.RunResult:
     """One run of pytest with a made-up machine."""
     pytester.makeini(INI)
-    pytester.makeconftest(CONFTEST.format(support=str(SUPPORT), late_ms=late_ms))
+    pytester.makeconftest(CONFTEST.format(root=str(ROOT), support=str(SUPPORT), late_ms=late_ms))
     pytester.makepyfile(test_inner=source)
     return pytester.runpytest(*options)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
 from railyard.errors import MachineError
+from topos.kernel.relay import connect_unix
 
 Row = dict[str, Any]
 _CLOSED = "the private ovsdb-server closed the connection"
@@ -33,13 +33,7 @@ class Ovsdb:
     """The database ``Open_vSwitch`` behind a Unix socket; raises ``MachineError`` for a refused operation."""
 
     def __init__(self, path: Path, timeout_s: float = 60.0) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout_s)
-        try:
-            self._socket.connect(str(path))
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = connect_unix(path, timeout_s)
         self._decoder = json.JSONDecoder()
         self._text = codecs.getincrementaldecoder("utf-8")()
         self._buffer = ""

@@ -101,10 +101,11 @@ def connected_in(netns_fd: int, address: tuple[str, int]) -> socket.socket:
         return socket.create_connection(address, timeout=5)
 
 
-def connected_to(path: Path) -> socket.socket:
-    """A connection to the Unix socket ``path``; ``OSError`` if nothing listens there."""
+def connect_unix(path: Path | str, longest_s: float | None = None) -> socket.socket:
+    """A connection to the Unix socket ``path``, whose calls take ``longest_s`` seconds at most; ``OSError`` without."""
     connection = socket.socket(socket.AF_UNIX)
     try:
+        connection.settimeout(longest_s)
         connection.connect(str(path))
     except OSError:
         connection.close()

@@ -20,8 +20,8 @@ from controllers.northbound import bodies, http_server
 from controllers.northbound.messages import read_request
 from controllers.openflow import app
 from controllers.policies.catalog import load_policy
+from controllers.policies.lumion import split_ports
 from controllers.policies.rotor import DemandPolicy
-from controllers.policies.split import split_ports
 from controllers.policies.static import split_bandwidth
 from experiments.propius.control.policies import load_edge_policy
 from experiments.propius.control.trunk import TrunkArbiter

@@ -17,8 +17,9 @@ from typing import Any
 from railyard.errors import MachineError
 from railyard.loop import Loop
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.streams import BufferedStream, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream
 from topos.kernel.fastpath.tables import FlowTables
+from topos.kernel.relay import connect_unix
 
 _FIRST_XID = 1
 _SURE_PART = 20

@@ -19,7 +19,8 @@ from railyard.loop import Loop
 from topos.kernel.fastpath import lasting, openflow
 from topos.kernel.fastpath.monitor import Monitor
 from topos.kernel.fastpath.statistics import Statistics
-from topos.kernel.fastpath.streams import BufferedStream, connect_unix
+from topos.kernel.fastpath.streams import BufferedStream
+from topos.kernel.relay import connect_unix
 
 _BARRIER_REPLIES = {1: 19}
 """Type of a barrier reply in OpenFlow 1.0 (version 1); later versions share another one."""

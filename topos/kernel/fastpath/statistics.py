@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from topos.kernel.fastpath.openflow import (
     ANY_PORT,
@@ -37,7 +37,8 @@ from topos.kernel.fastpath.openflow import (
     from_fields,
     wide_port,
 )
-from topos.kernel.fastpath.rules import Counts, PortCounts
+from topos.kernel.fastpath.rules import Counts
+from topos.kernel.fastpath.tables import FlowTables, Reset
 
 _FLOW_MOD, _BUNDLE_CONTROL, _BUNDLE_ADD = 14, 33, 34
 _NX_FLOW_MOD, _ONF, _ONF_BUNDLE_CONTROL, _ONF_BUNDLE_ADD = 13, 0x4F4E4600, 2300, 2301
@@ -47,19 +48,6 @@ _RESET_COUNTS = 1 << 2
 _MOST_OPEN = 1 << 10
 """Messages and bundles of one connection that are remembered."""
 _MOST_IN_BUNDLE = 1 << 16
-
-
-class Reset(NamedTuple):
-    """Flows whose counts a flow-mod sets to zero.
-
-    ``added``: a flow is added, in place of one with the same priority and match if there is one; otherwise the flows
-    that fit ``match`` are modified. ``priority`` is None for every priority.
-    """
-
-    added: bool
-    table: int
-    priority: int | None
-    match: SimpleMatch
 
 
 def resets(message: bytes, at: int = 0) -> Iterator[Reset]:
@@ -216,34 +204,6 @@ _VERSIONS = {
 }
 
 
-class Flows(Protocol):
-    """One bridge as its fast path sees it. A flow is simple if its match is on in_port and eth_dst, or on nothing."""
-
-    @property
-    def port_names(self) -> Mapping[str, str]:
-        """The name that clients are to see, by the name that Open vSwitch has for a port."""
-
-    def counts_of(self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None) -> Counts:
-        """Counts in the kernel of the live flow with exactly this simple match; zeros if there is none."""
-
-    def removed_counts(
-        self, table: int, priority: int, in_port: int | None, eth_dst: bytes | None, cookie: int
-    ) -> Counts:
-        """Counts in the kernel of a flow that is just removed; every client that hears of it asks."""
-
-    def reset(self, reset: Reset) -> Callable[[], object]:
-        """Take note of a flow-mod, which the bridge has yet to carry out, that sets counts to zero.
-
-        Returns a function for the case that the bridge refuses it: counts are then as before.
-        """
-
-    def each(self) -> Iterable[tuple[int, int, int | None, bytes | None, int, int | None, Counts]]:
-        """All live simple flows: table, priority, in_port, eth_dst, cookie, port of its output or None, counts."""
-
-    def port_counts(self) -> Mapping[int, PortCounts]:
-        """Counts in the kernel, by port."""
-
-
 class Selection(NamedTuple):
     """The flows that an aggregate request selects."""
 
@@ -254,7 +214,7 @@ class Selection(NamedTuple):
     cookie: int = 0
     cookie_mask: int = 0
 
-    def sum(self, flows: Flows) -> Counts:
+    def sum(self, flows: FlowTables) -> Counts:
         total = Counts()
         for table, _, in_port, eth_dst, cookie, out_port, counts in flows.each():
             if (
@@ -299,7 +259,7 @@ class Statistics:
     whole OpenFlow messages with their header; a message that is cut short or of an unknown form passes unchanged.
     """
 
-    def __init__(self, flows: Flows) -> None:
+    def __init__(self, flows: FlowTables) -> None:
         self._flows = flows
         self._aggregates = Aggregates()
         self._resets = OpenResets(flows.reset)

@@ -5,25 +5,12 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 from railyard.loop import READ, WRITE, Loop
 
 _CHUNK_BYTES = 1 << 18
 _MOST_BUFFERED_BYTES = 64 << 20
 """Bytes that may wait to be sent to a peer that does not read; then its connection is closed."""
-
-
-def connect_unix(path: Path, longest_s: float) -> socket.socket:
-    """A connection to the Unix socket ``path``; ``OSError`` if there is none within ``longest_s`` seconds."""
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(longest_s)
-        connection.connect(str(path))
-    except OSError:
-        connection.close()
-        raise
-    return connection
 
 
 def _nothing(*_: object) -> None: ...

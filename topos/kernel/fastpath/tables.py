@@ -17,7 +17,7 @@ from typing import NamedTuple
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
 from topos.kernel.fastpath.lasting import Lasting
-from topos.kernel.fastpath.openflow import FlowUpdate
+from topos.kernel.fastpath.openflow import FlowUpdate, SimpleMatch
 from topos.kernel.fastpath.rules import (
     ANY_FLOW,
     DROP,
@@ -30,7 +30,6 @@ from topos.kernel.fastpath.rules import (
     PortRules,
     Rule,
 )
-from topos.kernel.fastpath.statistics import Reset
 
 _MOST_REMOVED = 1 << 16
 """Flows whose last counts are kept for their flow-removed messages."""
@@ -66,6 +65,19 @@ class SimpleFlow(NamedTuple):
     cookie: int
     out_port: int | None
     counts: Counts
+
+
+class Reset(NamedTuple):
+    """Flows whose counts a flow-mod sets to zero.
+
+    ``added``: a flow is added, in place of one with the same priority and match if there is one; otherwise the flows
+    that fit ``match`` are modified. ``priority`` is None for every priority.
+    """
+
+    added: bool
+    table: int
+    priority: int | None
+    match: SimpleMatch
 
 
 class FlowTables:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from engine_player import Turner
 from fabric_plans import rail_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slot_player import Turner
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.rotation import Cycle, RunningRotation, Slot
@@ -16,7 +16,7 @@ from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy, Wiring
 from controllers.policies.rotor import RotorPolicy
 from railyard.errors import ControlError
-from railyard.protocol import Hop, SlotWindow
+from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -39,7 +39,7 @@ def turning(n: int, cycle: Cycle | None = None) -> Turner:
     """The first slot of an all-to-all of ``n`` stands."""
     world = rotor(rail_plan(n, ports=1), everybody(n), cycle=cycle)
     world.ask("ep")
-    world.light()
+    world.settle()
     return world
 
 
@@ -73,20 +73,6 @@ def of_two_slots(seconds: float | None = None) -> RunningRotation:
     return RunningRotation((Slot({}, (), seconds), Slot({}, (Hop(0, 0, 1, 0),), seconds)), guard_s=0.25)
 
 
-def test_after_the_last_slot_the_first_comes_again() -> None:
-    turns = of_two_slots()
-    found = []
-    for _ in range(5):
-        found.append((turns.number, turns.slot))
-        turns.advance()
-    assert found == [(k, turns.slots[k % 2]) for k in range(5)]
-
-
-def test_a_turn_ends_when_its_seconds_are_over() -> None:
-    assert of_two_slots(2.0).begin(10.0) == SlotWindow(0, 10.0, 12.0, 0.25)
-    assert of_two_slots().begin(10.0) == SlotWindow(0, 10.0, None, 0.25)
-
-
 @given(
     said=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12),
     present=st.frozensets(st.integers(0, 3), min_size=1),
@@ -102,12 +88,6 @@ def test_a_slot_is_over_when_all_have_moved_and_somebody_waits(
     assert turns.over(present) == (moved and not all(last[rank] for rank in present))
     turns.advance()
     assert not turns.over(present) and turns.slot_window is None
-
-
-def test_a_slot_with_an_end_is_never_over_before() -> None:
-    turns = of_two_slots(1.0)
-    turns.report(0, False)
-    assert not turns.over(frozenset([0]))
 
 
 def test_a_group_that_does_not_rotate_has_no_rotation() -> None:
@@ -131,7 +111,7 @@ def test_slots_of_fixed_length_follow_each_other() -> None:
         assert slot_window.guard_s == 0.01
         world.over(ends)
         assert world.dark and all(world.told(rank, "ep") == list(range(number + 1)) for rank in range(4))
-        world.light()
+        world.settle()
     paths = [world.acks[0, "ep"][number].paths for number in range(6)]
     assert paths[0] == paths[3] and paths[2] == paths[5] and len(set(paths)) == 3
     assert [(s["slot"], s["index"], s["group"]) for s in world.slots()] == [(k, 0, "ep") for k in range(5)]
@@ -139,20 +119,11 @@ def test_slots_of_fixed_length_follow_each_other() -> None:
     assert world.slots()[1]["pairs"] == [[path[0], path[2]] for path in paths[1]]
 
 
-def test_everybody_meets_everybody_once_in_a_round() -> None:
-    world = turning(5, FIXED)
-    for number in range(4):
-        world.over(world.ends[number])
-        world.light()
-    met = sorted((min(p[0], p[2]), max(p[0], p[2])) for ack in world.acks[0, "ep"] for p in ack.paths)
-    assert met == [(a, b) for a in range(5) for b in range(a + 1, 5)]
-
-
 def test_only_the_first_slot_is_an_ack_for_the_timeline() -> None:
     world = turning(4, FIXED)
     for number in range(3):
         world.over(world.ends[number])
-        world.light()
+        world.settle()
     assert sum(note.kind == "ack" for note in world.notes) == 1
     dark = [n for n in world.notes if n.kind == "reconfigure" and n.fields["group"] == "ep"]
     assert [n.fields["asked"] for n in dark[1:]] == [ends.at for ends in world.ends[:3]], "asked when the slot ended"
@@ -164,7 +135,7 @@ def test_a_call_for_a_slot_that_is_over_is_ignored() -> None:
     world.over(first)
     world.over(first)
     assert len(world.dark) == 1, "in the dark"
-    world.light()
+    world.settle()
     world.over(first)
     assert not world.dark and world.told(0, "ep") == [0, 1], "in the next slot"
     world.release("ep")
@@ -194,7 +165,7 @@ def test_the_next_slot_comes_when_the_last_has_sent() -> None:
     assert not world.dark
     world.now += 2.0
     world.moved("ep", 2)
-    world.light()
+    world.settle()
     assert [world.told(rank, "ep") for rank in range(4)] == [[0, 1]] * 4
     assert not world.ends, "nothing ends by itself"
     (slot,) = world.slots()
@@ -208,7 +179,7 @@ def test_words_of_another_slot_count_for_nothing() -> None:
     world.moved("ep")
     world.moved("ep", slot=1)
     assert len(world.dark) == 1, "in the dark nobody can have sent anything"
-    world.light()
+    world.settle()
     world.moved("ep", slot=0)
     assert world.told(0, "ep") == [0, 1] and not world.dark
 
@@ -218,11 +189,11 @@ def test_when_nobody_has_anything_the_slot_stands_until_somebody_has() -> None:
     world.moved("ep", idle=True)
     assert not world.dark
     world.moved("ep", 2, idle=False)
-    world.light()
+    world.settle()
     assert world.told(0, "ep") == [0, 1]
     world.moved("ep", 0, 1, 3, idle=True)
     world.moved("ep", 2, idle=False)
-    world.light()
+    world.settle()
     assert world.told(0, "ep") == [0, 1, 2], "one with something is enough"
 
 
@@ -248,26 +219,19 @@ def test_words_of_a_group_that_does_not_rotate_mean_nothing() -> None:
 
 def test_who_has_let_go_is_left_out() -> None:
     world = turning(4)
-    world.release("ep", 1)
+    world.release("ep", ranks=(1,))
     world.moved("ep", 0, 2)
     assert not world.dark
     world.moved("ep", 3)
-    world.light()
+    world.settle()
     assert [world.told(rank, "ep") for rank in range(4)] == [[0, 1], [0], [0, 1], [0, 1]]
-
-
-def test_the_last_that_others_wait_for_may_go_instead() -> None:
-    world = turning(4)
-    world.moved("ep", 0, 2, 3)
-    world.release("ep", 1)
-    assert len(world.dark) == 1
 
 
 def test_who_lets_go_in_the_dark_is_not_told() -> None:
     world = turning(4)
     world.moved("ep")
-    world.release("ep", 2)
-    world.light()
+    world.release("ep", ranks=(2,))
+    world.settle()
     assert [world.told(rank, "ep") for rank in range(4)] == [[0, 1], [0, 1], [0], [0, 1]]
 
 
@@ -278,21 +242,21 @@ def test_when_all_have_let_go_it_is_over(cycle: Cycle | None, dark: bool) -> Non
     if dark:
         world.over(world.ends[0]) if cycle else world.moved("ep")
     world.release("ep")
-    world.light()
+    world.settle()
     assert [world.told(rank, "ep") for rank in range(4)] == [[0]] * 4
     assert len(world.slots()) == 1
     world.do(world.engine.rewire("rail0", Matching([(1, 2)]), "update", world.now, ticket="mine"))
-    world.light()
+    world.settle()
     assert Rewired("mine") in world.others, "the ports are free"
 
 
 def test_the_next_request_begins_with_the_first_slot() -> None:
     world = turning(4)
     world.moved("ep")
-    world.light()
+    world.settle()
     world.release("ep")
     world.ask("ep", 1)
-    world.light()
+    world.settle()
     assert world.told(0, "ep") == [0, 1, 0]
     assert world.acks[0, "ep"][0].paths == world.acks[0, "ep"][2].paths
     world.moved("ep", index=0)
@@ -303,7 +267,7 @@ def test_the_next_request_begins_with_the_first_slot() -> None:
 
 def test_a_job_that_is_finished_tells_all_who_hold_a_slot() -> None:
     world = turning(4, FIXED)
-    world.release("ep", 3)
+    world.release("ep", ranks=(3,))
     world.do(world.engine.finish("job", world.now))
     assert [(r.rank, r.index, r.reason) for r in world.refused] == [(k, 0, "job job was finished") for k in range(3)]
     world.over(world.ends[0])
@@ -315,14 +279,14 @@ def test_a_job_that_is_finished_tells_all_who_hold_a_slot() -> None:
 
 def test_a_switch_that_fails_in_mid_rotation_tells_everybody() -> None:
     world = turning(4)
-    world.release("ep", 0)
+    world.release("ep", ranks=(0,))
     world.moved("ep", 1, 2, 3)
     world.do(world.engine.failed(world.dark.pop().reconfiguration_id, "rail0 refused it", world.now))
     assert [(r.rank, r.group, r.index, r.reason) for r in world.refused] == [
         (rank, "ep", 0, "rail0 refused it") for rank in (1, 2, 3)
     ]
     world.do(world.engine.rewire("rail0", Matching([(1, 2)]), "update", world.now, ticket="mine"))
-    world.light()
+    world.settle()
     assert Rewired("mine") in world.others
 
 
@@ -350,15 +314,6 @@ def test_a_port_that_dies_in_its_slot_ends_the_rotation_at_once(cycle: Cycle | N
     assert len(world.refused) == 5, "once"
 
 
-def test_a_port_that_dies_in_the_dark_ends_the_rotation() -> None:
-    world = turning(4)
-    world.moved("ep")
-    world.do(world.engine.port_failed("rail0", 1, world.now))
-    world.light()
-    assert [r.rank for r in world.refused] == [0, 1, 2, 3]
-    assert 1 not in world.standing().ports
-
-
 def test_a_policy_that_fails_when_asked_for_slots_is_refused_before_anything_changes() -> None:
     class Broken(RotorPolicy):
         def rotation(self, group: Group) -> tuple[Slot, ...]:
@@ -369,7 +324,7 @@ def test_a_policy_that_fails_when_asked_for_slots_is_refused_before_anything_cha
     world = Turner(Engine(plan))
     world.start(Job("job", (everybody(4),), "on-demand"), Broken(plan))
     world.ask("ep")
-    world.light()
+    world.settle()
     world.moved("ep")
     assert len(world.refused) == 4 and "port 99 is not on rail0" in world.refused[0].reason
 
@@ -396,7 +351,7 @@ def test_circuits_of_another_job_on_the_switch_stay() -> None:
     world.start(Job("job", (everybody(4),), "on-demand", 0.1), RotorPolicy(plan))
     world.ask("ep")
     for _ in range(4):
-        world.light()
+        world.settle()
         assert {Circuit(5, 7), Circuit(6, 8)} <= world.standing().circuits
         world.moved("ep")
         assert {Circuit(5, 7), Circuit(6, 8)} <= world.standing().circuits, "in the dark too"
@@ -408,18 +363,18 @@ def test_two_groups_rotate_on_one_switch_each_at_its_own_pace() -> None:
     world = rotor(rail_plan(8, ports=1), first, second)
     for name in ("ep", "other"):
         world.ask(name)
-        world.light()
+        world.settle()
     before = world.standing()
     for _ in range(2):
         world.moved("ep")
         assert all(port <= 4 for darken in world.dark for port in darken.ports)
-        world.light()
+        world.settle()
     assert (world.told(0, "ep"), world.told(4, "other")) == ([0, 1, 2], [0])
     assert {c for c in world.standing() if c.a > 4} == {c for c in before if c.a > 4}
     world.moved("ep")
     world.moved("other")
     assert len(world.dark) == 2, "both may be dark at once"
-    world.light()
+    world.settle()
     assert (world.told(0, "ep"), world.told(4, "other")) == ([0, 1, 2, 3], [0, 1])
 
 
@@ -428,14 +383,14 @@ def test_another_group_of_its_members_waits_until_all_have_let_go() -> None:
     world = Turner(Engine(plan))
     world.start(Job("job", (everybody(4), Group("dp", "dp", (0, 1, 2, 3))), "on-demand", 0.1), RotorPolicy(plan))
     world.ask("ep")
-    world.light()
-    world.release("ep", 0, 1, 2)
+    world.settle()
+    world.release("ep", ranks=(0, 1, 2))
     world.ask("dp")
     world.moved("ep", 3)
-    world.light()
+    world.settle()
     assert not world.acks.get((0, "dp")) and world.told(3, "ep") == [0, 1]
-    world.release("ep", 3)
-    world.light()
+    world.release("ep", ranks=(3,))
+    world.settle()
     assert len(world.acks[0, "dp"]) == 1
 
 
@@ -443,7 +398,7 @@ def test_another_group_of_its_members_waits_until_all_have_let_go() -> None:
 def test_a_rotation_is_not_rewired_by_hand(n: int) -> None:
     world = rotor(rail_plan(n + 1, ports=1), everybody(n))
     world.ask("ep")
-    world.light()
+    world.settle()
     for port in range(1, n + 1):
         world.do(world.engine.rewire("rail0", Matching([(port, n + 1)]), "update", world.now, ticket=port))
         assert isinstance(world.others.pop(), RewireRefused), f"port {port} is the rotation's, in this slot or not"
@@ -452,7 +407,7 @@ def test_a_rotation_is_not_rewired_by_hand(n: int) -> None:
     here = world.dark[0].after
     wanted = Matching([next((a, b) for a in range(1, n) for b in range(a + 1, n + 1) if here.peer(a) != b)])
     world.do(world.engine.rewire("rail0", wanted, "update", world.now, ticket="in the dark"))
-    world.light()
+    world.settle()
     (refused,) = world.others
     assert isinstance(refused, RewireRefused) and refused.ticket == "in the dark"
     assert "ep has traffic on the ports of rail0 that would go dark" in refused.reason
@@ -471,20 +426,20 @@ def test_in_any_order_nobody_misses_a_slot_and_all_can_end(n: int, fixed: bool, 
     for what, rank in script:
         rank %= n
         if what == "light":
-            world.light()
+            world.settle()
         elif what == "over" and world.ends:
             world.over(world.ends[-1])
         elif what == "release" and rank not in gone and len(gone) < n - 1:
             gone.add(rank)
-            world.release("ep", rank)
+            world.release("ep", ranks=(rank,))
         elif what in ("moved", "idle") and rank not in gone:
             world.moved("ep", rank, idle=what == "idle")
         for left in set(range(n)) - gone:
             assert world.told(left, "ep") == list(range(len(world.told(left, "ep"))))
         assert len({len(world.told(left, "ep")) for left in set(range(n)) - gone}) == 1
-    world.release("ep", *(set(range(n)) - gone))
-    world.light()
+    world.release("ep", ranks=tuple(set(range(n)) - gone))
+    world.settle()
     assert not world.refused and not world.dark
     world.ask("ep", 1)
-    world.light()
+    world.settle()
     assert world.told(0, "ep")[-1] == 0

@@ -215,13 +215,6 @@ def test_gates_that_no_light_crosses_can_be_set_at_any_time() -> None:
     check_light(switch)
 
 
-def test_what_the_switch_says_of_its_gates_can_be_given_back() -> None:
-    switch = pip(8)
-    go(switch, 1, (1, 6), (2, 3))
-    laid = switch.with_gates(switch.layout.routed.states, [4, 5, 7, 8])
-    assert laid == switch.target and switch.change_to(laid) is None
-
-
 def test_light_that_ends_nowhere_is_named() -> None:
     switch = pip(4)
     with pytest.raises(CircuitError, match="rail0 has 35 gates; give a state for each, not 3"):
@@ -233,18 +226,6 @@ def test_light_that_ends_nowhere_is_named() -> None:
     go(switch, 1, (1, 2), (3, 4))
     with pytest.raises(CircuitError, match="light of port 2 comes out at port 1, which is to be blocked"):
         switch.with_gates(switch.layout.routed.states, [1])
-
-
-def test_an_aborted_reconfiguration_leaves_the_paths_of_before() -> None:
-    switch = pip(8)
-    go(switch, 1, (3, 7))
-    before = switch.layout
-    change = switch.change_to(Matching([(1, 4), (2, 8), (3, 7), (5, 6)]))
-    assert change is not None
-    switch.begin(change, 2)
-    switch.abort(2)
-    assert switch.target == Matching([(3, 7)]) and switch.path(Circuit(3, 7)) == before.path(Circuit(3, 7))
-    check_light(switch)
 
 
 def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a_way() -> None:

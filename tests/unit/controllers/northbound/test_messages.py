@@ -14,7 +14,6 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import Register, header_of, read_request
 from railyard.errors import ConfigError
-from railyard.protocol import encode
 
 JOB = {"name": "j", "mode": "on-demand", "groups": []}
 
@@ -82,16 +81,3 @@ def test_whatever_is_written_is_a_cycle_or_a_sentence(value: Any) -> None:
 @pytest.mark.parametrize("line", [b"", b"hello", b"\xff", b'{"op":"jobs"', b"[" * 100_000])
 def test_what_is_no_json_has_no_header(line: bytes) -> None:
     assert header_of(line) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("op", "fields"),
-    [("watch", {"job": "j", "rank": 0, "seen": 1}), ("failed", {"job": "j", "rank": 0, "cause": "smoke"}),
-     ("restart", {"job": "j"}), ("alive", {"job": "j", "rank": 0}),
-     ("checkin", {"job": "j", "rank": 0, "group": "g"}),
-     ("release", {"job": "j", "rank": 0, "group": "g", "index": 0})],
-)  # fmt: skip
-def test_what_agents_and_supervisors_send_is_a_request(op: str, fields: dict[str, Any]) -> None:
-    request = read_request(encode(3, op, **fields))
-    assert (request.id, request.op) == (3, op)
-    assert {key: getattr(request, key) for key in fields} == fields

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_player import Player
 from fabric_plans import pip_plan, pipeline_groups, rail_plan
 from refusals import refusals
 
@@ -40,16 +41,13 @@ class Caller:
         self.answers.setdefault(request_id, []).append(json.loads(answer))
 
 
-class Desk:
+class Desk(Player):
     """The operations between callers and an engine."""
 
     def __init__(self, plan: FabricPlan | None = None, *, joined: bool = True) -> None:
         self.plan = plan or rail_plan(4)
-        self.engine = Engine(self.plan)
+        super().__init__(Engine(self.plan), now=10.0)
         self.datapaths = Datapaths(self.plan)
-        self.now = 10.0
-        self.dark: list[Darken] = []
-        self.notes: list[Note] = []
         self.watched = 0
         self.people = Caller()
         self.numbers: Iterator[int] = iter(range(1000))
@@ -61,7 +59,7 @@ class Desk:
     def _watch(self) -> None:
         self.watched += 1
 
-    def ask(self, op: str, caller: Caller | None = None, **fields: Any) -> list[dict[str, Any]]:
+    def request(self, op: str, caller: Caller | None = None, **fields: Any) -> list[dict[str, Any]]:
         """One request; the list that its answers are added to, now or later."""
         caller, number = caller or self.people, next(self.numbers)
         answers = caller.answers.setdefault(number, [])
@@ -72,26 +70,13 @@ class Desk:
         """Take what the engine wants done, and hand out the answers."""
         replies = self.operations.pending_replies
         for action in actions:
-            if isinstance(action, Darken):
-                self.dark.append(action)
-            elif isinstance(action, Note):
-                self.notes.append(action)
+            if isinstance(action, (Darken, Note)):
+                super().do([action])
             elif not isinstance(action, SlotEnds):
                 replies.report(action)
         answers, replies.answers = replies.answers, []
         for (caller, number), answer in answers:
             caller.answer(number, answer)
-
-    def tune(self) -> None:
-        """Every switch is tuned."""
-        while self.dark:
-            darken = self.dark.pop(0)
-            self.now += darken.delay_s
-            self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
-
-    def refuse(self, reason: str) -> None:
-        """The switch does not do the oldest reconfiguration."""
-        self.do(self.engine.failed(self.dark.pop(0).reconfiguration_id, reason, self.now))
 
     def register(
         self,
@@ -102,7 +87,7 @@ class Desk:
         detection: Detection | None = None,
     ) -> list[dict[str, Any]]:
         found = pipeline_groups(2, 2) if groups is None else groups
-        return self.ask("register", policy=policy, job=Job("j", found, "on-demand", delay_s, detection=detection))
+        return self.request("register", policy=policy, job=Job("j", found, "on-demand", delay_s, detection=detection))
 
     def close(self, caller: Caller) -> None:
         self.do(self.operations.closed(caller, self.now))
@@ -117,16 +102,17 @@ def desk() -> Desk:
 def job(desk: Desk) -> Desk:
     """A desk with job j, whose circuits are up."""
     assert desk.register() == []
-    desk.tune()
+    desk.settle()
     return desk
 
 
 def granted(job: Desk, *callers: Caller) -> None:
     """Ranks 0 and 2 hold the circuit between them."""
     answers = [
-        job.ask("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in zip((0, 2), callers, strict=True)
+        job.request("request", caller, rank=rank, group=PAIR, index=0)
+        for rank, caller in zip((0, 2), callers, strict=True)
     ]
-    job.tune()
+    job.settle()
     assert all(answer[0]["ok"] for answer in answers)
 
 
@@ -136,12 +122,12 @@ def granted(job: Desk, *callers: Caller) -> None:
 def read_and_change_nothing(**message: Any) -> None:
     job = Desk()
     job.register()
-    job.tune()
-    jobs, switches = job.ask("jobs"), job.ask("circuits")
+    job.settle()
+    jobs, switches = job.request("jobs"), job.request("circuits")
     try:
         job.do(job.operations.execute(read_request(to_json({"id": "bad", **message})), job.people, job.now))
     finally:
-        assert job.ask("jobs") == jobs and job.ask("circuits") == switches and not job.dark
+        assert job.request("jobs") == jobs and job.request("circuits") == switches and not job.dark
         replies = job.operations.pending_replies
         assert "bad" not in job.people.answers and not (replies.waiting or replies.registrations)
 
@@ -162,15 +148,15 @@ test_refusals = refusals(
 def test_register_is_answered_when_the_starting_circuits_are_up(desk: Desk) -> None:
     answer = desk.register()
     assert answer == [] and len(desk.dark) == 1
-    desk.tune()
+    desk.settle()
     assert answer == [OK]
 
 
 def test_register_is_refused_when_the_switch_does_not_take_the_circuits(desk: Desk) -> None:
     answer = desk.register()
-    desk.refuse("rail0 refused it (BUNDLE_FAILED)")
+    desk.refuse(reason="rail0 refused it (BUNDLE_FAILED)")
     assert answer == [{"ok": False, "error": "rail0 refused it (BUNDLE_FAILED)", "kind": "ControlError"}]
-    assert desk.ask("jobs") == [{"ok": True, "jobs": []}]
+    assert desk.request("jobs") == [{"ok": True, "jobs": []}]
 
 
 def test_no_job_starts_while_a_switch_is_missing() -> None:
@@ -183,7 +169,7 @@ def test_no_job_starts_while_a_switch_is_missing() -> None:
 def test_every_user_may_name_a_policy_of_the_catalog(desk: Desk) -> None:
     desk.people.trusted = False
     answer = desk.register((), policy="static")
-    desk.tune()
+    desk.settle()
     assert answer == [OK]
 
 
@@ -208,33 +194,33 @@ def test_the_own_user_may_name_code(desk: Desk, tmp_path: Path) -> None:
 def test_finish_is_answered_at_once_and_all_who_wait_for_the_job_are_told(job: Desk) -> None:
     agent, other = Caller(), Caller()
     waiting = [
-        job.ask("checkin", agent, rank=0, group=RING),
-        job.ask("request", other, rank=0, group=PAIR, index=0),
-        job.ask("watch", job="j"),
+        job.request("checkin", agent, rank=0, group=RING),
+        job.request("request", other, rank=0, group=PAIR, index=0),
+        job.request("watch", job="j"),
     ]
     assert waiting == [[], [], []]
-    assert job.ask("finish", job="j") == [OK]
+    assert job.request("finish", job="j") == [OK]
     assert [(answer["ok"], answer["error"]) for (answer,) in waiting] == [
         (False, "job j was finished"),
         (False, "job j was finished"),
         (False, "job j was finished"),
     ]
-    assert job.ask("jobs") == [{"ok": True, "jobs": []}]
+    assert job.request("jobs") == [{"ok": True, "jobs": []}]
 
 
 def test_a_job_that_is_finished_can_be_registered_again_and_its_connections_go_on(job: Desk) -> None:
     agent, other = Caller(), Caller()
     for rank, caller in ((0, agent), (1, other)):
-        job.ask("checkin", caller, rank=rank, group=RING)
-    job.ask("finish", job="j")
+        job.request("checkin", caller, rank=rank, group=RING)
+    job.request("finish", job="j")
     assert job.register() == [OK], "its circuits are still up"
-    answers = [job.ask("checkin", caller, rank=rank, group=RING) for rank, caller in ((0, agent), (1, other))]
+    answers = [job.request("checkin", caller, rank=rank, group=RING) for rank, caller in ((0, agent), (1, other))]
     assert [answer[0]["ok"] for answer in answers] == [True, True]
 
 
 def test_finish_before_the_circuits_are_up_refuses_the_register(desk: Desk) -> None:
     answer = desk.register()
-    assert desk.ask("finish", job="j") == [OK]
+    assert desk.request("finish", job="j") == [OK]
     assert answer[0]["error"] == "job j was finished before its circuits were up"
 
 
@@ -242,9 +228,9 @@ def test_finish_before_the_circuits_are_up_refuses_the_register(desk: Desk) -> N
 
 
 def test_checkin_is_answered_when_all_members_are_here(job: Desk) -> None:
-    first = job.ask("checkin", Caller(), rank=0, group=RING)
+    first = job.request("checkin", Caller(), rank=0, group=RING)
     assert first == []
-    second = job.ask("checkin", Caller(), rank=1, group=RING)
+    second = job.request("checkin", Caller(), rank=1, group=RING)
     expected = {"ok": True, "domain": "scale-out", "asks": True, "paths": [], "rotates": False}
     assert first == second == [expected]
 
@@ -252,60 +238,30 @@ def test_checkin_is_answered_when_all_members_are_here(job: Desk) -> None:
 def test_checkin_tells_the_paths_of_a_group_that_does_not_ask() -> None:
     desk = Desk()
     desk.register(pipeline_groups(2, 1), policy="static")
-    desk.tune()
+    desk.settle()
     agent = Caller()
-    answers = [desk.ask("checkin", agent, rank=rank, group=RING) for rank in (0, 1)]
+    answers = [desk.request("checkin", agent, rank=rank, group=RING) for rank in (0, 1)]
     assert answers[0] == answers[1] and answers[0][0]["asks"] is False
     assert answers[0][0]["paths"] == [[0, 1, 1, 0], [1, 1, 0, 0]]
 
 
 def test_checkin_twice_is_refused_and_the_first_still_counts(job: Desk) -> None:
     agent = Caller()
-    first = job.ask("checkin", agent, rank=0, group=RING)
+    first = job.request("checkin", agent, rank=0, group=RING)
     with pytest.raises(ControlError, match="rank 0"):
-        job.ask("checkin", agent, rank=0, group=RING)
-    job.ask("checkin", Caller(), rank=1, group=RING)
+        job.request("checkin", agent, rank=0, group=RING)
+    job.request("checkin", Caller(), rank=1, group=RING)
     assert len(first) == 1 and first[0]["ok"]
-
-
-def test_request_is_answered_to_all_members_when_the_circuits_are_up(job: Desk) -> None:
-    first = job.ask("request", rank=0, group=PAIR, index=0)
-    assert not job.dark, "rank 2 has not asked"
-    second = job.ask("request", rank=2, group=PAIR, index=0)
-    assert first == second == [] and [darken.delay_s for darken in job.dark] == [0.5]
-    job.tune()
-    assert first == second == [{"ok": True, "group": PAIR, "index": 0, "paths": [[0, 1, 2, 0]]}]
-
-
-def test_request_for_circuits_that_are_up_is_answered_at_once(job: Desk) -> None:
-    job.ask("request", rank=0, group=RING, index=0)
-    assert job.ask("request", rank=1, group=RING, index=0)[0]["ok"] and not job.dark
-
-
-def test_request_is_refused_when_the_switch_does_not_do_it(job: Desk) -> None:
-    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
-    job.refuse("rail0 refused it")
-    refused = {"ok": False, "error": "rail0 refused it", "kind": "ControlError"}
-    assert answers == [[refused], [refused]]
-
-
-def test_release_is_answered_at_once_and_the_last_one_lets_others_have_the_ports(job: Desk) -> None:
-    granted(job, Caller(), Caller())
-    ring = [job.ask("request", rank=rank, group=RING, index=0) for rank in (0, 1)]
-    assert job.ask("release", rank=0, group=PAIR, index=0) == [OK] and not job.dark
-    assert job.ask("release", rank=2, group=PAIR, index=0) == [OK] and job.dark
-    job.tune()
-    assert [answer[0]["ok"] for answer in ring] == [True, True]
 
 
 def rotating() -> tuple[Desk, list[list[dict[str, Any]]]]:
     """Three ranks in the first slot of a rotation without slot times, and the answers that each has got."""
     desk = Desk(rail_plan(3, ports=1))
     registered = desk.register((Group("ep", "ep", (0, 1, 2)),), policy="rotor", delay_s=0.0)
-    desk.tune()
+    desk.settle()
     assert registered == [OK]
-    answers = [desk.ask("request", rank=rank, group="ep", index=0) for rank in (0, 1, 2)]
-    desk.tune()
+    answers = [desk.request("request", rank=rank, group="ep", index=0) for rank in (0, 1, 2)]
+    desk.settle()
     return desk, answers
 
 
@@ -317,35 +273,9 @@ def numbers(answers: list[dict[str, Any]]) -> list[int]:
 def test_a_request_of_a_rotation_is_answered_for_each_slot_and_moved_never() -> None:
     desk, answers = rotating()
     assert [numbers(answer) for answer in answers] == [[0], [0], [0]]
-    moved = [desk.ask("moved", rank=rank, group="ep", index=0, slot=0) for rank in (0, 1, 2)]
-    desk.tune()
+    moved = [desk.request("moved", rank=rank, group="ep", index=0, slot=0) for rank in (0, 1, 2)]
+    desk.settle()
     assert moved == [[], [], []] and [numbers(answer) for answer in answers] == [[0, 1], [0, 1], [0, 1]]
-
-
-def test_ranks_that_have_nothing_more_to_send_do_not_ask_for_another_slot() -> None:
-    desk, answers = rotating()
-    for rank in (0, 1, 2):
-        desk.ask("moved", rank=rank, group="ep", index=0, slot=0, idle=True)
-    assert not desk.dark and [numbers(answer) for answer in answers] == [[0], [0], [0]]
-
-
-def test_moved_of_a_slot_that_is_over_is_nothing() -> None:
-    desk, _ = rotating()
-    for slot in (1, 7):
-        assert desk.ask("moved", rank=0, group="ep", index=0, slot=slot) == []
-    assert not desk.dark
-    with pytest.raises(ControlError, match="rank 9 is not a member of group ep"):
-        desk.ask("moved", rank=9, group="ep", index=0, slot=0)
-
-
-def test_after_its_release_a_rank_of_a_rotation_is_told_of_no_slot() -> None:
-    desk, answers = rotating()
-    assert desk.ask("release", rank=0, group="ep", index=0) == [OK]
-    for rank in (1, 2):
-        desk.ask("moved", rank=rank, group="ep", index=0, slot=0)
-    desk.tune()
-    assert [numbers(answer) for answer in answers] == [[0], [0, 1], [0, 1]]
-    assert {rank for rank, _, _ in desk.operations.pending_replies.waiting} == {1, 2}
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------
@@ -356,19 +286,19 @@ DETECTION = Detection(heartbeat_s=0.2, misses=3)
 def test_alive_is_never_answered_and_begins_the_watch() -> None:
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
-    desk.tune()
+    desk.settle()
     assert desk.engine.liveness.next_check() is None
-    assert desk.ask("alive", agent, job="j", rank=0) == []
+    assert desk.request("alive", agent, job="j", rank=0) == []
     assert desk.watched == 1 and desk.engine.liveness.next_check() == pytest.approx(desk.now + 0.6)
 
 
 def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and_once_it_is_watched() -> None:
     desk, agent = Desk(), Caller()
     desk.register(detection=DETECTION)
-    desk.tune()
+    desk.settle()
     beats, alive = desk.operations.take_heartbeat, Alive(op="alive", job="j", rank=1)
     assert not beats(alive, agent, desk.now)
-    desk.ask("alive", agent, job="j", rank=1)
+    desk.request("alive", agent, job="j", rank=1)
     assert beats(alive, agent, desk.now + 0.1)
     assert desk.engine.liveness.last(1) == desk.now + 0.1
     assert not beats(alive, Caller(), desk.now + 0.2)
@@ -376,40 +306,29 @@ def test_a_heartbeat_counts_only_from_the_connection_that_spoke_for_the_rank_and
     assert desk.engine.liveness.last(1) == desk.now + 0.1
 
 
-def test_alive_without_detection_watches_nobody(job: Desk) -> None:
-    job.ask("alive", Caller(), job="j", rank=0)
-    assert job.engine.liveness.next_check() is None
-
-
 # ---- faults, watch and restart ---------------------------------------------------------------------------------------
 
 
 def test_failed_is_answered_at_once_and_the_cause_is_noted(job: Desk) -> None:
-    assert job.ask("failed", rank=3, cause="smoke comes out") == [OK]
+    assert job.request("failed", rank=3, cause="smoke comes out") == [OK]
     (note,) = (note for note in job.notes if note.kind == "failed")
     assert (note.fields["job"], note.fields["rank"], note.fields["cause"]) == ("j", 3, "smoke comes out")
-    assert job.ask("failed", rank=3) == [OK], "it is dead already"
+    assert job.request("failed", rank=3) == [OK], "it is dead already"
     assert len([note for note in job.notes if note.kind == "failed"]) == 1
 
 
-def test_failed_refuses_those_who_wait_as_a_consequence(job: Desk) -> None:
-    waiting = job.ask("request", Caller(), rank=0, group=PAIR, index=0)
-    job.ask("failed", rank=2)
-    assert waiting == [{"ok": False, "error": "rank 2 has failed", "kind": "PeerLost"}]
-
-
 def test_watch_is_answered_when_there_is_news_beyond_what_was_seen(job: Desk) -> None:
-    waiting = job.ask("watch", job="j")
+    waiting = job.request("watch", job="j")
     assert waiting == []
-    job.ask("failed", rank=3)
-    ((news,), (again,)) = waiting, job.ask("watch", job="j", seen=0)
+    job.request("failed", rank=3)
+    ((news,), (again,)) = waiting, job.request("watch", job="j", seen=0)
     assert news == again and (news["ok"], news["number"], news["state"], news["dead"]) == (True, 1, "stranded", [3])
     assert news["reason"] and news["members"][RING] == [0, 1]
-    assert job.ask("watch", job="j", seen=1) == [], "there is nothing beyond that"
+    assert job.request("watch", job="j", seen=1) == [], "there is nothing beyond that"
 
 
 def test_restart_is_answered_at_once_with_the_members(job: Desk) -> None:
-    (answer,) = job.ask("restart", job="j")
+    (answer,) = job.request("restart", job="j")
     assert (answer["ok"], answer["number"], answer["state"]) == (True, 0, "running")
     assert answer["members"] == {group.name: list(group.members) for group in pipeline_groups(2, 2)}
 
@@ -417,7 +336,7 @@ def test_restart_is_answered_at_once_with_the_members(job: Desk) -> None:
 def test_after_a_restart_old_connections_mean_nothing_and_new_ones_begin_afresh(job: Desk) -> None:
     old, other = Caller(), Caller()
     granted(job, old, other)
-    job.ask("restart", job="j")
+    job.request("restart", job="j")
     for op, fields in (
         ("checkin", {"group": RING}),
         ("request", {"group": PAIR, "index": 0}),
@@ -425,27 +344,9 @@ def test_after_a_restart_old_connections_mean_nothing_and_new_ones_begin_afresh(
         ("alive", {"job": "j"}),
     ):
         with pytest.raises(ControlError, match="open a new one"):
-            job.ask(op, old, rank=0, **fields)
-    assert job.ask("release", old, rank=0, group=PAIR, index=0) == [OK], "which lets go of nothing"
+            job.request(op, old, rank=0, **fields)
+    assert job.request("release", old, rank=0, group=PAIR, index=0) == [OK], "which lets go of nothing"
     granted(job, Caller(), Caller())
-
-
-def test_a_stranded_job_cannot_restart(job: Desk) -> None:
-    job.ask("failed", rank=3)
-    with pytest.raises(ControlError, match="job j cannot restart: "):
-        job.ask("restart", job="j")
-
-
-def test_fault_is_answered_at_once_and_takes_the_circuit_off_and_restored_brings_it_back(job: Desk) -> None:
-    before = job.ask("circuits")[0]["switches"][0]["circuits"]
-    assert job.ask("fault", switch="rail0", port=2, state="failed") == [OK]
-    job.tune()
-    (switch,) = job.ask("circuits")[0]["switches"]
-    assert switch["ports"]["2"] == "failed" and [2, 3] not in switch["circuits"]
-    assert job.ask("fault", switch="rail0", port=2, state="restored") == [OK]
-    job.tune()
-    (switch,) = job.ask("circuits")[0]["switches"]
-    assert switch["circuits"] == before and switch["ports"]["2"] == "tuned"
 
 
 # ---- connections that end --------------------------------------------------------------------------------------------
@@ -453,10 +354,10 @@ def test_fault_is_answered_at_once_and_takes_the_circuit_off_and_restored_brings
 
 def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) -> None:
     staying, leaving = Caller(), Caller()
-    checked_in = job.ask("checkin", staying, rank=0, group=RING)
-    requested = job.ask("request", staying, rank=0, group=PAIR, index=0)
-    job.ask("checkin", leaving, rank=2, group=PAIR)
-    job.ask("request", leaving, rank=1, group=RING, index=0)
+    checked_in = job.request("checkin", staying, rank=0, group=RING)
+    requested = job.request("request", staying, rank=0, group=PAIR, index=0)
+    job.request("checkin", leaving, rank=2, group=PAIR)
+    job.request("request", leaving, rank=1, group=RING, index=0)
     job.close(leaving)
     assert (checked_in[0]["error"], checked_in[0]["kind"]) == (
         "rank 1 of the group has left",
@@ -468,28 +369,13 @@ def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) ->
 def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
     staying, leaving = Caller(), Caller()
     answers = [
-        job.ask("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in ((0, leaving), (2, staying))
+        job.request("request", caller, rank=rank, group=PAIR, index=0) for rank, caller in ((0, leaving), (2, staying))
     ]
-    answers.append(job.ask("watch", leaving, job="j"))
+    answers.append(job.request("watch", leaving, job="j"))
     job.close(leaving)
-    job.tune()
-    job.ask("failed", rank=3)
+    job.settle()
+    job.request("failed", rank=3)
     assert [len(answer) for answer in answers] == [0, 1, 0]
-
-
-def test_a_connection_that_spoke_for_nobody_ends_without_consequence(job: Desk) -> None:
-    waiting = job.ask("request", Caller(), rank=0, group=PAIR, index=0)
-    job.close(Caller())
-    assert waiting == []
-
-
-def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
-    desk, agent = Desk(), Caller()
-    desk.register(detection=Detection(exit=True))
-    desk.tune()
-    desk.ask("checkin", agent, rank=1, group=RING)
-    desk.close(agent)
-    assert [note.fields["rank"] for note in desk.notes if note.kind == "failed"] == [1]
 
 
 # ---- people and scripts ----------------------------------------------------------------------------------------------
@@ -498,7 +384,7 @@ def test_the_end_of_an_agent_is_its_failure_where_the_job_says_so() -> None:
 def test_circuits_lists_every_switch_whether_it_is_connected_or_not() -> None:
     desk = Desk(rail_plan(2, gpus=2), joined=False)
     desk.datapaths.connect(desk.plan.switches[1], lambda data: True).filled = True
-    (answer,) = desk.ask("circuits")
+    (answer,) = desk.request("circuits")
     assert [(switch["name"], switch["connected"]) for switch in answer["switches"]] == [
         ("rail0", False),
         ("rail1", True),
@@ -507,56 +393,29 @@ def test_circuits_lists_every_switch_whether_it_is_connected_or_not() -> None:
 
 
 def test_jobs_tells_the_members_and_the_delays(job: Desk) -> None:
-    ((found,),) = (answer["jobs"] for answer in job.ask("jobs"))
+    ((found,),) = (answer["jobs"] for answer in job.request("jobs"))
     assert (found["name"], found["state"], found["mode"], found["dead"]) == ("j", "running", "on-demand", [])
     assert (found["reconfiguration_delay_s"], found["link_recovery_s"], found["members"]) == (0.5, 0.0, [0, 1, 2, 3])
     assert [group["name"] for group in found["groups"]] == [group.name for group in pipeline_groups(2, 2)]
 
 
 def test_rewire_is_answered_when_the_switch_is_tuned_after_the_delay_that_it_names(desk: Desk) -> None:
-    answer = desk.ask("rewire", switch="rail0", circuits=[[1, 4]], delay_s=0.25)
+    answer = desk.request("rewire", switch="rail0", circuits=[[1, 4]], delay_s=0.25)
     assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.25]
-    desk.tune()
-    assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 4]]
+    desk.settle()
+    assert answer == [OK] and desk.request("circuits")[0]["switches"][0]["circuits"] == [[1, 4]]
 
 
 def test_only_so_many_rewirings_may_wait(desk: Desk) -> None:
-    answers = [desk.ask("rewire", switch="rail0", circuits=[[1, 4]], delay_s=600.0) for _ in range(MAX_REWIRINGS)]
+    answers = [desk.request("rewire", switch="rail0", circuits=[[1, 4]], delay_s=600.0) for _ in range(MAX_REWIRINGS)]
     with pytest.raises(ControlError, match="64 rewirings wait for their turn already; wait until some are done"):
-        desk.ask("rewire", switch="rail0", circuits=[[1, 4]])
+        desk.request("rewire", switch="rail0", circuits=[[1, 4]])
     assert not any(answers)
 
 
 def test_rewire_without_a_delay_takes_that_of_the_job(job: Desk) -> None:
-    job.ask("rewire", switch="rail0", circuits=[[1, 8]])
+    job.request("rewire", switch="rail0", circuits=[[1, 8]])
     assert [darken.delay_s for darken in job.dark] == [0.5]
-
-
-def test_rewire_is_refused_at_once_where_a_group_has_traffic(job: Desk) -> None:
-    granted(job, Caller(), Caller())
-    answer = job.ask("rewire", switch="rail0", circuits=[[2, 3]])
-    assert answer == [
-        {
-            "ok": False,
-            "error": f"the rewiring of rail0 was refused: {PAIR} has traffic on the ports of rail0 that would go dark; "
-            "ask again when that traffic has ended, such as between two phases",
-            "kind": "ControlError",
-        }
-    ]
-
-
-def test_gates_is_answered_when_the_mesh_is_tuned() -> None:
-    desk = Desk(pip_plan(4))
-    desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
-    desk.tune()
-    (switch,) = desk.ask("circuits")[0]["switches"]
-    gates = switch["mesh"]["gates"]
-    desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
-    desk.tune()
-    answer = desk.ask("gates", switch="rail0", gates=gates, delay_s=0.1)
-    assert answer == [] and [darken.delay_s for darken in desk.dark] == [0.1]
-    desk.tune()
-    assert answer == [OK] and desk.ask("circuits")[0]["switches"][0]["circuits"] == [[1, 2], [3, 4]]
 
 
 # ---- what people asked for -------------------------------------------------------------------------------------------
@@ -565,10 +424,10 @@ def test_gates_is_answered_when_the_mesh_is_tuned() -> None:
 def test_what_a_stranger_asks_for_is_noted_before_what_follows_from_it(job: Desk) -> None:
     rest = Caller(trusted=False)
     job.notes.clear()
-    job.ask("rewire", rest, switch="rail0", circuits=[[1, 3]], update="overwrite")
-    job.ask("fault", rest, switch="rail0", port=5, state="failed")
-    job.ask("fault", rest, switch="rail0", port=5, state="restored")
-    job.ask("failed", rest, rank=1, cause="overheated")
+    job.request("rewire", rest, switch="rail0", circuits=[[1, 3]], update="overwrite")
+    job.request("fault", rest, switch="rail0", port=5, state="failed")
+    job.request("fault", rest, switch="rail0", port=5, state="restored")
+    job.request("failed", rest, rank=1, cause="overheated")
     noted = [(note.kind, note.fields) for note in job.notes]
     manual = [fields for kind, fields in noted if kind == "manual"]
     assert [each.pop("what") for each in manual] == ["rewire", "fail", "restore", "fail-chip"]
@@ -588,23 +447,23 @@ def test_questions_refusals_and_the_run_s_own_requests_are_not_noted(job: Desk) 
     granted(job, agents, agents)
     job.notes.clear()
     for op in ("circuits", "jobs"):
-        job.ask(op, rest)
-    job.ask("rewire", switch="rail0", circuits=[], update="overwrite")
-    (answer,) = job.ask("rewire", rest, switch="rail0", circuits=[], update="overwrite")
+        job.request(op, rest)
+    job.request("rewire", switch="rail0", circuits=[], update="overwrite")
+    (answer,) = job.request("rewire", rest, switch="rail0", circuits=[], update="overwrite")
     assert not answer["ok"] and "has traffic on the ports of rail0" in answer["error"]
     with pytest.raises(CircuitError):
-        job.ask("fault", rest, switch="rail0", port=99, state="failed")
-    job.ask("fault", switch="rail0", port=7, state="failed")
+        job.request("fault", rest, switch="rail0", port=99, state="failed")
+    job.request("fault", switch="rail0", port=7, state="failed")
     assert "manual" not in [note.kind for note in job.notes]
 
 
 def test_a_rewiring_that_waits_and_is_then_refused_is_never_noted(job: Desk) -> None:
     agents, rest = Caller(), Caller(trusted=False)
     for rank in (0, 2):
-        job.ask("request", agents, rank=rank, group=PAIR, index=0)
-    answer = job.ask("rewire", rest, switch="rail0", circuits=[[2, 8]])
+        job.request("request", agents, rank=rank, group=PAIR, index=0)
+    answer = job.request("rewire", rest, switch="rail0", circuits=[[2, 8]])
     assert answer == [], "the ports are tuning for the group"
-    job.tune()
+    job.settle()
     assert "has traffic on the ports of rail0" in answer[0]["error"]
     assert "manual" not in [note.kind for note in job.notes]
 
@@ -612,8 +471,8 @@ def test_a_rewiring_that_waits_and_is_then_refused_is_never_noted(job: Desk) -> 
 def test_a_rewiring_that_waits_is_noted_when_it_begins(desk: Desk) -> None:
     rest = Caller(trusted=False)
     for pair in ([1, 2], [2, 3]):
-        desk.ask("rewire", rest, switch="rail0", circuits=[pair], delay_s=0.5)
-    desk.tune()
+        desk.request("rewire", rest, switch="rail0", circuits=[pair], delay_s=0.5)
+    desk.settle()
     assert [(note.t, note.fields["circuits"]) for note in desk.notes if note.kind == "manual"] == [
         (10.0, ((1, 2),)),
         (10.5, ((2, 3),)),
@@ -621,8 +480,8 @@ def test_a_rewiring_that_waits_is_noted_when_it_begins(desk: Desk) -> None:
 
 
 def test_a_rewiring_that_was_begun_and_undone_is_noted_as_refused_too(desk: Desk) -> None:
-    answer = desk.ask("rewire", Caller(trusted=False), switch="rail0", circuits=[[1, 4]])
-    desk.refuse("rail0 did not answer")
+    answer = desk.request("rewire", Caller(trusted=False), switch="rail0", circuits=[[1, 4]])
+    desk.refuse(reason="rail0 did not answer")
     assert answer[0]["error"] == "rail0 did not answer"
     assert [(note.kind, note.fields.get("reason")) for note in desk.notes] == [
         ("manual", None),
@@ -633,23 +492,23 @@ def test_a_rewiring_that_was_begun_and_undone_is_noted_as_refused_too(desk: Desk
 def test_what_changes_nothing_is_refused_over_rest_and_not_noted(job: Desk) -> None:
     rest = Caller(trusted=False)
     with pytest.raises(ControlError, match=r"^port 7 of rail0 has not failed; only a port that has failed can be "):
-        job.ask("fault", rest, switch="rail0", port=7, state="restored")
-    job.ask("fault", rest, switch="rail0", port=7, state="failed")
+        job.request("fault", rest, switch="rail0", port=7, state="restored")
+    job.request("fault", rest, switch="rail0", port=7, state="failed")
     with pytest.raises(ControlError, match=r"^port 7 of rail0 has failed already$"):
-        job.ask("fault", rest, switch="rail0", port=7, state="failed")
-    job.ask("failed", rest, rank=1)
+        job.request("fault", rest, switch="rail0", port=7, state="failed")
+    job.request("failed", rest, rank=1)
     with pytest.raises(ControlError, match=r"^rank 1 has failed already$"):
-        job.ask("failed", rest, rank=1)
-    assert job.ask("failed", rank=1) == [OK], "the supervisor of a job may tell again"
-    standing = [list(pair) for pair in job.ask("circuits")[0]["switches"][0]["circuits"]]
-    assert job.ask("rewire", rest, switch="rail0", circuits=standing, update="overwrite") == [OK]
+        job.request("failed", rest, rank=1)
+    assert job.request("failed", rank=1) == [OK], "the supervisor of a job may tell again"
+    standing = [list(pair) for pair in job.request("circuits")[0]["switches"][0]["circuits"]]
+    assert job.request("rewire", rest, switch="rail0", circuits=standing, update="overwrite") == [OK]
     assert [note.fields["what"] for note in job.notes if note.kind == "manual"] == ["fail", "fail-chip"]
 
 
 def test_who_failed_a_port_is_in_the_refusal_of_the_request_that_needs_it(job: Desk) -> None:
-    job.ask("fault", Caller(trusted=False), switch="rail0", port=2, state="failed")
-    job.tune()
-    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
+    job.request("fault", Caller(trusted=False), switch="rail0", port=2, state="failed")
+    job.settle()
+    answers = [job.request("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
     assert {answer[0]["error"] for answer in answers} == {
         "port 2 of rail0 was failed over REST; the circuit it should hold cannot be set up"
     }
@@ -657,10 +516,10 @@ def test_who_failed_a_port_is_in_the_refusal_of_the_request_that_needs_it(job: D
 
 def test_a_person_is_not_named_for_a_port_that_fails_by_itself_later(job: Desk) -> None:
     for state in ("failed", "restored"):
-        job.ask("fault", Caller(trusted=False), switch="rail0", port=2, state=state)
+        job.request("fault", Caller(trusted=False), switch="rail0", port=2, state=state)
     job.engine.port_failed("rail0", 2, job.now)
-    job.tune()
-    answers = [job.ask("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
+    job.settle()
+    answers = [job.request("request", rank=rank, group=PAIR, index=0) for rank in (0, 2)]
     assert {answer[0]["error"] for answer in answers} == {
         "port 2 of rail0 has failed; the circuit it should hold cannot be set up"
     }
@@ -668,23 +527,23 @@ def test_a_person_is_not_named_for_a_port_that_fails_by_itself_later(job: Desk) 
 
 def test_a_reported_chip_keeps_its_links_and_one_of_no_job_keeps_its_circuits(desk: Desk) -> None:
     desk.register(pipeline_groups(2, 1))
-    desk.ask("rewire", switch="rail0", circuits=[[6, 8]])
-    desk.tune()
-    before = desk.ask("circuits")[0]["switches"][0]
-    assert desk.ask("failed", Caller(trusted=False), rank=3, cause="smoke") == [OK]
-    assert desk.ask("circuits")[0]["switches"][0] == before and not desk.dark
+    desk.request("rewire", switch="rail0", circuits=[[6, 8]])
+    desk.settle()
+    before = desk.request("circuits")[0]["switches"][0]
+    assert desk.request("failed", Caller(trusted=False), rank=3, cause="smoke") == [OK]
+    assert desk.request("circuits")[0]["switches"][0] == before and not desk.dark
     assert desk.engine.registry.dead == {3} and 3 not in desk.engine.registry.free()
 
 
 def test_gates_of_a_mesh_are_noted_too() -> None:
     desk, rest = Desk(pip_plan(4)), Caller(trusted=False)
-    desk.ask("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
-    desk.tune()
-    gates = desk.ask("circuits")[0]["switches"][0]["mesh"]["gates"]
-    desk.ask("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
-    desk.tune()
+    desk.request("rewire", switch="rail0", circuits=[[1, 2], [3, 4]])
+    desk.settle()
+    gates = desk.request("circuits")[0]["switches"][0]["mesh"]["gates"]
+    desk.request("rewire", switch="rail0", circuits=[[1, 3], [2, 4]], update="overwrite")
+    desk.settle()
     desk.notes.clear()
-    desk.ask("gates", rest, switch="rail0", gates=gates)
+    desk.request("gates", rest, switch="rail0", gates=gates)
     assert [note.fields for note in desk.notes] == [{"what": "gates", "rail": "rail0"}]
 
 

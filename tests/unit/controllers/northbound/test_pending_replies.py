@@ -38,22 +38,6 @@ def said(pending_replies: PendingReplies) -> list[tuple[object, dict[str, Any]]]
     return found
 
 
-def test_every_slot_is_an_answer_to_the_same_request() -> None:
-    pending_replies, _ = waiting(0, 1)
-    for number in range(3):
-        slot_window = SlotWindow(number, 10.0 + number, None, 0.002)
-        for rank in (0, 1):
-            pending_replies.report(Ack(rank, "ep", 0, PATHS, slot_window))
-        told = {
-            "ok": True,
-            "group": "ep",
-            "index": 0,
-            "paths": [[0, 0, 1, 0]],
-            "slot_window": [number, slot_window.began, None, 0.002],
-        }
-        assert said(pending_replies) == [(0, told), (1, told)]
-
-
 def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
     pending_replies, requester = waiting(0)
     pending_replies.waiting[1, "other", 3] = requester, 1
@@ -65,13 +49,6 @@ def test_the_same_turn_of_two_groups_is_told_to_each_as_its_own() -> None:
         (0, "ep", 0, [[0, 0, 1, 0]]),
         (1, "other", 3, []),
     ]
-
-
-def test_without_turns_a_request_is_answered_once() -> None:
-    pending_replies, _ = waiting(0)
-    pending_replies.report(Ack(0, "ep", 0, PATHS))
-    pending_replies.report(Ack(0, "ep", 0, PATHS))
-    assert said(pending_replies) == [(0, {"ok": True, "group": "ep", "index": 0, "paths": [[0, 0, 1, 0]]})]
 
 
 def test_a_refusal_is_the_last_answer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -22,9 +21,7 @@ from controllers.engine.actions import Action, Note, SlotEnds
 from controllers.engine.jobs import Detection, Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
-from controllers.openflow.caches import OPEN_VSWITCH
 from controllers.openflow.core import LATE_S, ControllerCore, HeartbeatAlarm
-from controllers.openflow.datapaths import Datapath
 from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError, MachineError
 from railyard.protocol import SlotWindow, encode
@@ -268,21 +265,6 @@ def test_a_port_that_fails_loses_its_light_and_gets_it_back(world: World) -> Non
     world.until(lambda: table.goes_to(2) == 3)
 
 
-def test_only_the_own_user_may_name_code(world: World) -> None:
-    world.trusted = False
-    world.ask("x", op="register", job=Job("j", (), "m"), policy="my_module:Mine")
-    assert "names code to load" in world.wait("x")["error"]
-
-
-def test_no_job_starts_before_all_switches_have_joined() -> None:
-    world = World(rail_plan(4, 2))
-    world.join()
-    world.until(lambda: world.core.datapaths.missing() == ["rail1"])
-    world.ask("x", op="register", job=Job("j", (), "m"), policy="opus")
-    assert world.wait("x")["error"] == "rail1 has not joined the controller, so no job can start"
-    assert not world.ready.is_set()
-
-
 def test_an_unknown_switch_is_left_alone(world: World) -> None:
     sent: list[bytes] = []
 
@@ -361,20 +343,6 @@ def raw_connection(path: Path) -> socket.socket:
     return connection
 
 
-def test_an_agent_that_dies_is_named_to_those_who_wait(served: World, path: Path) -> None:
-    with ChannelClient(path, 5) as people, raw_connection(path) as a:
-        people.register(Job("j", pipeline_groups(2, 2), "on-demand"), "opus")
-        dying = raw_connection(path)
-        dying.sendall(encode(1, "checkin", job="j", rank=2, group="pp-s0-d0-r0"))
-        a.sendall(encode(1, "request", job="j", rank=0, group="pp-s0-d0-r0", index=0))
-        waiting = served.core._operations.pending_replies
-        served.until(lambda: len(waiting.waiting) == 2)
-        dying.close()
-        answer = json.loads(a.recv(1 << 16))
-        assert answer["error"].endswith("rank 2 of the group has left")
-        assert answer["kind"] == "PeerLost", "whoever hears it has done nothing wrong"
-
-
 def test_no_ack_is_an_error_and_not_a_go(path: Path) -> None:
     with ChannelClient(path, 5) as people, ChannelClient(path, 0.1) as a:
         people.register(Job("j", pipeline_groups(2, 2), "on-demand"), "opus")
@@ -400,14 +368,6 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
         channel.listen(where)
     first.close()
     channel.listen(where, os.getuid()).close()
-
-
-def test_changes_close_together_give_open_vswitch_more_time() -> None:
-    datapath, gap_s = Datapath(rail_plan(2).switches[0], lambda data: True), OPEN_VSWITCH.revalidation_s
-    assert datapath.circuits_to_caches_s(10.0) == 0.0
-    assert datapath.circuits_to_caches_s(10.001) == gap_s
-    assert datapath.circuits_to_caches_s(10.009) == gap_s, "the one before may have had to wait itself"
-    assert datapath.circuits_to_caches_s(10.1) == 0.0
 
 
 # ---- timers ------------------------------------------------------------------------------------------------------

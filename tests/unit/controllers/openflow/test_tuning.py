@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Matching
 from controllers.circuits.rotation import Cycle
-from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired, SlotEnds
+from controllers.engine.actions import Ack, Action, Darken, Note, Registered, Rewired
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.openflow import tuning
-from controllers.openflow.caches import EXACT, OPEN_VSWITCH, CacheTimes
-from controllers.openflow.datapaths import Datapaths, Decide, Step
+from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH, CacheTimes, Datapaths, Decide, Step
 from controllers.openflow.tuning import Tuning
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
@@ -216,13 +215,6 @@ def test_ranks_are_told_of_a_slot_shortly_before_it_where_no_caches_follow() -> 
     assert south.slot_window().began == pytest.approx(dark + 0.01)
 
 
-def test_after_a_short_dark_the_caches_take_longer() -> None:
-    south = opus(0.006)
-    south.grant(PAIR)
-    (dark,) = south.dark()
-    assert south.when(Ack) == [pytest.approx(dark[1] + SETTLE_S + GAP_S)]
-
-
 @pytest.mark.parametrize(("delay_s", "crowded"), [(0.0, False), (0.006, True), (0.1, False)])
 def test_a_rewiring_by_hand_is_answered_when_packets_go_where_it_says(delay_s: float, crowded: bool) -> None:
     south = South(rail_plan(4))
@@ -283,23 +275,6 @@ def test_slots_close_together_without_a_delay_wait_for_the_caches(rotor: Callabl
     south.play()
     changed = south.order("darken") + REPLY_S
     assert south.slot_window().began == pytest.approx(changed + SETTLE_S + GAP_S)
-
-
-def test_the_end_of_a_slot_is_said_with_its_beginning() -> None:
-    south = South(rail_plan(4, ports=1))
-    south.start(RotorPolicy(south.engine.plan), (EP,), 0.05, Cycle(slot_s=0.2))
-    south.grant(EP)
-    ((when, ends),) = [(t, a) for t, a in south.said if isinstance(a, SlotEnds)]
-    assert when == south.when(Ack)[0] and ends.at == pytest.approx(south.slot_window().began + 0.2)
-
-
-def test_a_switch_that_goes_in_the_dark_before_a_slot_ends_the_rotation(rotor: Callable[[float], South]) -> None:
-    south = rotor(0.1)
-    south.later(south.now + 0.05, lambda t: south.tuning.lost("rail0", "rail0 has gone", t))
-    south.grant(EP)
-    assert not south.when(Ack)
-    reasons = {action.reason for _, action in south.said if hasattr(action, "reason")}
-    assert reasons == {"rail0 has gone"}
 
 
 def test_a_slot_shorter_dark_than_its_notice_is_one_order_that_waits_for_its_time() -> None:

@@ -22,11 +22,11 @@ def test_the_policy_moves_only_what_was_asked_for() -> None:
     world.ask("pp-s0-d0-r0", 0)
     (darken,) = world.dark
     assert darken.ports & darken.after.ports == {2, 5}
-    world.light_all()
+    world.settle()
     assert world.granted("pp-s0-d0-r0")
     world.release("pp-s0-d0-r0", 0)
     world.ask("dp-s0-r0", 0)
-    world.light_all()
+    world.settle()
     assert world.granted("dp-s0-r0")
 
 

@@ -78,7 +78,7 @@ def test_a_circuit_in_use_is_not_torn_down() -> None:
     actions = engine.register(Job("job", groups, "on-demand", 0.01), FollowPolicy(plan), 0.0)
     player = Player(engine, {g.name: g for g in groups})
     player.do(actions)
-    player.light_all()
+    player.settle()
     for group in groups:
         for rank in group.members:
             engine.check_in(rank, group.name, 0.0)

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.circuits.circuits import Matching
-from controllers.policies.arcs import arcs_of
 from controllers.policies.catalog import POLICIES, load_policy
-from controllers.policies.electrical import ElectricalPolicy
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy
-from controllers.policies.static import OneShotPolicy, StaticPolicy, split_bandwidth
-from controllers.policies.wiring import group_paths, ring_paths
+from controllers.policies.static import ElectricalPolicy, OneShotPolicy, StaticPolicy, split_bandwidth
+from controllers.policies.wiring import arcs_of, group_paths, ring_paths
 from railyard.errors import ConfigError
 from railyard.plugin import absolute_name
 from railyard.protocol import Hop

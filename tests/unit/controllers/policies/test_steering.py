@@ -10,7 +10,7 @@ from fabric_plans import rail_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.policies.split import ports_needed, split_ports
+from controllers.policies.lumion import ports_needed, split_ports
 from controllers.policies.wiring import matched_paths, ring_neighbours, ring_paths
 from railyard.errors import ConfigError
 from railyard.protocol import Hop

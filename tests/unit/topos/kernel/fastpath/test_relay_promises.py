@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 from fast_path.doubles import FakeForwarder, turn
-from hypothesis import given
-from hypothesis import strategies as st
 
 from railyard.accepting import ACCEPT_AGAIN_S
 from railyard.loop import Loop
@@ -191,25 +189,6 @@ def test_names_of_ports_are_those_of_the_links(pair: Pair) -> None:
     assert b"s1-eth1\0" in pair.client.recv(200)
 
 
-def test_what_a_client_sent_before_it_closed_reaches_the_bridge(pair: Pair) -> None:
-    """Also if the bridge takes it slowly."""
-    sent = message(14, 7, bytes(60_000)) * 20
-    pair.client.setblocking(True)
-    for start in range(0, len(sent), 50_000):
-        pair.client.send(sent[start : start + 50_000])
-        turn(pair.loop, 1)
-    pair.client.close()
-    turn(pair.loop)
-    assert not pair.ended
-    found = bytearray()
-    while len(found) < len(sent):
-        found += pair.bridge.recv(1 << 20)
-        turn(pair.loop, 1)
-    assert found == sent
-    turn(pair.loop)
-    assert pair.ended and pair.bridge.recv(10) == b""
-
-
 @pytest.mark.parametrize("side", ["client", "bridge"])
 def test_one_side_that_closes_in_the_middle_ends_both(pair: Pair, side: str) -> None:
     pair.monitor.current = False
@@ -245,30 +224,6 @@ def test_a_malformed_length_ends_the_connection(pair: Pair, side: str) -> None:
     getattr(pair, side).send(message(0, 1) + b"\5\0\0\7\0\0\0\0")
     turn(pair.loop)
     assert pair.ended
-
-
-BODIES = st.builds(
-    lambda kind, rest: struct.pack("!H", kind) + rest,
-    st.sampled_from([0, 1, 2, 3, 4, 13, 0xFFFF]),
-    st.binary(max_size=150) | st.integers(0, 150).map(bytes),
-)
-ANYTHING = st.builds(
-    message, st.sampled_from([4, 6, 11, 12, 14, 16, 17, 18, 19, 34]), st.integers(0, 3), BODIES, st.integers(0, 7)
-)
-
-
-@given(st.lists(ANYTHING | st.sampled_from(PROMISES) | st.binary(max_size=20), max_size=8), st.booleans())
-def test_no_bytes_end_the_process(parts: list[bytes], to_bridge: bool) -> None:
-    pair = Pair()
-    try:
-        for part in parts:
-            try:
-                (pair.client if to_bridge else pair.bridge).send(part)
-            except BrokenPipeError:
-                break
-            turn(pair.loop, 1)
-    finally:
-        pair.close()
 
 
 # ---- callers -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from fast_path.doubles import turn
 from railyard.loop import Loop
 from topos.kernel.fastpath import streams
 from topos.kernel.fastpath.streams import BufferedStream
+from topos.kernel.relay import connect_unix
 
 
 class Line:
@@ -146,6 +147,6 @@ def test_finishing_closes_at_once_if_nothing_waits(line: Line) -> None:
 
 def test_a_connection_that_is_not_made_leaves_no_descriptor(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        streams.connect_unix(tmp_path / "nobody", 1)
+        connect_unix(tmp_path / "nobody", 1)
     with pytest.raises(OSError, match="too long"):
-        streams.connect_unix(tmp_path / ("x" * 120), 1)
+        connect_unix(tmp_path / ("x" * 120), 1)

@@ -161,35 +161,6 @@ def committed(*flows: Flow) -> Switch:
     return switch
 
 
-def decisions(switch: Switch, port: int = 1) -> list[tuple[int, int]]:
-    return [switch.kernel.receive(port, destination)[:2] for destination in MACS]
-
-
-def test_a_flow_of_another_kind_hides_simple_flows_of_its_priority_and_below() -> None:
-    simple = Flow(5, 1, None, output=2)
-    assert decisions(committed(simple, Flow(4, 1, eth_type=0x800))) == [(OUT, 2)] * 3
-    assert decisions(committed(simple, Flow(5, 1, eth_type=0x800))) == [(UP, 0)] * 3
-    assert decisions(committed(simple, Flow(9, 2, eth_type=0x800))) == [(OUT, 2)] * 3, "of another port"
-    assert decisions(committed(simple, Flow(9, None, MACS[0], output=OTHER))) == [(UP, 0), (OUT, 2), (OUT, 2)]
-
-
-def test_of_flows_with_the_same_priority_none_decides() -> None:
-    one, two = Flow(5, 1, output=2), Flow(5, None, output=3)
-    assert decisions(committed(one, two)) == [(UP, 0)] * 3
-    assert decisions(committed(one, two), port=2) == [(OUT, 3)] * 3
-    assert decisions(committed(one, Flow(5, None, MACS[0], output=3))) == [(UP, 0), (OUT, 2), (OUT, 2)]
-    assert decisions(committed(one, Flow(6, None, MACS[0], output=3))) == [(OUT, 3), (OUT, 2), (OUT, 2)]
-    tied = Flow(5, 1, MACS[0], output=2), Flow(5, None, MACS[0], output=3)
-    assert decisions(committed(*tied, Flow(1, output=1), Flow(0, 1))) == [(UP, 0), (OUT, 1), (OUT, 1)]
-
-
-def test_flows_for_all_ports_change_the_rules_of_all() -> None:
-    switch = committed(Flow(1, None, output=3))
-    switch.apply(MODIFIED, Flow(1, None, output=1))
-    switch.tables.commit()
-    assert decisions(switch, port=2) == [(OUT, 1)] * 3
-
-
 def test_flows_of_other_tables_and_events_without_flows_are_no_concern() -> None:
     switch = Switch()
     for table, event in ((1, ADDED), (0, 4), (0, 5), (0, 6)):
@@ -213,29 +184,6 @@ def test_only_ports_that_a_change_concerns_are_set_and_all_at_once() -> None:
     switch.tables.commit()
     switch.tables.commit()
     assert [rules.keys() for rules in switch.kernel.sets[1:]] == [{1, 3}]
-
-
-def test_counts_go_on_over_every_change_but_a_removal() -> None:
-    switch = committed(Flow(1, 1, output=2))
-
-    def seen() -> int:
-        switch.tables.commit()
-        switch.kernel.receive(1, MACS[0])
-        return switch.tables.counts_of(0, 1, 1, None).packets
-
-    assert [seen(), seen()] == [1, 2]
-    switch.apply(MODIFIED, Flow(1, 1, output=3))
-    assert seen() == 3
-    switch.apply(MODIFIED, Flow(1, 1, output=OTHER))
-    assert seen() == 3, "Open vSwitch counts the rest"
-    switch.apply(MODIFIED, Flow(1, 1))
-    assert seen() == 4
-    switch.apply(ADDED, Flow(1, 1, output=2))
-    assert seen() == 5
-    switch.apply(REMOVED, Flow(1, 1))
-    switch.apply(ADDED, Flow(1, 1, output=3))
-    assert seen() == 1
-    assert len(switch.kernel.counted) == 1
 
 
 def test_last_counts_of_removed_flows_are_kept() -> None:
@@ -298,19 +246,6 @@ def test_a_refusal_leaves_everything_to_open_vswitch_for_ever() -> None:
     switch.tables.commit()
     assert switch.kernel.rules == dict.fromkeys(PORTS, PortRules())
     assert len(switch.kernel.counted) == 2, "the slot of the removed flow is free"
-
-
-def test_flows_without_a_slot_go_up_and_take_one_when_they_change() -> None:
-    switch = Switch(slots=1)
-    for flow in (Flow(1, 1, output=2), Flow(1, 2, output=3)):
-        switch.apply(ADDED, flow)
-    switch.tables.commit()
-    assert switch.kernel.receive(1, MACS[0])[:2] == (OUT, 2) and switch.kernel.receive(2, MACS[0]) == TO_OVS
-    switch.apply(REMOVED, Flow(1, 1))
-    switch.tables.commit()
-    switch.apply(MODIFIED, Flow(1, 2, output=1))
-    switch.tables.commit()
-    assert switch.kernel.receive(2, MACS[0])[:2] == (OUT, 1)
 
 
 @pytest.mark.parametrize("configuration", [1 << 0, 1 << 2, 1 << 5])
