@@ -96,25 +96,27 @@ class Paths:
         self._ports_per_gpu = ports_per_gpu
         self._forwarding = forwarding
         self._of_group: dict[str, tuple[Hop, ...]] = {}
-        self._places: dict[tuple[str, int, int, bool], tuple[int, int] | None] = {}
+        self._places: dict[str, dict[tuple[int, int, bool], tuple[int, int] | None]] = {}
+        """Chosen ports by group, and by peer, lane and direction."""
 
     def set(self, group: str, paths: tuple[Hop, ...]) -> None:
-        self._of_group[group] = paths
-        self._places.clear()
+        if self._of_group.get(group) != paths:
+            self._of_group[group] = paths
+            self._places.pop(group, None)
 
     def set_wired(self, group: Group) -> None:
         self.set(group.name, wired_paths(group, self._ports_per_gpu))
 
     def place(self, group: Group, rank: int, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
         """The ports (of ``rank``, of ``peer``) that a transfer of ``lane`` takes; None where no path is known."""
-        key = group.name, peer, lane, incoming
-        if key not in self._places:
+        places, key = self._places.setdefault(group.name, {}), (peer, lane, incoming)
+        if key not in places:
             source, target = (peer, rank) if incoming else (rank, peer)
             forwarded = self._forwarding and group.domain == "scale-out"
             ports, paths = self._ports_per_gpu, self._of_group.get(group.name, ())
             path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
             if path is None:
-                self._places[key] = None
+                places[key] = None
             else:
-                self._places[key] = (path[3], path[1]) if incoming else (path[1], path[3])
-        return self._places[key]
+                places[key] = (path[3], path[1]) if incoming else (path[1], path[3])
+        return places[key]
