@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import ceil
 
 from railyard.errors import ConfigError
@@ -155,16 +156,24 @@ class Wires:
             for end in message.route:
                 open_at[end].add(message)
         left = {end: self._rate[end] for end in open_at}
-        while open_at:
-            fullest = min(open_at, key=lambda end: left[end] / len(open_at[end]))
-            share = left[fullest] / len(open_at[fullest])
-            for message in list(open_at[fullest]):
+        place = {end: number for number, end in enumerate(open_at)}
+        shares = [(left[end] / len(held), place[end], end) for end, held in open_at.items()]
+        heapify(shares)
+        while shares:
+            share, _, fullest = heappop(shares)
+            held = open_at[fullest]
+            if not held or share != left[fullest] / len(held):
+                continue  # it was filled, or has another share by now
+            changed: set[End] = set()
+            for message in list(held):
                 message.rate = share
                 for end in message.route:
                     open_at[end].discard(message)
                     left[end] = max(0.0, left[end] - share)
-                    if not open_at[end]:
-                        del open_at[end]
+                changed.update(message.route)
+            for end in changed:
+                if open_at[end]:
+                    heappush(shares, (left[end] / len(open_at[end]), place[end], end))
 
     def _ended(self, message: _Message, version: int, now: float) -> None:
         if message.version != version:
