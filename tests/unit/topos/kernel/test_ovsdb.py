@@ -150,7 +150,7 @@ def test_an_answer_may_come_in_any_pieces(text: str, cuts: list[int]) -> None:
     data = json.dumps({"id": 1, "result": [{"name": text}], "error": None}, ensure_ascii=False).encode()
     ends = [*cuts, len(data)]
     pieces = [data[a:b] for a, b in zip([0, *cuts], ends, strict=True) if data[a:b]]
-    with patch("topos.kernel.ovsdb.socket.socket", lambda family: Pieces(pieces)):
+    with patch("topos.kernel.ovsdb.connect_unix", lambda path, longest_s: Pieces(pieces)):
         assert Ovsdb(Path("db.sock")).transact({"op": "select"}) == [{"name": text}]
     assert not pieces
 
