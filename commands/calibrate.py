@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from commands.bench.bed import Bed, play
+from commands.bench.bed import Bed, laps_s, play
 from commands.bench.control import timed_rewire
+from commands.bench.fabric import ring
 from controllers.northbound.client import ChannelClient
 from experiments.experiment import Experiment
 from experiments.report import Report, to_nothing
@@ -51,7 +49,6 @@ from railyard.scale import ROCE_MTU_BYTES, goodput_share
 from railyard.timeline import Event, read_events
 from railyard.validation import from_plain
 from topos.kernel.emulation import Emulation
-from topos.kernel.namespaces import HostEnd
 from topos.kernel.ovs import choose_datapath
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
@@ -74,17 +71,6 @@ _START_MBPS = 1600.0
 _CEILING_MBPS = 25_600.0
 
 Say = Callable[[str], None]
-
-
-@contextmanager
-def ring(hosts: int, rate_mbps: float, datapath: Datapath = "ovs") -> Iterator[list[machine_benchmark.SocketPair]]:
-    """Context manager: ``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
-    topo = RailTopo(servers=hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=rate_mbps)
-    with Bed(datapath).make(topo) as net:
-        ports = net.plan.rail_of(0).ports
-        ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in ports]
-        with machine_benchmark.connected_ring(ends) as lanes:
-            yield lanes
 
 
 def calibrate_machine(
@@ -133,7 +119,7 @@ def calibrate_machine(
 
 def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> Capacity:
     say("small messages")
-    with ring(2, 1000.0, name) as lanes:
+    with ring(Bed(name), 2, 1000.0) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
     control = control_cost(name, 30 if quick else 100)
@@ -168,7 +154,7 @@ def _highest_rate(name: Datapath, quick: bool, say: Say) -> machine_benchmark.Hi
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
         shares: list[float] = []
-        with ring(HOSTS, rate_mbps, name) as lanes:
+        with ring(Bed(name), HOSTS, rate_mbps) as lanes:
             while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
                 goodputs = machine_benchmark.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
                 shares.append(min(goodputs) / (rate_mbps * goodput_share()))
@@ -286,33 +272,14 @@ def hop_cost(measured_s: float, predicted_s: float, more_s: float, hop_s: float)
     return max(0.0, (measured_s - predicted_s) / (more_s - predicted_s) * hop_s)
 
 
-def cycles_s(events: Iterable[Event], groups: Mapping[str, Group]) -> dict[str, list[float]]:
-    """Seconds of each cycle but the first of every group, without its compute, from events of agents or of the model.
-
-    A cycle is counted from the end of a group's collective on its last rank to the end of the next one. Raises
-    ``MachineError`` for a group without two collectives.
-    """
-    ends: dict[str, dict[int, float]] = {name: defaultdict(float) for name in groups}
-    for event in events:
-        if event.kind == "communicate" and event.end is not None:
-            ends[event["group"]][event["op"]] = max(ends[event["group"]][event["op"]], event.end)
-    found = {}
-    for name in groups:
-        times = sorted(ends[name].values())
-        if len(times) < 2:
-            raise MachineError(f"measuring the cost of transfers gave {len(times)} collectives of {name}; try again")
-        found[name] = [after - before - COMPUTE_S for before, after in pairwise(times)]
-    return found
-
-
 def cost_of(events: Iterable[Event], groups: Mapping[str, Group]) -> float:
     """Median seconds of a transfer beyond line rate, over the cycles of all groups, from agents' events; at least 0.
 
-    The median, since other users of the machine disturb single cycles. Raises as ``cycles_s``.
+    The median, since other users of the machine disturb single cycles. Raises as ``laps_s``.
     """
-    rounds = {name: len(group.members) - 1 for name, group in groups.items()}
-    found = cycles_s(events, groups)
-    return max(0.0, median(cycle / rounds[name] - TRANSFER_S for name in groups for cycle in found[name]))
+    found = laps_s(events, groups)
+    cycles = [(lap - COMPUTE_S) / (len(groups[name].members) - 1) for name in groups for lap in found[name]]
+    return max(0.0, median(cycles) - TRANSFER_S)
 
 
 def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: float, quick: bool) -> list[TransferCost]:
@@ -331,7 +298,7 @@ def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: 
     found = []
     for ranks in _TREE_RANKS:
         program = tree_program(net.plan.ranks, ranks, port_mbps, 3 if quick else 6)
-        (measured,) = cycles_s(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups).values()
+        (measured,) = laps_s(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups).values()
         predicted_s, more_s = (_predicted_s(net.plan, program, alpha_s) for alpha_s in (0.0, _ALPHA_S))
         seconds = hop_cost(median(measured), predicted_s, more_s, _ALPHA_S)
         found.append(HopCost(ranks, round(seconds, 6)))
@@ -339,9 +306,9 @@ def hop_costs(net: Emulation, launcher: AgentLauncher, port_mbps: float, quick: 
 
 
 def _predicted_s(plan: FabricPlan, program: Program, alpha_s: float) -> float:
-    """Median cycle of a program of one group in the model."""
+    """Median lap of a program of one group in the model."""
     events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
-    (found,) = cycles_s(events, program.groups).values()
+    (found,) = laps_s(events, program.groups).values()
     return median(found)
 
 

@@ -27,6 +27,7 @@ from measure.results.partial import COMPLETE, partial
 from measure.results.results import Results
 from railyard import AUTHORS, LICENSE
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
+from railyard.point_folder import EVENTS, POINTS, PREDICTED
 from railyard.reading import files_below
 
 CRATE = "ro-crate-metadata.json"
@@ -53,8 +54,8 @@ _TYPES = {
 }
 _ABOUT = {
     "manifest.json": "settings, scale, fabrics, versions, machine and end of the run",
-    "events.jsonl": "the timeline of the run, one event per line",
-    "predicted.jsonl": "the timeline that the model predicted for each point, before it was measured",
+    EVENTS: "the timeline of a point, one event per line",
+    PREDICTED: "the timeline that the model predicted for a point, before it was measured",
     "summary.json": "one row per measured point, in units of the real system",
     "summary.csv": "the numbers and texts of the rows",
     "trace.json": "the timeline in Chrome's trace format",
@@ -221,7 +222,7 @@ def _file(path: str, size: int) -> Entity:
         "name": name.name,
         "contentSize": str(size),
         "encodingFormat": _TYPES.get(name.suffix, "application/octet-stream"),
-        "description": _ABOUT.get(path),
+        "description": _ABOUT.get(name.name if name.parent.parent == PurePosixPath(POINTS) else path),
     }
 
 

@@ -59,6 +59,7 @@ def _options() -> argparse.Namespace:
     add("--channel-owner", type=int, metavar="UID", help="user id that may open the channel, besides root")
     add("--open-channel", action="store_true", help="let all who can enter its folder open the channel")
     add("--events", type=Path, required=True, help="file to append the timeline to")
+    add("--points", type=Path, metavar="FOLDER", help="results folder, whose points get the events that are theirs")
     add("--framework", choices=list(app.PACKAGES), default=app.DEFAULT, help="OpenFlow framework (default: os-ken)")
     add("--yard-netns", type=int, metavar="FD", help="descriptor of the switches' network namespace")
     add("--openflow-host", default="127.0.0.1", help="address to listen on for switches (default: 127.0.0.1)")
@@ -96,7 +97,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     from topos.kernel import namespaces
 
     plan = _read_plan(options.plan)
-    events = NumberedEvents(options.events.parent.resolve() / options.events.name)
+    points = None if options.points is None else options.points.resolve()
+    events = NumberedEvents(options.events.parent.resolve() / options.events.name, points)
     token = "" if options.rest == "none" else _read_token(options.rest_token_fd)
     server, hosts = (None, None) if options.rest == "none" else http_server.listen(options.rest, options.rest_fd)
     listener = channel.listen(options.channel, options.channel_owner, anyone=options.open_channel)
@@ -117,6 +119,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
         namespaces.enter(options.yard_netns)
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
     core = ControllerCore(plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
+    core.on_record = events.begin
     set_real_time(threads=True)
     if options.ovsdb is not None:
         core.reconnect = Reconnector(options.ovsdb)

@@ -18,8 +18,10 @@ from typing import Any
 
 from controllers.openflow import app
 from experiments.rest_access import RestAccess
+from measure.results.results import CONTROLLER_LOG
 from railyard.errors import ControlError
 from railyard.ownership import open_binary, remove_file
+from railyard.point_folder import CONTROLLER
 from railyard.process.start import end_child, start_python
 from topos.plan import FabricPlan
 
@@ -31,21 +33,25 @@ _CHECK_S = 0.2
 
 @dataclass(frozen=True)
 class ControllerFiles:
-    """Files of a controller: plan (read), socket of the job channel, events and log (written)."""
+    """Files of a controller: plan (read), socket of the job channel, events and log (written).
+
+    ``results`` is the results folder with the points that it is told to write to; ``events`` is for all others.
+    """
 
     plan: Path
     channel: Path
     events: Path
     log: Path
+    results: Path | None = None
 
     @classmethod
     def written(cls, folder: Path, plan: FabricPlan, data: Path) -> ControllerFiles:
-        """The files of a new controller, with ``plan`` written in ``folder``; events and log are in ``data``.
+        """The files of a new controller, with ``plan`` written in ``folder``; its log and points are in ``data``.
 
-        Events and log that an earlier controller left in ``data`` are removed.
+        Events and log that an earlier controller left are removed.
         """
         folder, data = folder.absolute(), data.absolute()
-        files = cls(folder / "plan.json", folder / "job.sock", data / "controller.jsonl", data / "controller.log")
+        files = cls(folder / "plan.json", folder / "job.sock", folder / CONTROLLER, data / CONTROLLER_LOG, data)
         for old in (files.events, files.log):
             remove_file(old)
         files.plan.write_text(json.dumps(asdict(plan)), encoding="utf-8")
@@ -79,6 +85,7 @@ class ControllerProcess:
         self._ready_read, ready_write = os.pipe()
         arguments = [
             *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
+            *([] if files.results is None else ["--points", str(files.results)]),
             *("--framework", framework),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Detection
 from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
-from measure.metrics.point import Point
+from measure.metrics.point import Point, job_name
 from measure.model.prediction import Costs, Prediction, predict
 from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
@@ -39,10 +40,28 @@ class Fabric:
 
 
 @dataclass(frozen=True)
+class Training:
+    """A job that outlives its members: how their failures are detected, and what it restarts from.
+
+    ``program`` gives the program of any members. A checkpoint of ``state_bytes`` (real) is stored after every
+    ``checkpoint_every`` steps (0: never). ``stages`` are given durations of start-up stages in real seconds.
+    """
+
+    program: Callable[[Sequence[int]], Program]
+    detection: Detection
+    checkpoint_every: int
+    state_bytes: float
+    stages: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class JobPoint:
     """One job on one fabric. Delays are real seconds, ``cycle`` is in wall-clock seconds and emulated bytes.
 
     - ``name``: of the point, in rows and figures; ``mode``: of the job, for the controller; ``native`` has no policy;
+    - ``members``: the ranks that get an agent, those of a training job in ring order (none: all of the fabric);
+    - ``training``: a job that outlives its members (None: the end of an agent is an error);
+    - ``expected_step_s``: of a step in wall-clock seconds, for kills in the middle of the first one;
     - ``slots``: the dimension whose collectives move in slots (empty: none);
     - ``follows``: circuits follow the rounds of each collective, so the critical path includes their changes;
     - ``steps``, ``model_steps``: number of steps of the run and of the model, the warm-up included;
@@ -67,6 +86,18 @@ class JobPoint:
     predicted_on: FabricPlan | None = None
     background: tuple[int, float] | None = None
     each_step: bool = False
+    members: tuple[int, ...] = ()
+    training: Training | None = None
+    expected_step_s: float = 1.0
+
+    @property
+    def job_name(self) -> str:
+        """The name of the job at the controller."""
+        return self.name if self.training is not None else job_name(self.name, self.reconfiguration_delay_s)
+
+    def program_of(self, members: Sequence[int]) -> Program:
+        """The program for other ``members`` of a training job; that of any other job never changes."""
+        return self.program if self.training is None else self.training.program(members)
 
     @property
     def agent_mode(self) -> AgentMode:

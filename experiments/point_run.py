@@ -1,62 +1,37 @@
-"""Run of one point on a fabric that is up: starts agents and sampler, reads counters, collects events."""
+"""One point on a fabric that is up: starts agents and sampler, reads counters, collects events."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import dropwhile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from controllers.engine.jobs import Job
-from experiments.acts import is_act
-from experiments.job_point import JobPoint
-from experiments.session import CounterReader, FabricSession, RunningSampler
-from experiments.settings import PacketSettings
+from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
-from measure.metrics.point import Point
-from measure.results.results import POINT
-from railyard.errors import ControlError, RailyardError
+from railyard.errors import ControlError
+from railyard.ownership import make_folder
+from railyard.point_folder import BESIDE, NOTES, events_of
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events, write_events
+from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import Launcher
-from workloads.program import Program
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 
-_LAST_MESSAGES_S = 0.5
-_START_AFTER_S = 0.2
-"""Seconds from the start message to the first step, in which the message must reach every agent."""
-
-
-def agent_config(
-    settings: PacketSettings, session: FabricSession, scale: Scale, program: Program, **more: Any
-) -> AgentConfig:
-    """The configuration that the agents of a job have in common; ``more`` are further fields of it."""
-    return AgentConfig(
-        **{"rank": 0, "events": "", **more},
-        program=program,
-        scale=scale,
-        plan=session.plan,
-        channel=session.channel_path,
-        seed=settings.seed,
-        verify=settings.verify,
-        ack_timeout_s=settings.ack_timeout_s,
-    )
+LAST_MESSAGES_S = 0.5
+"""Longest time from the controller's sockets closing to its end, in seconds."""
 
 
 @dataclass
 class Counted:
     """Readings of all counters of a fabric: events of queues, switches and links, and counters of the rail ports."""
 
-    session: FabricSession
+    session: Session
     events: list[Event] = field(default_factory=list)
     ports: list[PortCounters] = field(default_factory=list)
-    sampler: RunningSampler | None = None
-    """The sampler, while it samples."""
 
     @cached_property
     def reader(self) -> CounterReader:
@@ -65,13 +40,11 @@ class Counted:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the network and of the sampler; ``check`` names one that has ended."""
-        return (*self.reader.pids, *([] if self.sampler is None else self.sampler.pids))
+        return self.reader.pids
 
     def check(self) -> None:
         """Raise ``MachineError`` if a process of the network, or the sampler, has ended."""
         self.reader.check()
-        if self.sampler is not None:
-            self.sampler.check()
 
     def read(self) -> None:
         """Read the counters of queues, switches and rails, and from the second time on the errors of delayed links."""
@@ -87,7 +60,7 @@ class Counted:
 
 
 @contextmanager
-def counted(session: FabricSession, log: Path, into: Counted | None = None) -> Iterator[Counted]:
+def counted(session: Session, log: Path, into: Counted | None = None) -> Iterator[Counted]:
     """Read all counters at the start and at the end, and sample links and processors into the file ``log`` between.
 
     Before that, wait until the machine is quiet, for as long as the settings say.
@@ -97,16 +70,13 @@ def counted(session: FabricSession, log: Path, into: Counted | None = None) -> I
         session.say(f"  {waited}")
     found = into or Counted(session)
     found.read()
-    with found.reader.sampler(log) as found.sampler:
-        try:
-            yield found
-            found.check()
-        finally:
-            found.sampler = None
+    with found.reader.sampler(log):
+        yield found
+        found.check()
     found.read()
 
 
-def note_circuits(session: FabricSession, folder: Path) -> None:
+def note_circuits(session: Session, folder: Path) -> None:
     """Note in the ``folder`` of a point the circuits and failed ports of every optical switch, as the controller says.
 
     One request; none where the fabric has no such switch, and nothing is noted without a controller of ours.
@@ -123,100 +93,75 @@ def note_circuits(session: FabricSession, folder: Path) -> None:
         for switch in switches
         if switch["kind"] == "ocs"
     ]
-    write_events(folder / POINT, [Event(now, "controller", "circuits", None, fields) for fields in noted])
+    write_events(folder / NOTES, [Event(now, "controller", "circuits", None, fields) for fields in noted])
 
 
+@dataclass
 class PointRun:
-    """One point on a fabric that is up; ``job`` is what its agents run, which write their events to ``folder``."""
+    """A point while it is measured on a fabric that is up: its agents, its events and its dead hosts.
 
-    def __init__(
-        self,
-        session: FabricSession,
-        launcher: Launcher,
-        job: JobPoint,
-        point: Point,
-        settings: PacketSettings,
-        folder: Path,
-    ) -> None:
-        self._session = session
-        self._launcher = launcher
-        self._job = job
-        self._point = point
-        self._folder = folder
-        template = agent_config(
-            settings, session, point.scale, job.program, job=point.name, mode=job.agent_mode, steps=job.steps
-        )
-        self._configs = [
-            replace(template, rank=rank, events=str(self._folder / f"g{rank}.jsonl"))
-            for rank in range(session.plan.ranks)
-        ]
-        self._counted = Counted(session)
-        self.began = self.ended = time.monotonic()
+    ``folder`` holds the events, and the disks of all hosts. ``clock`` is that of all events, in monotonic seconds.
+    """
 
-    def register(self) -> None:
-        """Register the job with the controller, wait until its starting circuits are up, and note all circuits."""
-        scale, point = self._point.scale, self._point
-        self._session.register(
-            Job(
-                name=point.name,
-                groups=tuple(point.groups.values()),
-                mode=self._job.mode,
-                reconfiguration_delay_s=scale.emulated_s(point.reconfiguration_delay_s),
-                link_recovery_s=scale.emulated_s(point.link_recovery_s),
-                cycle=self._job.cycle,
-            ),
-            self._job.policy,
-        )
-        note_circuits(self._session, self._folder)
+    session: Session
+    launcher: AgentLauncher
+    folder: Path
+    scale: Scale
+    number: int | None = None
+    """That of the folder among those of the session; the events of the controller are not recorded without it."""
+    counts: bool = True
+    """Whether counters are read, and links and processors sampled."""
+    clock: Callable[[], float] = time.monotonic
+    dead: set[int] = field(default_factory=set)
+    """The ranks of killed hosts."""
 
-    def play(self, timeout_s: float, on_step: Callable[[int], None]) -> None:
-        """Run all agents to the end of their programs, within ``timeout_s``.
+    def __post_init__(self) -> None:
+        make_folder(self.folder)
+        self.counted = Counted(self.session)
 
-        ``on_step`` is called with the number of steps that all ranks have finished.
-        """
-        session = self._session
-        team = self._launcher.launch(self._configs, session.netns_fds())
-        try:
-            with self._launcher.watching(session.pids, partial(session.check, _LAST_MESSAGES_S)):
-                team.wait_ready()
-            counters = counted(session, self._folder / "sampler.jsonl", self._counted)
-            with counters, self._launcher.watching(self._watched(), self._check):
-                self.began = time.monotonic()
-                team.go(self.began + _START_AFTER_S)
-                started = Event(self.began, "run", "started", None, {"point": self._point.number})
-                write_events(self._folder / POINT, [started])
-                team.wait_done(timeout_s, lambda rank, done: on_step(min(team.steps.values())))
-                self.ended = time.monotonic()
-        except RailyardError as error:
-            self.ended = time.monotonic()
-            session.check(_LAST_MESSAGES_S)
-            raise error
-        finally:
-            self.ended = max(self.ended, self.began)
-            team.stop()
+    def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
+        """Add an event of the run to the timeline, now or at ``t``."""
+        write_events(self.folder / NOTES, [Event(self.clock() if t is None else t, "run", kind, None, fields)])
+
+    def counting(self) -> AbstractContextManager[Counted]:
+        """Read all counters before and after, and sample between (``counted``)."""
+        if not self.counts:
+            return nullcontext(self.counted)
+        return counted(self.session, self.folder / "sampler.jsonl", self.counted)
+
+    def disk(self, rank: int) -> str:
+        """The folder that represents the disk of a host."""
+        return str(self.folder / "disks" / f"g{rank}")
+
+    def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
+        """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
+        living, fds = [config for config in configs if config.rank not in self.dead], self.session.netns_fds()
+        return self.launcher.launch(living, [fds[config.rank] for config in living])
+
+    def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
+        """Kill a host: cut its links and end its agent, if there is one, at once."""
+        self.dead.add(rank)
+        began = self.clock()
+        self.session.cut(rank)
+        if team is not None:
+            team.kill(rank)
+        self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
+
+    def check(self) -> None:
+        """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has."""
+        self.session.check(LAST_MESSAGES_S)
+
+    def record(self, since: float = 0.0) -> None:
+        """Have the controller write its events to the folder of the point, with those from ``since`` on."""
+        if self.number is not None:
+            self.session.record(self.number, since)
+
+    def record_no_more(self) -> None:
+        if self.number is not None:
             with suppress(ControlError):
-                session.call("finish", job=self._point.name)
-
-    def _watched(self) -> set[int]:
-        return {*self._session.pids, *self._counted.pids}
-
-    def _check(self) -> None:
-        self._counted.check()
-        self._session.check(_LAST_MESSAGES_S)
-
-    @property
-    def delivered(self) -> Delivery | None:
-        """Delivery of the rails while the agents ran; None if the agents did not run to the end."""
-        return self._counted.delivered
+                self.session.record(None)
 
     def events(self) -> list[Event]:
-        """All recorded events of the point, in order of time."""
-        self._session.collect(self._folder)
-        events = list(self._counted.events)
-        for file in sorted(self._folder.glob("*.jsonl")):
-            events += read_events(file)
-        controller = self._session.new_controller_events()
-        own = list(dropwhile(lambda e: e.t < self.began, controller))
-        events += [e for e in controller[: len(controller) - len(own)] if is_act(e)]  # what it did may last
-        events += own
-        return sorted(events, key=lambda e: e.t)
+        """All recorded events of the point in order of time, without those beside its jobs."""
+        self.session.collect(self.folder)
+        return sorted([*events_of(self.folder, without=BESIDE), *self.counted.events], key=lambda e: e.t)

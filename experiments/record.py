@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -13,18 +13,20 @@ from typing import Any, Protocol
 from experiments.acts import ACTS, acts_in, is_act
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
-from measure.live.machine_facts import StealMeter, machine_facts
+from measure.live.machine_facts import machine_facts
+from measure.live.processor import Processor
 from measure.metrics.point import Point
 from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import REST, TIME, build_manifest
 from measure.results.partial import COMPLETE, STOPPED, measured_in
-from measure.results.results import POINT, PREDICTED, RUNNING, Results
+from measure.results.results import Results
 from measure.results.row import ResultRow, Row, columns
 from measure.results.summary import Summary
 from railyard.errors import from_os_error
-from railyard.ownership import make_folder
+from railyard.ownership import make_folder, remove_folders
+from railyard.point_folder import BESIDE, NOTES, PREDICTED, lines_of, point_folder
 from railyard.scale import Scale
-from railyard.timeline import Event, write_events
+from railyard.timeline import Event, events_in, write_events
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -74,13 +76,15 @@ class Record:
         self._experiment = experiment
         self._scale = scale
         self._origin = {"command": None, "inputs": []} if origin is None else origin
-        self._steal = StealMeter()
+        self._processor = Processor()
         self._rows = Summary()
         self._kinds = dict.fromkeys(experiment.rows)
         self._manifest: dict[str, Any] = {}
         self._results: Results | None = None
-        self._unsaved: dict[Path, tuple[int, str]] = {}
-        """Folders of points whose events have not been added to the timeline, with their numbers and titles."""
+        self._folder, self._title = Path(), ""
+        """The folder and the title of the last point."""
+        self._untidy: int | None = None
+        """The point whose events are written, and whose folder still has what its processes left."""
         self._predicted: dict[bytes, int] = {}
         """Hashes of the predicted timelines that were added, with the first point of each."""
         self.cuts: list[Event] = []
@@ -96,11 +100,6 @@ class Record:
     def exists(self) -> bool:
         """Whether there is a results folder of this run: not before ``open``, and not after ``close`` removed it."""
         return self._results is not None and (self._results.folder / MANIFEST).exists()
-
-    @property
-    def running(self) -> Path:
-        """The folder for the files that the processes of the run write; removed when the run ends."""
-        return self.results.folder / RUNNING
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -134,7 +133,6 @@ class Record:
             **self._origin,
         )
         self._results = Results.create(self._out, self._manifest)
-        make_folder(self.running)
 
     def describe(
         self, *, plans: Iterable[FabricPlan] = (), groups: Mapping[str, Group] | None = None, **more: Any
@@ -169,33 +167,42 @@ class Record:
         steps: int | None = None,
         expected_s: float | None = None,
     ) -> Path:
-        """A new folder in ``running`` for the files of a point; its events are to be given to ``add_events``.
+        """The folder of a point, in which its processes write (``railyard.point_folder``); ``add_events`` ends it.
 
-        The first of them is ``run begun`` with these fields (``railyard.timeline``).
+        Its first event is ``run begun`` with these fields (``railyard.timeline``).
         """
-        folder = self.running / f"point{number}"
-        make_folder(folder)
+        self.tidy()
+        self._folder, self._title = folder, title = point_folder(self.results.folder, number), title
+        made = make_folder(folder)
         fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
         begun = Event(time.monotonic(), "run", "begun", None, {**fields, "steps": steps, "expected_s": expected_s})
-        write_events(folder / POINT, [begun])
-        self._unsaved[folder] = number, title
+        try:
+            write_events(folder / NOTES, [begun])
+        except OSError:
+            self.results.tidy_point(number)
+            remove_folders(made)
+            raise
         return folder
 
-    def add_events(self, events: Iterable[Event], folder: Path | None = None) -> None:
-        """Append events to the timeline of the results folder; ``folder``: they are those of this point folder.
+    def add_events(self, events: Sequence[Event], folder: Path | None = None) -> None:
+        """Write the events of the point of ``folder``, the first of them ``run point``, in place of its other files.
 
-        If somebody acted on the point over REST, the manifest is written, which counts it (``experiments.acts``).
+        Without ``folder`` they are what was measured beside the jobs of the point under way. If somebody acted on the
+        point over REST, the manifest is written, which counts it (``experiments.acts``).
         """
-        acts: list[Event] = []
-        self.results.add_events(self._with_kept(events, acts))
-        if folder is not None:
-            number, title = self._unsaved.pop(folder)
-            if acts:
-                self._manifest.setdefault(ACTS, []).append(acts_in(acts, number, title))
-                self.results.write_manifest(self._manifest)
+        if folder is None:
+            write_events(self._folder / BESIDE, events)
+            return
+        number = int(folder.name)
+        self.results.write_point(number, [*events, *events_in(lines_of(folder / BESIDE))])
+        self._untidy = number
+        self.cuts += [event for event in events if (event.source, event.kind) == ("run", "cut")]
+        if acts := [event for event in events if is_act(event)]:
+            self._manifest.setdefault(ACTS, []).append(acts_in(acts, number, self._title))
+            self.results.write_manifest(self._manifest)
 
     def add_prediction(self, point: Point, plan: str, events: Sequence[Event]) -> None:
-        """Append the predicted timeline of ``point``, on plan ``plan`` of the manifest, unless it is there already."""
+        """Write the predicted timeline of ``point``, on plan ``plan`` of the manifest, unless it is there already."""
         content = sha256(f"{plan}\0{point.name}\0".encode())
         for event in events:
             content.update(event.to_line().encode())
@@ -203,20 +210,13 @@ class Record:
         fields = {"point": point.number, "same_as": first, "plan": plan, "title": point.name}
         fields["warmup_steps"] = point.warmup_steps
         head = Event(0.0, "run", "predicted", None, fields)
-        self.results.add_events([head, *(events if first == point.number else ())], PREDICTED)
+        self.results.write_point(point.number, [head, *(events if first == point.number else ())], PREDICTED)
 
-    def _with_kept(self, events: Iterable[Event], acts: list[Event]) -> Iterator[Event]:
-        """``events``, of which cuts are kept in ``cuts`` and those of acts over REST in ``acts``."""
-        for event in events:
-            if (event.source, event.kind) == ("run", "cut"):
-                self.cuts.append(event)
-            elif is_act(event):
-                acts.append(event)
-            yield event
-
-    def remove(self, folder: Path) -> None:
-        self._unsaved.pop(folder, None)
-        self.results.remove_running(folder.name)
+    def tidy(self) -> None:
+        """Remove what the processes of the last point have left beside its events, once these are written."""
+        if self._untidy is not None:
+            self.results.tidy_point(self._untidy)
+            self._untidy = None
 
     def add(self, rows: Sequence[ResultRow]) -> None:
         for row in rows:
@@ -235,21 +235,21 @@ class Record:
     def close(self, error: BaseException | None) -> None:
         """Write in the manifest how the run ended, and free the folder; remove it after an error if it has no record.
 
-        Where the number of measurements was not known before, it is that of a run that ended without an error. What the
-        processes of the run wrote is removed unless it could not be added to the timeline; after an error the log of
-        the controller is kept.
+        Where the number of measurements was not known before, it is that of a run that ended without an error. After an
+        error the log of the controller is kept, and the files of a point whose events could not be written together.
         """
         if self._results is None:
             return
         self._manifest["ended"] = COMPLETE if error is None else f"{STOPPED}{_reason(error)}"
         self._manifest["ended_at"] = time.strftime(TIME)
-        self._manifest["machine"]["steal"] = self._steal.share()
+        self._manifest["machine"]["steal"] = round(self._processor.read(1.0).steal, 6)
         self._manifest.pop(REST, None)
         if error is None and self._manifest["planned"] is None:
             self._manifest["planned"] = sum(map(measured_in, self._rows))
         try:
-            if not self._unsaved:
-                self._results.end_running(log=error is not None)
+            self.tidy()
+            if error is None:
+                self._results.remove_log()
             if error is not None and self._results.has_only(MANIFEST, TOKEN_FILE):
                 self._results.remove(MANIFEST, TOKEN_FILE)
             else:

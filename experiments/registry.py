@@ -49,7 +49,7 @@ ENTRIES = (
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",
           root=False),
     Entry("calibrate", "commands.calibrate:Calibrate", "this machine", "the scale this machine carries"),
-    Entry("bench", "commands.bench.experiment:Bench", "this machine", "accuracy and speed of the emulator"),
+    Entry("bench", "commands.bench.command:Bench", "this machine", "accuracy and speed of the emulator"),
 )  # fmt: skip
 
 

@@ -8,35 +8,35 @@ from __future__ import annotations
 
 import gc
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from experiments.faults import NO_FAULTS, Faults
+from experiments.job_group import JobGroup
 from experiments.job_point import Fabric, JobPoint, machine_costs
+from experiments.job_supervisor import JobSupervisor
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
-from experiments.session import FabricSession, Session
-from experiments.settings import PacketSettings, SpreadSettings
-from experiments.spread.machines import Cluster, ClusterLauncher
-from experiments.spread.session import ClusterSession
+from experiments.session import Session
+from experiments.settings import PacketSettings
+from experiments.spread.machines import Cluster
 from measure.live.annotation import annotate, write_pcapng
 from measure.live.calibration import this_machine
 from measure.live.capture import Capture, Captured, taps_of
 from measure.live.delivery import Delivery
-from measure.metrics.checks import Verdict
 from measure.metrics.explain import last_step
-from measure.metrics.fidelity import judge
-from measure.metrics.metrics import PointMetrics, measure_point
-from measure.metrics.point import Point
+from measure.metrics.fidelity import JudgedPoint
+from measure.metrics.point import Point, point_event
 from measure.model.prediction import Prediction
 from measure.results.manifest import REST
-from measure.results.results import CAPTURES
+from measure.results.results import CAPTURES, CHECKPOINTS
 from measure.results.row import ResultRow, Row
 from railyard.ownership import make_folder
 from railyard.scale import Scale
@@ -52,16 +52,22 @@ _TIMEOUT_FACTOR = 5
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A measured point: its events, metrics and verdict beside the prediction, and the counters of its rails.
+class GroupResult:
+    """The jobs of point ``number`` after it, its events, and the counters of the rails while they ran."""
+
+    number: int
+    jobs: tuple[JobSupervisor, ...]
+    events: Sequence[Event]
+    delivered: Delivery | None
+
+
+@dataclass(frozen=True)
+class Measured(JudgedPoint):
+    """A measured point beside the prediction, and the counters of its rails.
 
     ``background_mbps`` is the rate of the other traffic, None without any.
     """
 
-    point: Point
-    events: Sequence[Event]
-    metrics: PointMetrics
-    verdict: Verdict
     prediction: Prediction
     delivered: Delivery | None
     background_mbps: float | None = None
@@ -87,7 +93,7 @@ class Runner:
         self.record = Record(out.resolve(), experiment, self.scale, origin)
         self.extra: dict[str, Any] = {}
         self._stack = ExitStack()
-        self._session: Session | ClusterSession | None = None
+        self._session: Session | None = None
         self._fabric: Fabric | None = None
         self._rest_socket: socket.socket | None = None
         self._rest_line: str | None = None
@@ -133,15 +139,15 @@ class Runner:
     # ---- fabrics -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def launcher(self) -> AgentLauncher:
-        """The launcher of agents on this machine, started when it is first needed."""
-        return self._stack.enter_context(AgentLauncher.start())
+    def _cluster(self) -> Cluster:
+        """The machines of the settings, which are connected when they are first needed, or this one alone."""
+        return self._stack.enter_context(Cluster(getattr(self.experiment.settings, "cluster", ())))
 
     @cached_property
-    def _cluster(self) -> ClusterLauncher:
-        """The launcher of agents on the machines of the settings, which are connected when it is first needed."""
-        cluster = self._stack.enter_context(Cluster(self.experiment.settings.cluster))
-        return self._stack.enter_context(ClusterLauncher(cluster))
+    def launcher(self) -> AgentLauncher:
+        """The launcher of agents on all machines, started when it is first needed."""
+        machines = self._cluster.machines
+        return self._stack.enter_context(AgentLauncher(machines) if machines else AgentLauncher.start())
 
     @cached_property
     def _rest(self) -> RestAccess | None:
@@ -149,17 +155,14 @@ class Runner:
         return rest_access(self.experiment.settings, self._rest_socket, self.record.results.folder)
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
-        """The session on ``fabric`` on this machine: the current one if that is equal and not to be ``new``."""
-        session = self._up(fabric, new=new)
-        assert isinstance(session, Session)
-        return session
-
-    def _up(self, fabric: Fabric, *, new: bool = False) -> Session | ClusterSession:
-        """The session on ``fabric``, on this machine or over those of the settings."""
+        """The session on ``fabric``: the current one if that is equal and not to be ``new``."""
         if self._session is not None and self._fabric == fabric and not new:
             return self._session
         self.take_down()
-        session = self._made(fabric)
+        launcher = self.launcher  # made before the fabric is up, so that it holds none of its descriptors
+        settings, topo = self.experiment.settings, fabric.topology()
+        session = Session(settings, topo, self.record.results.folder, self._rest, self.progress.say, self._cluster)
+        launcher.machine_of = session.machine_of
         session.__enter__()
         self._session, self._fabric = session, fabric
         self.record.describe(**self.extra)
@@ -170,14 +173,6 @@ class Runner:
             self._rest_line = session.rest_line
             self.progress.say(str(self._rest_line))
         return session
-
-    def _made(self, fabric: Fabric) -> Session | ClusterSession:
-        settings, running = self.experiment.settings, self.record.running
-        if isinstance(settings, SpreadSettings) and settings.cluster:
-            agents, topo = self._cluster, fabric.topology()
-            return ClusterSession(agents, settings, topo, running, self._rest, self.progress.say)
-        _ = self.launcher  # forked before the fabric is up, so that it holds none of its descriptors
-        return Session(settings, fabric.topology(), running, self._rest, self.progress.say)
 
     @property
     def fabric_name(self) -> str:
@@ -202,8 +197,8 @@ class Runner:
     # ---- points --------------------------------------------------------------------------------------------------
 
     def measure(self, job: JobPoint, title: str) -> Measured:
-        """Run one point, with its prediction; an error is raised after the events are saved."""
-        session, settings = self._up(job.fabric), self.experiment.settings
+        """Run one job, with its prediction; an error is raised after the events are saved."""
+        session = self.session(job.fabric)
         plan = job.predicted_on or session.plan
         at_work = min(job.program.ranks_at_work, session.most_hosts)
         costs = machine_costs(at_work, this_machine(), session.datapath)
@@ -216,38 +211,75 @@ class Runner:
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
         expected_s = self.scale.emulated_s(sum(steps))
         self.progress.begin(title, expected_s, job.steps)
+        background_mbps = list[float | None]()
+
+        @contextmanager
+        def beside(folder: Path) -> Iterator[None]:
+            with ExitStack() as stack:
+                sent = self._background(job, session, stack)
+                captured = self._captured(session, folder, stack)
+                yield
+                background_mbps.append(sent())
+                self._write_capture(captured(), point, job.program)
+
+        timeout_s = expected_s * _TIMEOUT_FACTOR + _SLACK_S
+        played = self.play([job], point.mode, title, expected_s, timeout_s, number=point.number, beside=beside)
+        return Measured(point, played.events, prediction, played.delivered, *background_mbps)
+
+    def play(
+        self,
+        jobs: Sequence[JobPoint],
+        mode: str,
+        title: str,
+        expected_s: float,
+        timeout_s: float,
+        *,
+        number: int | None = None,
+        faults: Faults = NO_FAULTS,
+        before: Callable[[], None] = lambda: None,
+        beside: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
+    ) -> GroupResult:
+        """Run jobs as one point on their fabric, through its faults; an error is raised after the events are saved.
+
+        ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
+        before the jobs are registered; ``beside`` gets the folder of the point, and lasts until their agents end.
+        """
+        first, session = jobs[0], self.session(jobs[0].fabric)
+        delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
+        delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}
+        number = self.next_number() if number is None else number
         folder = self.record.point_folder(
-            point.number,
-            mode=point.mode,
-            plan=job.fabric.name,
+            number,
+            mode=mode,
+            plan=first.fabric.name,
             title=title,
-            delay_s=self.scale.emulated_s(point.reconfiguration_delay_s),
-            steps=job.steps,
+            delay_s=delays["delay_s"],
+            steps=first.steps,
             expected_s=expected_s,
         )
-        launcher = self._cluster if isinstance(session, ClusterSession) else self.launcher
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
-        point_run, stopped = PointRun(session, launcher, job, point, settings, folder), True
+        run = PointRun(session, self.launcher, folder, self.scale, number)
+        group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step)
+        stopped = True
         try:
-            point_run.register()
-            with ExitStack() as beside:
-                sent = self._background(job, session, beside)
-                captured = self._captured(settings, session, folder, beside)
-                point_run.play(expected_s * _TIMEOUT_FACTOR + _SLACK_S, self.progress.step)
-                background_mbps = sent()
-                self._write_capture(captured(), point, job.program)
+            if any(job.training is not None for job in jobs):
+                run.record()
+            before()
+            group.play(timeout_s, beside(folder))
             stopped = False
         finally:
-            events = point_run.events()
-            interval = point.event(point_run.began, point_run.ended, stopped=stopped)
+            events = group.events()
+            fabric = session.plan.fabric
+            interval = point_event(number, mode, fabric, group.began, group.ended, stopped=stopped, **delays)
             self.record.add_events([interval, *events], folder)
             self.progress.done()
-        self.record.remove(folder)
-        metrics = measure_point(point, events)
-        verdict = judge(point, events, metrics)
-        return Measured(point, events, metrics, verdict, prediction, point_run.delivered, background_mbps)
+        for job in group.jobs:
+            kept = job.keep_checkpoint(self.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None
+            if kept is not None:
+                self.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
+        return GroupResult(number, group.jobs, events, run.counted.delivered)
 
-    def _background(self, job: JobPoint, session: FabricSession, beside: ExitStack) -> Callable[[], float | None]:
+    def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""
         if job.background is None:
             return lambda: None
@@ -255,11 +287,9 @@ class Runner:
         traffic = beside.enter_context(Background.on(session.plan, dict(enumerate(session.netns_fds())), rank, share))
         return lambda: traffic.stop().mbps(session.plan.mtu)
 
-    def _captured(
-        self, settings: PacketSettings, session: FabricSession, folder: Path, beside: ExitStack
-    ) -> Callable[[], Captured | None]:
+    def _captured(self, session: Session, folder: Path, beside: ExitStack) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""
-        if not settings.pcap:
+        if not session.settings.pcap:
             return lambda: None
         taps = taps_of(session.plan, dict(enumerate(session.netns_fds())))
         return beside.enter_context(Capture(folder / "packets.spool", taps)).stop

@@ -12,7 +12,7 @@ from measure.results.row import MeasuredRow, ResultRow, described
 
 _HEAD = """# Results
 
-A run writes a results folder: `manifest.json` (experiment, scale, versions, plans), `events.jsonl` (everything that
+A run writes a results folder: `manifest.json` (experiment, scale, versions, plans), `points` (everything that
 happened, in wall-clock seconds), `summary.json` and `summary.csv` (one row for each measured point), `trace.json` (for
 Perfetto), `figures/` and `report.html` (all of it in one page for a browser); [run.md](run.md) says more about it. This
 page lists the fields of a row, by experiment. It is made from the types of the rows by
@@ -21,7 +21,7 @@ page lists the fields of a row, by experiment. It is made from the types of the 
 A row combines the repeats of a point: its numbers are medians of the repeats that nothing disturbed (else of all), and
 `samples` has the value in each repeat, in the same order in all rows, so that differences can be taken within a repeat.
 Everything else is that of the repeat with the lower median. The row is faithful if every repeat is. All measurements
-are in `events.jsonl`, and listed under `attempts` of `manifest.json` with their points and verdicts. Columns `.._low`
+are in `points`, and listed under `attempts` of `manifest.json` with their points and verdicts. Columns `.._low`
 and `.._high` are the ends of the 95 % interval, empty for a single value. Where other processes took the processors,
 the failed check names the largest of them (`largest`: pairs of a command's name and the processors that it kept busy).
 

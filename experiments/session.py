@@ -1,17 +1,21 @@
-"""A fabric that is up, as a context manager: emulated network, controller and calls on its job channel.
+"""A fabric that is up, as a context manager: its parts on one machine or several, its controller, calls to that.
 
 A fabric whose switches all forward by themselves gets no controller.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, ExitStack, suppress
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from mininet.topo import Topo
 
@@ -20,70 +24,238 @@ from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
 from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
-from measure.live.delivery import PortCounters
-from measure.live.readings import Readings
-from railyard.errors import ControlError
-from railyard.ownership import temporary_folder
+from experiments.spread.machines import Cluster, UnderlayProbes
+from experiments.spread.parts import first_number, part_to_plain, parts, read_from_plain, topology_to_plain
+from measure.live.calibration import this_machine
+from measure.live.counters import LinkCounters
+from measure.live.delivery import Port, PortCounters
+from measure.metrics.checks import with_machine
+from railyard.errors import ControlError, MachineError
+from railyard.ownership import remove_file, temporary_folder
 from railyard.plugin import absolute_name
-from railyard.reading import lines_after
-from railyard.timeline import Event, events_in, with_gaps
+from railyard.protocol import Hop
+from railyard.timeline import Event, write_events
+from topos.describe import pinned
+from topos.describe import plan as describe
+from topos.kernel import namespaces
 from topos.kernel.emulation import OPENFLOW, Emulation
-from topos.kernel.relay import Relay
-from topos.kernel.run_registry import RegisteredRun
+from topos.kernel.iperf import IperfResult, result_of
+from topos.kernel.netlink import LO_INDEX, Netlink, link_up
+from topos.kernel.relay import Relay, connected_in
+from topos.placement import Placed, placed
 from topos.plan import FabricPlan
 
+_PROBED_S = 30.0
+"""How long ago the network may have been probed at the first reading; a later reading always probes it again."""
+_UP_S = 120.0
+_ATTEMPTS = 3
+"""Ranges of tunnel identifiers that are tried, where another run on a machine has some of them."""
+_LISTENS_S = 20.0
 
-class RunningSampler(Protocol):
-    """A sampler of links and processors, or several."""
+
+class CounterReader:
+    """Reads the counters of a fabric that is up, of all its parts.
+
+    ``tunnels``: some links are tunnels between machines (``measure.live.delivery.Delivery``).
+    """
+
+    def __init__(self, cluster: Cluster, underlay: UnderlayProbes, *, tunnels: bool) -> None:
+        self.tunnels = tunnels
+        self._cluster = cluster
+        self._underlay = underlay
+        self._oldest_s = _PROBED_S
+        cluster.ask("begin_readings")
 
     @property
-    def pids(self) -> Collection[int]:
-        """Process ids on this machine."""
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the network and of the sampler on this machine; ``check`` names one that has ended."""
+        return () if self._cluster.here is None else self._cluster.here.pids
 
     def check(self) -> None:
-        """Raise ``MachineError`` if a sampler has ended."""
-
-
-class CounterReader(Protocol):
-    """Reads the counters of a fabric (``measure.live.readings``)."""
-
-    @property
-    def tunnels(self) -> bool:
-        """Whether some links are tunnels between machines (``measure.live.delivery.Delivery``)."""
-
-    @property
-    def pids(self) -> Collection[int]:
-        """Process ids of the network on this machine; ``check`` names one that has ended."""
-
-    def check(self) -> None:
-        """Raise ``MachineError`` if a process of the network has ended."""
+        """Raise ``MachineError`` if a machine is gone, or a process of its part or its sampler has ended."""
+        self._cluster.ask("check")
 
     def read(self) -> tuple[list[Event], PortCounters]:
         """Events with the counters of queues and switches, and the counters of the rail ports."""
+        events, self._oldest_s = self._underlay.events(self._oldest_s), 0.0
+        ports: dict[Port, LinkCounters] = {}
+        for machine, found in self._cluster.ask("read").items():
+            own, counted = found if self._cluster.here is not None else read_from_plain(found)
+            events += own if self._cluster.here is not None else with_machine(own, machine)
+            ports |= counted
+        return events, ports
 
-    def sampler(self, log: Path) -> AbstractContextManager[RunningSampler]:
-        """A sampler that writes into ``log``, while the context lasts."""
+    @contextmanager
+    def sampler(self, log: Path) -> Iterator[None]:
+        """Sample on each machine into ``log``, or on other machines into what ``Session.collect`` brings."""
+        self._cluster.ask("begin_sampling", {name: {"log": str(log)} for name in self._cluster.names})
+        try:
+            yield
+        finally:
+            self._cluster.ask("end_sampling")
 
 
-class FabricSession(ABC):
-    """A fabric that is up with its controller, if it has switches that need one, on this machine or on several.
+class Session:
+    """One fabric, brought up with its controller, if it has switches that need one; leaving the context removes both.
 
+    ``data`` is the folder for events and logs of the controller, by default a private one that is deleted at the end.
     ``rest`` is the access to a REST interface; without it there is none. ``say`` takes sentences for the progress of
-    the run.
+    the run. ``cluster`` has the machines that make the fabric, by default this one alone.
     """
 
-    plan: FabricPlan
-
-    def __init__(self, settings: PacketSettings, rest: RestAccess | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: PacketSettings,
+        topo: Topo,
+        data: Path | None = None,
+        rest: RestAccess | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        cluster: Cluster | None = None,
+    ) -> None:
         self.settings = settings
         self.say = say
-        self._rest = rest
-        self._stack = ExitStack()
-        self._events_read = self._next_event = 0
+        self.plan = describe(topo)
+        self._recorded: tuple[int | None, float] = None, 0.0
         self.controller: ControllerProcess | None = None
+        self.cluster = cluster = cluster or Cluster()
+        spread = (getattr(settings, "placement", "single"), pinned(topo)) if cluster.machines else ("single", None)
+        self.placed: Placed = placed(self.plan, cluster.names, *spread)
+        self._underlay = UnderlayProbes(cluster, self.placed)
+        self._data = data
+        self._rest = rest
+        self._topo = topo
+        self._forwarding: dict[str, dict[str, str]] = {}
+        self._new_controller: Callable[[], ControllerProcess]
+        self._events_read = self._next_event = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Session:
+        try:
+            if self._data is None:
+                self._data = self._stack.enter_context(temporary_folder())
+            ours = bool(self.plan.controlled.switches) and self.settings.controller != "remote"
+            if self.cluster.here is None:
+                if ours:
+                    self._start_apart()  # which takes as long as the probe
+                self._check_underlay()
+            self._bring_up()
+            if ours and self.controller is None:
+                self._start_in(self.net)
+            elif self.plan.controlled.switches and not ours:
+                self._reach_remote(self.net)
+            if self.controller is not None:
+                self.controller.wait_ready(check=self.check_network)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
+
+    # ---- the parts ---------------------------------------------------------------------------------------------------
+
+    def _bring_up(self) -> None:
+        """Make every part, with tunnel identifiers that no other run on any machine has."""
+        self._stack.callback(self._take_down)
+        plain = {"datapath": self.settings.datapath, "packet_ins": self.settings.controller == "remote"}
+        if self.cluster.here is not None:
+            orders: dict[str, Any] = {**plain, "topology": self._topo, "plan": self.plan}
+            self._forwarding = self.cluster.ask("up", {self.cluster.names[0]: orders})
+            return
+        shared = {**plain, "topology": topology_to_plain(self._topo), "plan": asdict(self.plan)}
+        addresses = {name: machine.address for name, machine in self.cluster.machines.items()}
+        for attempt in range(1, _ATTEMPTS + 1):
+            drawn = first_number(f"{self.cluster.run.id} {self.plan.fabric}", attempt, len(self.placed.cuts))
+            own = parts(self.placed, addresses, drawn)
+            orders = {name: {**shared, "part": part_to_plain(part)} for name, part in own.items()}
+            try:
+                self._forwarding = self.cluster.ask("up", orders, timeout_s=_UP_S)
+                break
+            except MachineError as error:
+                if attempt == _ATTEMPTS or not ("making the tunnel" in str(error) and "File exists" in str(error)):
+                    raise
+                self._take_down()
+        self._check_datapath()
+
+    def _check_datapath(self) -> None:
+        ways = {name: one["datapath"] for name, one in self._forwarding.items() if self.placed.switches_on(name)}
+        if len(set(ways.values())) > 1:
+            said = ", ".join(f"{name} by {way}" for name, way in ways.items())
+            raise MachineError(f"the machines forward packets in different ways ({said}); choose one with --datapath")
+        if self.controller is not None and self._exact != (self.datapath != "ovs"):
+            raise MachineError(
+                f"the machines forward packets by {self.datapath}, which this machine would not choose; add --datapath "
+                f"{self.datapath}"
+            )
+
+    def _take_down(self) -> None:
+        try:
+            self.cluster.ask("down")
+        except MachineError:
+            if not any(machine.connection.ended for machine in self.cluster.machines.values()):
+                raise
+
+    def _check_underlay(self) -> None:
+        """Probe the network between the machines; ``MachineError`` if it does not do, and nothing is recorded then."""
+        try:
+            self._underlay.check()
+        except MachineError:
+            self._stack.close()
+            if self.controller is not None:
+                remove_file(self.controller.files.events)
+                remove_file(self.controller.files.log)
+            raise
+
+    def _ask_of(self, rank: int, op: str, **fields: Any) -> Any:
+        """Ask the part that has ``rank``."""
+        machine = self.placed.machine_of[self.plan.hosts[rank]]
+        return self.cluster.ask(op, {machine: fields})[machine]
+
+    # ---- the controller ----------------------------------------------------------------------------------------------
+
+    def _start_in(self, net: Emulation) -> None:
+        """Start the controller in the namespace of the switches."""
+        exact, database = self.datapath != "ovs", net.yard.database
+        self._start(net.yard.netns_fd, exact_barriers=exact, ovsdb=database)
+
+    def _start_apart(self) -> None:
+        """Start the controller in a namespace of its own, and lead the machines' connections to it."""
+        (netns_fd,) = namespaces.make(1)
+        self._stack.callback(os.close, netns_fd)
+        with Netlink(netns_fd) as kernel:
+            kernel.run([link_up(LO_INDEX, "lo")])
+        self._exact = this_machine().takes(self.settings.datapath) != "ovs"
+        self._start(netns_fd, self.cluster.channel, exact_barriers=self._exact, open_channel=True)
+        self.cluster.lead(lambda: _patiently(lambda: connected_in(netns_fd, OPENFLOW)))
+
+    def _start(self, netns_fd: int, channel: Path | None = None, **options: Any) -> None:
+        files = ControllerFiles.written(self.cluster.run.path, self.plan.controlled, self.data)
+        files = replace(files, channel=channel or files.channel)
+        framework = self.settings.controller
+        self._new_controller = lambda: ControllerProcess(files, framework, netns_fd, self._rest, **options)
+        self._start_controller()
+
+    def _start_controller(self) -> None:
+        self.controller = self._stack.enter_context(self._new_controller())
+        self.cluster.run.add_child(self.controller.pid)
+
+    def restart_controller(self) -> None:
+        """Start a controller in place of one that has ended: the new one knows the fabric, and no job.
+
+        ``ControlError`` when the new controller does not get ready.
+        """
+        assert self.controller is not None
+        self.controller.stop()
+        self._start_controller()
+        self.controller.wait_ready(check=self.check_network)
+        self.record(*self._recorded)
+
+    def _reach_remote(self, net: Emulation) -> None:
+        host, _, port = self.settings.remote.rpartition(":")
+        self._stack.enter_context(Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port))))
+        if not net.waitConnected(READY_TIMEOUT_S):
+            raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
 
     @property
     def channel_path(self) -> str | None:
@@ -99,52 +271,6 @@ class FabricSession(ABC):
     def rest_line(self) -> str | None:
         """How to call the REST interface, for a person; None without one."""
         return None if self._rest is None or self.rest_address is None else self._rest.line(self.rest_address)
-
-    @property
-    @abstractmethod
-    def model_plan(self) -> FabricPlan:
-        """Plan for the model: that of the fabric, with what the machines' own network adds."""
-
-    @property
-    @abstractmethod
-    def most_hosts(self) -> int:
-        """Number of hosts on the machine that has the most of them."""
-
-    @property
-    def control_s(self) -> float:
-        """Seconds that the machines' own network adds to a request and its acknowledgement."""
-        return 0.0
-
-    @property
-    @abstractmethod
-    def datapath(self) -> str:
-        """How packets are forwarded: ``bpf`` or ``ovs``."""
-
-    @property
-    @abstractmethod
-    def described(self) -> dict[str, Any]:
-        """Keys of the manifest about the fabric that is up: ``datapath``, ``forwarding``, ``link_delay`` and others."""
-
-    @property
-    @abstractmethod
-    def pids(self) -> Collection[int]:
-        """Process ids of the network and of the controller; ``check`` names one that has ended."""
-
-    @abstractmethod
-    def check_network(self) -> None:
-        """Raise ``MachineError`` if a process of the network has ended."""
-
-    @abstractmethod
-    def netns_fds(self) -> list[int]:
-        """File descriptors of the ranks' network namespaces, by rank; -1 for one on another machine."""
-
-    @abstractmethod
-    def counters(self) -> CounterReader:
-        """A reader of the counters of this fabric."""
-
-    @abstractmethod
-    def collect(self, folder: Path) -> None:
-        """Bring the events that agents and samplers wrote on other machines into ``folder``, on this clock."""
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request on the job channel and return the reply; without a controller of ours do nothing.
@@ -177,122 +303,147 @@ class FabricSession(ABC):
             self.controller.process.wait(patience_s)
             raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
-    def new_controller_events(self) -> list[Event]:
-        """Events that the controller has added to its events file since the last call, and ``run lost`` for gaps."""
-        if self.controller is None:
-            return []
-        lines, self._events_read = lines_after(self.controller.files.events, self._events_read)
-        events = events_in(lines)
-        first, self._next_event = self._next_event, max([self._next_event, *(e.get("n", -1) + 1 for e in events)])
-        return with_gaps(events, first)
-
-
-class Session(FabricSession):
-    """One fabric on this machine, brought up with its controller; leaving the context removes both.
-
-    ``data`` is the folder for events and logs, by default a private one that is deleted at the end.
-    """
-
-    def __init__(
-        self,
-        settings: PacketSettings,
-        topo: Topo,
-        data: Path | None = None,
-        rest: RestAccess | None = None,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        super().__init__(settings, rest, say)
-        self._data = data
-        self._topo = topo
-
-    def __enter__(self) -> Session:
-        try:
-            self.run = self._stack.enter_context(RegisteredRun.open())
-            if self._data is None:
-                self._data = self._stack.enter_context(temporary_folder())
-            self.net = Emulation(
-                self._topo,
-                self.run.path,
-                self.settings.datapath,
-                OPENFLOW,
-                packet_ins=self.settings.controller == "remote",
-            )
-            self._stack.callback(self.net.stop)
-            self.net.start()
-            self.plan = self.net.plan
-            self._connect()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
     def check_network(self) -> None:
-        self.net.check()
+        """Raise ``MachineError`` if a process of the network has ended, or a machine is gone."""
+        self.cluster.ask("check")
 
-    @property
-    def model_plan(self) -> FabricPlan:
-        return self.plan
+    def record(self, point: int | None, since: float = 0.0) -> None:
+        """Have the controller write its events to the folder of ``point`` from now on, with those from ``since`` on.
 
-    @property
-    def most_hosts(self) -> int:
-        return self.plan.ranks
+        Acts over REST since the last point are among them. None: the point has ended.
+        """
+        self._recorded = point, since
+        self.call("record", point=point, since=since)
 
-    @property
-    def datapath(self) -> str:
-        return self.net.datapath
-
-    @property
-    def described(self) -> dict[str, Any]:
-        return {"datapath": self.net.datapath, "forwarding": self.net.forwarding, "link_delay": self.net.delays.method}
+    # ---- what is up --------------------------------------------------------------------------------------------------
 
     @property
     def data(self) -> Path:
         assert self._data is not None, "the session is up"
         return self._data
 
-    def netns_fds(self) -> list[int]:
-        return [self.net.netns_fd(host) for host in self.plan.hosts]
+    @property
+    def net(self) -> Emulation:
+        """The network, where this machine makes all of it."""
+        assert self.cluster.here is not None, "the fabric is on this machine"
+        return self.cluster.here.net
 
-    def counters(self) -> Readings:
-        return Readings(self.net, self.plan)
+    @property
+    def model_plan(self) -> FabricPlan:
+        """The plan for the model: cut links have the delay of the network between their machines."""
+        return self._underlay.delayed_plan
 
-    def collect(self, folder: Path) -> None:
-        """Do nothing: agents and sampler write on this machine."""
+    @property
+    def most_hosts(self) -> int:
+        """Number of hosts on the machine that has the most of them."""
+        return max(len(self.placed.hosts_on(name)) for name in self.cluster.names)
 
-    def restart_controller(self) -> None:
-        """Start a controller in place of one that has ended: the new one knows the fabric, and no job.
+    @property
+    def control_s(self) -> float:
+        """The round trip to the farthest machine in seconds, which requests and acknowledgements take."""
+        return max((m.clock.round_trip_s for m in self.cluster.machines.values() if m.clock), default=0.0)
 
-        ``ControlError`` when the new controller does not get ready.
-        """
-        assert self.controller is not None
-        self.controller.stop()
-        self._start_controller(self.controller.files)
+    @property
+    def datapath(self) -> str:
+        """How packets are forwarded: ``bpf`` or ``ovs``."""
+        return self._forwarding[self.placed.machine_of[self.plan.switches[0].name]]["datapath"]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Keys of the manifest about the fabric that is up: ``datapath``, ``forwarding``, ``link_delay`` and others."""
+        forwarding = {name: dict(found) for name, found in self._forwarding.items()}
+        delays = {name: found.pop("link_delay") for name, found in forwarding.items()}
+        if self.cluster.here is not None:
+            (name,) = self.cluster.names
+            return {"datapath": self.datapath, "forwarding": forwarding[name], "link_delay": delays[name]}
+        machines = {
+            name: {
+                **machine.facts,
+                "address": machine.address,
+                "clock": machine.clock and machine.clock._asdict(),
+                "forwarding": forwarding[name],
+                "hosts": self.placed.hosts_on(name),
+                "switches": self.placed.switches_on(name),
+            }
+            for name, machine in self.cluster.machines.items()
+        }
+        return {
+            "datapath": self.datapath,
+            "machines": machines,
+            "underlay": [{"a": a, "b": b, **asdict(found)} for (a, b), found in self._underlay.found.items()],
+            "cut_links": len(self.placed.cuts),
+        }
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return (*self.net.pids, *([] if self.controller is None else [self.controller.pid]))
+        """Process ids of the network on this machine and of the controller; ``check`` names one that has ended."""
+        network = () if self.cluster.here is None else self.cluster.here.pids
+        return (*network, *([] if self.controller is None else [self.controller.pid]))
 
-    def _connect(self) -> None:
-        controlled = self.plan.controlled
-        if not controlled.switches:
-            return
-        if self.settings.controller == "remote":
-            host, _, port = self.settings.remote.rpartition(":")
-            self._stack.enter_context(Relay.to_controller(self.net.yard.netns_fd, OPENFLOW, (host, int(port))))
-            if not self.net.waitConnected(READY_TIMEOUT_S):
-                raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
-            return
-        self._start_controller(ControllerFiles.written(self.run.path, controlled, self.data))
+    def netns_fds(self) -> list[int]:
+        """File descriptors of the ranks' network namespaces, by rank; -1 for one on another machine."""
+        here = self.cluster.here
+        return [-1 if here is None else here.netns_fd(host) for host in self.plan.hosts]
 
-    def _start_controller(self, files: ControllerFiles) -> None:
-        process = ControllerProcess(
-            files,
-            self.settings.controller,
-            self.net.yard.netns_fd,
-            self._rest,
-            exact_barriers=self.net.datapath != "ovs",
-            ovsdb=self.net.yard.database,
-        )
-        self.controller = self._stack.enter_context(process)
-        self.run.add_child(self.controller.pid)
-        self.controller.wait_ready(check=self.net.check)
+    @property
+    def machine_of(self) -> dict[int, str]:
+        """The machine of each rank."""
+        return {rank: self.placed.machine_of[host] for rank, host in enumerate(self.plan.hosts)}
+
+    # ---- what is done with it ----------------------------------------------------------------------------------------
+
+    def counters(self) -> CounterReader:
+        """A reader of the counters of this fabric."""
+        return CounterReader(self.cluster, self._underlay, tunnels=bool(self.placed.cuts))
+
+    def collect(self, folder: Path) -> None:
+        """Bring what agents and samplers wrote on other machines into ``folder``, at the times of this clock."""
+        if not self.cluster.machines:
+            return
+
+        def take(machine: str, file: str, events: list[Event]) -> None:
+            number = self.cluster.names.index(machine)
+            write_events(folder / f"{number}-{file}", with_machine(events, machine))
+
+        write_events(folder / "clocks.jsonl", self.cluster.collect(take))
+
+    def cut(self, rank: int) -> None:
+        """Cut all links of a rank, in a torus those of its node too."""
+        self.cluster.ask("cut", {name: {"host": self.plan.hosts[rank]} for name in self.cluster.names})
+
+    def read_disk(self, rank: int, store: str, name: str) -> Iterator[bytes]:
+        """The content of a file of ``store``, the folder that represents the disk of a rank, in pieces."""
+        offset = 0
+        while piece := b64decode(self._ask_of(rank, "read_disk", store=store, name=name, offset=offset)):
+            yield piece
+            offset += len(piece)
+
+    def iperf(self, paths: Sequence[Hop], seconds: float, *, omit_s: float) -> IperfResult:
+        """Measure by iperf3 over all ``paths`` at once, as ``topos.kernel.iperf.measure_iperf``."""
+        servers: dict[str, list[Any]] = {}
+        clients: dict[str, list[Any]] = {}
+        for number, (rank, lane, peer, peer_lane) in enumerate(paths):
+            here, there = (self.plan.rail_of(r).port(r, one) for r, one in ((rank, lane), (peer, peer_lane)))
+            machine, far_machine = (self.placed.machine_of[end.host] for end in (here, there))
+            clients.setdefault(machine, []).append((number, here.host, here.interface, here.ip, there.ip))
+            servers.setdefault(far_machine, []).append((number, there.host, there.interface, there.ip))
+        fields = {name: {"servers": own, "seconds": seconds + omit_s} for name, own in servers.items()}
+        try:
+            self.cluster.ask("begin_iperf", fields)
+            fields = {name: {"clients": own, "seconds": seconds, "omit_s": omit_s} for name, own in clients.items()}
+            found = self.cluster.ask("iperf", fields, timeout_s=seconds + omit_s + _UP_S)
+        finally:
+            self.cluster.ask("end_iperf", {name: {} for name in servers})
+        return result_of({number: lane for own in found.values() for number, *lane in own}, seconds)
+
+
+def _patiently(connect: Callable[[], socket.socket]) -> socket.socket:
+    """A connection to the controller, which may have just been started."""
+    end = time.monotonic() + _LISTENS_S
+    while True:
+        try:
+            return connect()
+        except (ConnectionRefusedError, FileNotFoundError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)

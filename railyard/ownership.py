@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,6 +80,13 @@ def make_folder(path: Path) -> list[Path]:
             make_new_folder(folder.name, parent)
             made.append(folder)
     return made
+
+
+def remove_folders(made: Sequence[Path]) -> None:
+    """Remove the folders that ``make_folder`` made, but those that somebody has put something into."""
+    for folder in reversed(made):
+        with suppress(OSError), reached(folder.parent) as parent:
+            os.rmdir(folder.name, dir_fd=parent)
 
 
 def make_new_folder(name: str, parent: int) -> None:

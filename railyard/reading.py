@@ -1,6 +1,6 @@
 """Files that people write, read up to a bound: a file that is larger, or endless, is refused before it fills memory.
 
-And the files of a folder that changes meanwhile.
+And files that others write meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from railyard.errors import ConfigError
 
-_PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
+"""Bytes that are read at once; no line of ours is longer."""
 
 
 def open_at_once(path: str, flags: int) -> int:
@@ -32,7 +33,7 @@ def read_bytes(path: Path, most: int, what: str, *, pipes: bool = True) -> bytes
         with open(path, "rb", opener=open_at_once) as file:
             if not pipes and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"is no regular file; {what} is one", source=str(path))
-            while len(data) <= most and (piece := file.read(min(_PIECE_BYTES, most + 1 - len(data)))):
+            while len(data) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(data)))):
                 data += piece
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = getattr(error, "strerror", None) or error
@@ -53,14 +54,6 @@ def files_below(folder: Path, suffix: str = "") -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if name.endswith(suffix))
 
 
-def line_count(path: Path) -> int:
-    """Number of lines in a file, which another process may have begun; 0 for a terminal or a pipe."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
 def read_text(path: Path, most: int, what: str) -> str:
     """The text of a file, like ``read_bytes``; raises ``ConfigError`` with the line that is not UTF-8."""
     data = read_bytes(path, most, what)
@@ -71,13 +64,35 @@ def read_text(path: Path, most: int, what: str) -> str:
         raise ConfigError(f"is not UTF-8 text; {what} is", source=f"{path}:{line}") from None
 
 
-def lines_after(path: Path, offset: int) -> tuple[list[str], int]:
-    """The complete lines of a text file from byte ``offset`` on, and the offset after them; none without the file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            complete, newline, _ = file.read().rpartition(b"\n")
-    except FileNotFoundError:
-        return [], offset
-    lines = [f"{line}\n" for line in complete.decode(errors="replace").split("\n")] if newline else []
-    return lines, offset + len(complete + newline)
+class Tail:
+    """The complete lines of a file that were not read yet; a last line without its end is left until it has one."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self.offset = fd, 0
+
+    @staticmethod
+    def of(path: Path) -> Tail:
+        return Tail(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def lines(self, *, last: bool = False, most: int | None = None) -> list[bytes]:
+        """The next complete lines, of up to ``most`` bytes together (``PIECE_BYTES``); none if there are none.
+
+        ``last``: nobody writes the file any more, so that a line without an end is one too.
+        """
+        size = self.size
+        self.offset = min(self.offset, size)  # a write that failed may have been taken back
+        data = os.pread(self._fd, min(size - self.offset, most or PIECE_BYTES), self.offset)
+        whole = last and self.offset + len(data) == size
+        data = data if whole else data[: data.rfind(b"\n") + 1]
+        self.offset += len(data)
+        return data.splitlines(keepends=True)
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -6,9 +6,11 @@ moved to it. An event with ``end`` is an interval, an event without it a moment.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -195,6 +197,33 @@ def with_gaps(events: Iterable[Event], first: int = 0) -> list[Event]:
             first = max(first, number + 1)
         found.append(event)
     return found
+
+
+class NumberedLog:
+    """A file of events with a number ``n`` each, its line in the file: one that is missing shows (``with_gaps``).
+
+    Another process may have begun the file. An event is in the file when ``add`` returns; ``OSError`` names the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path = Path(path)
+        with naming(path):
+            self._file = open_text(path, "a", buffering=1)
+            self._numbers = itertools.count(_lines_in(path) if path.is_file() else 0)
+
+    def add(self, event: Event) -> None:
+        numbered = replace(event, fields={**event.fields, "n": next(self._numbers)})
+        with naming(self._path):
+            self._file.write(numbered.to_line() + "\n")
+
+    def close(self) -> None:
+        with suppress(OSError):  # a line that could not be written, as ``add`` has said
+            self._file.close()
+
+
+def _lines_in(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 def read_events(path: Path) -> list[Event]:

@@ -68,10 +68,13 @@ class ServersPlacement(Placement):
 
 
 class RailsPlacement(ServersPlacement):
-    """Rail r on machine r modulo their number, servers in blocks, any other switch on the first machine."""
+    """Rail r on machine r modulo their number, servers in blocks, any other switch on the first machine.
+
+    So are rails whose switches are linked, as in a torus: such links cannot be cut.
+    """
 
     def place(self, node: str) -> str:
-        rail = self.rail(node)
+        rail = None if self.plan.links else self.rail(node)
         return super().place(node) if rail is None else self.machines[rail % len(self.machines)]
 
 

@@ -13,6 +13,9 @@ CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter"
 ]
 
+ADDING: tuple[CollectiveKind, ...] = ("all_reduce", "reduce_scatter", "reduce")
+"""Kinds that start with a full buffer at every position and end with sums."""
+
 
 @dataclass(frozen=True, order=True)
 class Transfer:
@@ -103,6 +106,20 @@ class Schedule:
     def moves(self) -> bool:
         """Whether chunks change their slot, so that all slots must have one size."""
         return self.scratch > 0 or any(t.slot != t.chunk for t in self.transfers)
+
+    def starts_at(self, chunk: int) -> int | None:
+        """The position that holds ``chunk`` before the collective; None: each holds a contribution to it."""
+        if self.kind in ADDING:
+            return None
+        return self.root if self.kind in ("broadcast", "scatter") else self.owner[chunk]
+
+    def ends_at(self, chunk: int) -> int | None:
+        """The position that must hold ``chunk``, or its sum, after the collective; None: every position."""
+        if self.kind in ("reduce_scatter", "scatter"):
+            return self.owner[chunk]
+        if self.kind in ("reduce", "gather"):
+            return self.root
+        return chunk * self.n**2 // self.chunks % self.n if self.kind == "all_to_all" else None
 
     def buffer_elements(self, elements: int) -> int:
         """Elements of the buffer that a position addresses (scratch not counted) for a collective over ``elements``.

@@ -39,7 +39,7 @@ class QuickRun(Measurement):
     run: Annotated[int | None, "number of the run, from 1"] = None
     seconds: Annotated[float | None, "duration of the command"] = None
     off: Annotated[float | None, "largest difference of a step to the model, as a share"] = None
-    others: Annotated[float | None, "share of all processors that other programs used meanwhile"] = None
+    others: Annotated[float | None, "largest share of all processors that other programs used during a point"] = None
     verdict: Annotated[str, "verdict of the first point that is not faithful"] = ""
 
 

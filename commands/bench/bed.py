@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mininet.topo import Topo
 
-from commands.bench import Datapath, Measurement
+from commands.bench import Datapath, Measurement, not_measured
 from commands.bench.stock import stock
 from controllers.openflow import app
 from experiments.controller_process import ControllerFiles, ControllerProcess
@@ -74,6 +76,13 @@ class Bed:
     runs: int = 20
     parts: Sequence[str] | None = None
     repeats: int = 1
+
+    def beside(self, name: str, shape: dict[str, Any], **work: Any) -> tuple[dict[str, Any], list[Measurement]]:
+        """The result of stock Mininet for row ``name``, or none and the row that says why."""
+        try:
+            return self.stock(shape, **work), []
+        except MachineError as error:
+            return {}, [not_measured(f"{name}_stock", error)]
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
@@ -154,3 +163,22 @@ def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, 
 
 def _processor_s(team: AgentTeam) -> dict[int, float]:
     return {rank: int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for rank, pid in team.pids.items()}
+
+
+def laps_s(events: Iterable[Event], groups: Iterable[str]) -> dict[str, list[float]]:
+    """Seconds from the end of each collective of every group on its last rank to the end of the next one.
+
+    From events of agents or of the model. Raises ``MachineError`` for a group without two collectives.
+    """
+    ends: dict[str, dict[tuple[int, int], float]] = {name: defaultdict(float) for name in groups}
+    for event in events:
+        if event.kind == "communicate" and event.end is not None:
+            of_group, key = ends[event["group"]], (event["step"], event["op"])
+            of_group[key] = max(of_group[key], event.end)
+    for name, of_group in ends.items():
+        if len(of_group) < 2:
+            raise MachineError(f"the agents noted the ends of {len(of_group)} collectives of {name}; try again")
+    return {
+        name: [after - before for before, after in pairwise(sorted(of_group.values()))]
+        for name, of_group in ends.items()
+    }

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from commands.bench import Measurement, NotMeasured, at_most, not_measured
-from commands.bench.bed import Bed, play, rows_of
+from commands.bench.bed import Bed, laps_s, play, rows_of
 from experiments.collectives.all_to_all.experiment import FULL_CYCLES, LAST_CYCLE, AllToAll, AllToAllSettings
 from experiments.collectives.collective.experiment import Collectives, CollectiveSettings
 from experiments.collectives.row import wire_bound_s
@@ -31,7 +30,6 @@ from measure.live.machine_benchmark import highest_rate
 from measure.results.row import Row
 from railyard.errors import MachineError, RailyardError
 from railyard.scale import goodput_bytes_per_s, goodput_share
-from railyard.timeline import Event
 from topos.rails import RailTopo
 from workloads.agent.launcher import AgentLauncher
 from workloads.collectives.catalog import ALGORITHMS, schedule
@@ -108,16 +106,14 @@ def run(bed: Bed, size: Size) -> tuple[list[float], float]:
     topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=size.rate_mbps / ports)
     patience_s = 60 + _SLACK * size.steps * ideal_s(hosts, size.rate_mbps, size.bytes)
     with AgentLauncher.start() as launcher, bed.make(topo) as net:
-        played = play(net, launcher, ring_program(hosts, size.bytes, ports), size.steps, patience_s)
-    ends = [_last_end(played.events, step) for step in range(size.steps)]
-    return [after - before for before, after in pairwise(ends)], played.busiest
+        program = ring_program(hosts, size.bytes, ports)
+        played = play(net, launcher, program, size.steps, patience_s)
+    (laps,) = laps_s(played.events, program.groups).values()
+    return laps, played.busiest
 
 
-def _last_end(events: list[Event], step: int) -> float:
-    ends = [e.end or e.t for e in events if e.kind == "communicate" and e["step"] == step]
-    if not ends:
-        raise NotMeasured(f"the ring all-reduce: no agent noted the end of step {step}")
-    return max(ends)
+SCALED, SCALED_LARGE = (tuple(partial(ring_all_reduce, size=size) for size in sizes) for sizes in (SCALING, LARGE))
+"""The parts of two benchmarks: an all-reduce of each size."""
 
 
 LEAST_AGGREGATE_MBPS = 6000.0

@@ -7,19 +7,16 @@ their send times.
 
 from __future__ import annotations
 
-import math
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from statistics import fmean, median
 
 from commands.bench import Measurement, NotMeasured, at_most
 from commands.bench.bed import Bed
 from controllers.northbound.client import ChannelClient
 from measure.live.packets import Tap
-from measure.live.probe import DarkTime, ProbeTrain, dark_time
+from measure.live.probes import DarkTime, ProbeTrain
 from topos.kernel.emulation import Emulation
 
 DELAYS_MS = (1.0, 10.0, 100.0)
@@ -90,31 +87,6 @@ def middle_mean(values: Sequence[float]) -> float:
     return fmean(ordered[cut : len(ordered) - cut])
 
 
-def split(
-    sent: Sequence[float], received: Mapping[str, Iterable[int]], asked: Sequence[float]
-) -> Iterator[tuple[Sequence[float], dict[str, list[int]]]]:
-    """The part of a train of each move: its probes from one request to the next, numbered from 0.
-
-    ``sent`` are the send times, ``received`` the numbers that each receiver got, ``asked`` the times of the requests.
-    """
-    bounds = [*(bisect_left(sent, moment) for moment in asked), len(sent)]
-    for first, last in pairwise(bounds):
-        numbers = {name: [n - first for n in got if first <= n < last] for name, got in received.items()}
-        yield sent[first:last], numbers
-
-
-def unsure_s(sent: Sequence[float], seen: DarkTime) -> float:
-    """How far the dark time that probes sent at ``sent`` showed may be off: the times without a probe at its ends.
-
-    If no probe was lost, the longest time without a probe.
-    """
-    gaps = [after - before for before, after in pairwise(sent)]
-    if seen.first_lost_t is None:
-        return max(gaps, default=math.inf)
-    ends = [bisect_left(sent, moment) for moment in (seen.first_lost_t, seen.up_t) if moment is not None]
-    return sum(gaps[end - 1] for end in ends if end > 0)
-
-
 @contextmanager
 def _circuit(bed: Bed, interval_s: float) -> Iterator[_Circuit]:
     with (
@@ -140,9 +112,9 @@ class _Circuit:
     def move(self, delay_s: float, count: int) -> list[DarkTime]:
         """Dark times of ``count`` moves of the circuit under one train of probes."""
         seconds = _LEAD_S + count * (delay_s + 1.5 * _GAP_S + _ANSWER_S)
-        asked, ends = [], []
+        asked, ends, frames = [], [], round(seconds / self._interval_s)
         with ProbeTrain(
-            [self._sender], self._mac, self._receivers, seconds=seconds, interval_s=self._interval_s
+            [self._sender], [self._mac], self._receivers, count=frames, interval_s=self._interval_s
         ) as train:
             train_ends = time.monotonic() + seconds
             time.sleep(_LEAD_S)
@@ -155,13 +127,10 @@ class _Circuit:
                 asked.append(time.monotonic())
                 self._rewire(delay_s)
                 time.sleep(_GAP_S * (1 + number / count))
-            sent, received = train.probes()
-        found = []
-        for part, end in zip(split(sent, received, asked), ends, strict=True):
-            seen = dark_time(*part, *end)
-            self.misdelivered += seen.misdelivered
-            if unsure_s(part[0], seen) <= _UNSURE_S:
-                found.append(seen)
+            parts = [*train.frames().split(asked)]
+        moves = [(part, part.dark_time(*end)) for part, end in zip(parts, ends, strict=True)]
+        self.misdelivered += sum(seen.misdelivered for _, seen in moves)
+        found = [seen for part, seen in moves if part.unsure_s(seen) <= _UNSURE_S]
         if len(found) < _LEAST_SEEN * count:
             raise NotMeasured(
                 f"the dark time at {delay_s * 1e3:g} ms: in {count - len(found)} of {count} moves the probes had to "

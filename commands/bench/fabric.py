@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
 from mininet.topo import Topo
 
-from commands.bench import Measurement, NotMeasured, at_most, not_measured
+from commands.bench import Measurement, NotMeasured, at_most
 from commands.bench.bed import Bed
 from commands.bench.stock import echo_times, ring_goodput
 from controllers.northbound.client import ChannelClient
-from measure.live.machine_benchmark import busy_processors
-from measure.live.numbered import NumberedReceiver, NumberedStreams, Stream
+from measure.live.machine_benchmark import SocketPair, busy_processors, connected_ring
+from measure.live.packets import Tap
+from measure.live.probes import Frames, ProbeTrain
 from measure.live.processor import Processor
-from railyard.errors import MachineError
 from railyard.scale import MTU_BYTES, goodput_share
 from topos.kernel.emulation import Emulation
+from topos.kernel.namespaces import HostEnd
 from topos.options import link_parameters
 from topos.rails import RailTopo
 
@@ -51,12 +52,9 @@ def spread(values: Sequence[float]) -> float:
 def links(bed: Bed, hosts: int = 16, rate_mbps: float = 100.0, seconds: float = 4.0) -> list[Measurement]:
     """Goodput of the slowest host and spread over all hosts, also of stock Mininet; needs root."""
     ours, name = _goodputs(bed, hosts, rate_mbps, seconds), f"links_{hosts}x{rate_mbps:g}"
-    least, apart, missing = None, None, []
-    try:
-        theirs = bed.stock(_shape(hosts, rate_mbps), ring_s=seconds)["goodput_mbps"]
-        least, apart = min(share_of_line(theirs, rate_mbps, _STOCK_MTU)), spread(theirs)
-    except MachineError as error:
-        missing.append(not_measured(f"{name}_stock", error))
+    stock, missing = bed.beside(name, _shape(hosts, rate_mbps), ring_s=seconds)
+    theirs = stock.get("goodput_mbps")
+    least, apart = (min(share_of_line(theirs, rate_mbps, _STOCK_MTU)), spread(theirs)) if theirs else (None, None)
     slowest = bed.at_least(f"{name}_slowest", min(share_of_line(ours, rate_mbps)), _UNIT, *LEAST_SHARE)
     apart_ours = bed.at_most(f"{name}_spread", spread(ours), "of median", *MOST_SPREAD)
     slowest.baseline, apart_ours.baseline = least, apart
@@ -78,8 +76,17 @@ def _shape(hosts: int, rate_mbps: float) -> dict[str, Any]:
 
 
 def _goodputs(bed: Bed, hosts: int, rate_mbps: float, seconds: float) -> list[float]:
+    with ring(bed, hosts, rate_mbps) as lanes:
+        return ring_goodput(lanes, rate_mbps, seconds)
+
+
+@contextmanager
+def ring(bed: Bed, hosts: int, rate_mbps: float) -> Iterator[list[SocketPair]]:
+    """``hosts`` on one electrical bridge, with a TCP connection from each host to the next."""
     with bed.make(RailTopo(**_shape(hosts, rate_mbps))) as net:
-        return ring_goodput(net.hosts, rate_mbps, seconds)
+        ends = [HostEnd(net.netns_fd(port.host), port.interface, port.ip) for port in net.plan.rail_of(0).ports]
+        with connected_ring(ends) as lanes:
+            yield lanes
 
 
 LEAST_RATIO = 4.0
@@ -91,17 +98,11 @@ STREAM_HOSTS, STREAM_S = 16, 3.0
 
 def plain_streams(bed: Bed) -> list[Measurement]:
     """The largest sum of goodputs of 16 hosts in a ring over links that are faster than this machine; needs root."""
-    name, baseline, missing = f"ceiling_plain_streams_{STREAM_HOSTS}", None, []
-    ours = 0.0
-    for rate_mbps in RATES_MBPS:
-        ours = max(ours, sum(_goodputs(bed, STREAM_HOSTS, rate_mbps, STREAM_S)))
-    try:
-        theirs = [
-            bed.stock(_shape(STREAM_HOSTS, rate_mbps), ring_s=STREAM_S)["goodput_mbps"] for rate_mbps in RATES_MBPS
-        ]
-        baseline = max(map(sum, theirs))
-    except MachineError as error:
-        missing.append(not_measured(f"{name}_stock", error))
+    name = f"ceiling_plain_streams_{STREAM_HOSTS}"
+    ours = max(sum(_goodputs(bed, STREAM_HOSTS, rate_mbps, STREAM_S)) for rate_mbps in RATES_MBPS)
+    found = [bed.beside(name, _shape(STREAM_HOSTS, rate_mbps), ring_s=STREAM_S) for rate_mbps in RATES_MBPS]
+    missing = next((why for _, why in found if why), [])
+    baseline = None if missing else max(sum(stock["goodput_mbps"]) for stock, _ in found)
     ratio, limit = ours / baseline if baseline else None, bed.limit(LEAST_RATIO)
     ok = None if limit is None or ratio is None else ratio >= limit
     return [Measurement(name, ours, "Mb/s", baseline, ratio, limit, ok), *missing]
@@ -120,12 +121,9 @@ def round_trip(bed: Bed) -> list[Measurement]:
         client.rewire("rail0", [(1, 2)], "overwrite", delay_s=0.0)
         times = sorted(echo_times(net.netns_fd("g0"), net["g1"].IP()))
     found = bed.at_most("rtt_median", median(times) * 1e6, "us", RTT_LIMIT_US)
-    missing = []
-    try:
-        found.baseline = bed.stock(_PAIR | {"fabric": "electrical"}, pings=True)["rtt_s"] * 1e6
-        found.ratio = found.baseline / found.value if found.value else None
-    except MachineError as error:
-        missing.append(not_measured("rtt_stock", error))
+    stock, missing = bed.beside("rtt", _PAIR | {"fabric": "electrical"}, pings=True)
+    found.baseline = stock["rtt_s"] * 1e6 if stock else None
+    found.ratio = found.baseline / found.value if found.baseline and found.value else None
     return [found, Measurement("rtt_p99", times[int(0.99 * len(times))] * 1e6, "us"), *missing]
 
 
@@ -156,11 +154,7 @@ def bring_up(bed: Bed, shape: dict[str, Any] = SHAPE) -> list[Measurement]:
     finally:
         net.stop()
     down_s = time.monotonic() - start
-    theirs, missing = {}, []
-    try:
-        theirs = bed.stock(shape)
-    except MachineError as error:
-        missing.append(not_measured(f"bring_up_{size}_stock", error))
+    theirs, missing = bed.beside(f"bring_up_{size}", shape)
     return [
         bed.at_most(f"bring_up_{size}", up_s, "s", MOST_UP_S),
         _faster(f"bring_up_{size}_than_stock", up_s, theirs.get("up_s"), LEAST_UP_RATIO),
@@ -200,20 +194,18 @@ def idle_fabric(bed: Bed) -> list[Measurement]:
     return [bed.at_most(name, load.processes * 100, "% of a core", IDLE_LIMIT_PERCENT, IDLE_LIMIT_PERCENT)]
 
 
-# ---- links with delay and loss, in band by numbered packets ----------------------------------------------------------
+# ---- links with delay and loss, in band by numbered frames -----------------------------------------------------------
 
 
 DELAYS_MS = (5.0, 20.0, 50.0)
 LINKS, LINK_MBPS, LOAD_S = 8, 20.0, 4.0
 P95_LIMIT_MS = 1.0
 LOSSES = {0.1: 1_000_000, 0.5: 200_000, 1.0: 100_000, 2.0: 100_000, 5.0: 100_000}
-"""Packets by loss (percent). A tenth of the loss is more than three standard deviations of the lost packets."""
+"""Frames by loss (percent). A tenth of the loss is more than three standard deviations of the lost frames."""
 LOSS_LIMIT = 0.10
-_WIRE_BYTES, _UDP_HEADERS_BYTES, _ETHERNET_BYTES = 1250, 28, 14
-_SMALL_BYTES = 32
-_SETTLE_S = 0.3
+_FRAME_BYTES = 1250
 _AT_ONCE = 50_000
-"""Packets that are sent before the receivers are read; so many have room in a receiver."""
+"""Frames of a train for each receiver: so many have room there."""
 
 
 class Pairs(Topo):  # type: ignore[misc]
@@ -222,44 +214,32 @@ class Pairs(Topo):  # type: ignore[misc]
     def build(self, links: Sequence[Mapping[str, Any]] = ()) -> None:
         """Build the graph; called by ``Topo.__init__``."""
         for number, link in enumerate(links):
-            ends = [self.addHost(f"{side}{number}", ip=f"{_ip(number, side)}/24") for side in "ab"]
-            self.addLink(*ends, mtu=_STOCK_MTU, **link)
+            self.addLink(self.addHost(f"a{number}"), self.addHost(f"b{number}"), mtu=_STOCK_MTU, **link)
 
 
-def _ip(number: int, side: str) -> str:
-    return f"10.0.{number}.{'ab'.index(side) + 1}"
-
-
-@contextmanager
-def _pairs(bed: Bed, links: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Emulation, list[NumberedReceiver]]]:
-    """A net of pairs of hosts that know each other's hardware address, and the receivers at the hosts b."""
-    with bed.make(Pairs(links=links)) as net, ExitStack() as stack:
-        for number in range(len(links)):
-            net[f"a{number}"].setARP(_ip(number, "b"), net[f"b{number}"].MAC())
-        receivers = [NumberedReceiver(net.netns_fd(f"b{n}"), _ip(n, "b")) for n in range(len(links))]
-        yield net, [stack.enter_context(receiver) for receiver in receivers]
-
-
-def _streams(net: Emulation, counts: Sequence[int], payload_bytes: int, interval_s: float) -> NumberedStreams:
-    streams = [
-        Stream(net.netns_fd(f"a{n}"), _ip(n, "b"), count, payload_bytes, interval_s) for n, count in enumerate(counts)
-    ]
-    return NumberedStreams(streams)
+def _sent_to_b(net: Emulation, pairs: Sequence[int], count: int, interval_s: float, size: int = 0) -> Frames:
+    """What became of ``count`` frames that host a of each of ``pairs`` sends to its b, all pairs at the same time."""
+    a, b = ([Tap(net.netns_fd(f"{side}{n}"), f"{side}{n}-eth0") for n in pairs] for side in "ab")
+    macs, receivers = [net[f"b{n}"].MAC() for n in pairs], dict(zip(map(str, pairs), b, strict=True))
+    together = len(macs)
+    with ProbeTrain(
+        a, macs, receivers, count=count * together, interval_s=interval_s, together=together, spin=False, size=size
+    ) as train:
+        return train.frames()
 
 
 def _errors_ms(bed: Bed, delay_ms: float) -> tuple[list[float], str]:
-    """|measured - configured| delay of every packet in ms, sorted, and the method that held the packets."""
-    interval_s = _WIRE_BYTES * 8 / (LINK_MBPS * 1e6)
-    counts = [round(LOAD_S / interval_s)] * LINKS
-    with _pairs(bed, [link_parameters(delay_ms)] * LINKS) as (net, receivers):
-        with _streams(net, counts, _WIRE_BYTES - _UDP_HEADERS_BYTES - _ETHERNET_BYTES, interval_s) as streams:
-            sent = sum(streams.sent())
-        time.sleep(_SETTLE_S + delay_ms / 1e3)
-        arrivals = [packet for receiver in receivers for packet in receiver.read()]
+    """|measured - configured| delay of every frame in ms, sorted, and the method that held the frames."""
+    interval_s = _FRAME_BYTES * 8 / (LINK_MBPS * 1e6)
+    with bed.make(Pairs(links=[link_parameters(delay_ms)] * LINKS)) as net:
+        frames = _sent_to_b(net, range(LINKS), round(LOAD_S / interval_s), interval_s, _FRAME_BYTES)
         method = net.delays.method
-    if len(arrivals) < sent:
-        raise NotMeasured(f"the delay of {delay_ms:g} ms: {sent - len(arrivals)} of {sent} packets were lost")
-    return sorted(abs(packet.delay_s * 1e3 - delay_ms) for packet in arrivals), method
+    delays_s = [delay_s for found in frames.delays_s.values() for delay_s in found]
+    if len(delays_s) < len(frames.sent):
+        raise NotMeasured(
+            f"the delay of {delay_ms:g} ms: {len(frames.sent) - len(delays_s)} of {len(frames.sent)} packets were lost"
+        )
+    return sorted(abs(delay_s * 1e3 - delay_ms) for delay_s in delays_s), method
 
 
 def delay(bed: Bed) -> list[Measurement]:
@@ -276,16 +256,14 @@ def delay(bed: Bed) -> list[Measurement]:
 
 def loss(bed: Bed) -> list[Measurement]:
     """Share of the packets that links lose, as a multiple of the configured share."""
-    left, arrived, sent = list(LOSSES.values()), [0] * len(LOSSES), [0] * len(LOSSES)
-    with _pairs(bed, [link_parameters(loss=percent) for percent in LOSSES]) as (net, receivers):
-        while any(left):
-            counts = [min(count, _AT_ONCE) for count in left]
-            with _streams(net, counts, _SMALL_BYTES, 0.0) as streams:
-                sent = [total + count for total, count in zip(sent, streams.sent(), strict=True)]
-            time.sleep(_SETTLE_S)
-            arrived = [total + len(receiver.read()) for total, receiver in zip(arrived, receivers, strict=True)]
-            left = [total - count for total, count in zip(left, counts, strict=True)]
-    return [_loss_row(*row) for row in zip(LOSSES, arrived, sent, strict=True)]
+    left, arrived = list(LOSSES.values()), [0] * len(LOSSES)
+    with bed.make(Pairs(links=[link_parameters(loss=percent) for percent in LOSSES])) as net:
+        while pairs := [number for number, count in enumerate(left) if count]:
+            count = min(_AT_ONCE, *(left[number] for number in pairs))
+            for number, found in _sent_to_b(net, pairs, count, 0.0).received.items():
+                arrived[int(number)] += len(found)
+                left[int(number)] -= count
+    return [_loss_row(percent, got, sent) for (percent, sent), got in zip(LOSSES.items(), arrived, strict=True)]
 
 
 def _loss_row(percent: float, arrived: int, sent: int) -> Measurement:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +21,16 @@ from statistics import median
 
 from commands.bench import Measurement, NotMeasured, QuickRun, not_measured
 from commands.bench.bed import Bed
+from commands.command_process import last_line, run_command
 from measure.metrics.estimate import paired_ratio
 from measure.results.row import Row
-from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, MachineError
 from railyard.ownership import temporary_folder
-from railyard.process.start import MARK_VARIABLE, end_child, start_program, start_python
+from railyard.process.start import MARK_VARIABLE, start_program
 
 _QUICK_RUN = ("run", "rails", "--quick")
 _LONGEST_S = 1800.0
-_END_S = 20.0
-_USED = (0, 1, 2, 7)
-"""Places of the ticks in the first line of /proc/stat that processes used, or the hypervisor took: user, nice, system,
-steal. Interrupts are those of the packets of a run."""
+LOG = "log"
 
 
 def quick_runs(bed: Bed) -> list[Measurement]:
@@ -52,75 +48,38 @@ def quick_runs(bed: Bed) -> list[Measurement]:
 def quick_run(number: int, datapath: str) -> QuickRun:
     """One run of the command; ``NotMeasured`` with its last message if it ends with an error."""
     with temporary_folder() as folder:
-        began, before = time.monotonic(), used_by_others_s()
+        began = time.monotonic()
         rows = rows_of_run("run.sh --quick", [*_QUICK_RUN, "--datapath", datapath], folder)
-        seconds, others_s = time.monotonic() - began, used_by_others_s() - before
-    return row_of(number, rows, seconds, others_s / seconds / (os.cpu_count() or 1))
+        return row_of(number, rows, time.monotonic() - began)
 
 
 def rows_of_run(
-    name: str, words: Sequence[str], folder: Path, heard: Callable[[str], None] = lambda line: None
+    name: str, words: Sequence[str], folder: Path, meanwhile: Callable[[], None] | None = None
 ) -> list[Row]:
-    """The rows of a run with its results in ``folder``; ``NotMeasured``, which names it, if it ends with an error."""
-    out = folder / "results"
+    """The rows of a run with its results in ``folder``; ``NotMeasured``, which names it, if it ends with an error.
+
+    What it says is in file ``log`` of the folder.
+    """
+    out, log = folder / "results", folder / LOG
     try:
-        status, messages = run_command([*words, "--out", str(out)], heard)
-    except subprocess.TimeoutExpired:
-        raise NotMeasured(f"{name} did not end within {_LONGEST_S:g} s") from None
+        status = run_command(["railyard", *words, "--out", str(out)], log, longest_s=_LONGEST_S, meanwhile=meanwhile)
+    except MachineError as error:
+        raise NotMeasured(f"{name}: {error}") from None
     if status not in (0, NOT_FAITHFUL_EXIT_STATUS):
-        last = (messages.strip().splitlines() or ["it said nothing"])[-1]
-        raise NotMeasured(f"{name} ended with status {status}: {last}")
+        raise NotMeasured(f"{name} ended with status {status}: {last_line(log)}")
     rows: list[Row] = json.loads((out / "summary.json").read_text())
     return rows
 
 
-def row_of(number: int, rows: Sequence[Row], seconds: float, others: float) -> QuickRun:
-    """The row of a run from its ``summary.json``; ``others``: share of all processors that other programs used."""
+def row_of(number: int, rows: Sequence[Row], seconds: float) -> QuickRun:
+    """The row of a run from its ``summary.json``."""
     bad = [str(row["verdict"]) for row in rows if row["faithful"] is not True]
     differences = [abs(row["step_time_s"] / row["predicted_step_time_s"] - 1) for row in rows if row["step_time_s"]]
     found = QuickRun(f"quick_run_{number}", len(rows) - len(bad), "points", limit=len(rows), ok=bool(rows) and not bad)
-    found.run, found.seconds, found.others = number, seconds, min(max(others, 0.0), 1.0)
+    found.run, found.seconds = number, seconds
+    found.others = min(1.0, max(map(_others, rows), default=0.0) / (os.cpu_count() or 1))
     found.off, found.verdict = max(differences, default=None), next(iter(bad), "")
     return found
-
-
-def run_command(words: Sequence[str], heard: Callable[[str], None]) -> tuple[int, str]:
-    """Exit status and messages of a ``railyard`` command, which ends with this process.
-
-    ``heard`` is called with each line of its messages, in a thread of its own.
-    """
-    process = start_python(
-        "commands.command_process",
-        *words,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    messages: list[str] = []
-
-    def read() -> None:
-        for line in process.stderr or ():
-            messages.append(line)
-            heard(line)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        process.wait(_LONGEST_S)
-    except BaseException:
-        process.terminate()
-        end_child(process, _END_S)
-        raise
-    reader.join()
-    return process.returncode, "".join(messages)
-
-
-def used_by_others_s() -> float:
-    """Processor seconds since the start of the machine of all but this process and the children that it waited for."""
-    ticks = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-    used = sum(int(ticks[place]) for place in _USED) / os.sysconf("SC_CLK_TCK")
-    mine = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return used - sum(each.ru_utime + each.ru_stime for each in mine)
 
 
 # ---- a page beside a run ---------------------------------------------------------------------------------------------
@@ -189,7 +148,7 @@ def _row(bed: Bed, watched: bool) -> Row:
         if not watched:
             return rows_of_run(name, words, folder)[0]
         with OpenPage(folder) as page:
-            rows = rows_of_run(name, [*words, "--watch"], folder, page.heard)
+            rows = rows_of_run(name, [*words, "--watch"], folder, page.look)
             page.check()
     return rows[0]
 
@@ -198,21 +157,19 @@ class OpenPage:
     """A headless Chromium that opens the page of a run as soon as the run names its address; a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        self._profile = folder / "profile"
+        self._profile, self._log = folder / "profile", folder / LOG
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> OpenPage:
         return self
 
-    def heard(self, line: str) -> None:
-        """Open the page if ``line``, a message of the run, has its address."""
-        address = _ADDRESS.search(line)
-        if address is not None and self._process is None:
-            environment = {key: value for key, value in os.environ.items() if key != MARK_VARIABLE}
-            command = [_BROWSER, *_FLAGS, f"--user-data-dir={self._profile}", address[0]]
-            self._process = start_program(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-            )
+    def look(self) -> None:
+        """Open the page if the run has named its address."""
+        if self._process is not None or not (address := _ADDRESS.search(self._log.read_text())):
+            return
+        environment = {key: value for key, value in os.environ.items() if key != MARK_VARIABLE}
+        command = [_BROWSER, *_FLAGS, f"--user-data-dir={self._profile}", address[0]]
+        self._process = start_program(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 
     def check(self) -> None:
         """Raise ``NotMeasured`` unless the browser shows a page of Railyard."""

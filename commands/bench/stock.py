@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from commands.bench import NotMeasured
-from measure.live.machine_benchmark import connected_ring, ring_goodputs
+from measure.live.machine_benchmark import SocketPair, connected_ring, ring_goodputs
 from railyard.errors import MachineError, RailyardError
 from railyard.process.start import start_python
 from topos.kernel import namespaces
@@ -35,24 +35,15 @@ from topos.rails import RailTopo
 _WARM_UP_S = 0.5
 
 
-def ring_goodput(hosts: Sequence[Any], rate_mbps: float, seconds: float) -> list[float]:
+def ring_goodput(lanes: Sequence[SocketPair], rate_mbps: float, seconds: float) -> list[float]:
     """Goodput in Mb/s that each host sends to the next one over ``seconds``, on links of ``rate_mbps``.
 
-    The same code measures Railyard and stock Mininet. ``NotMeasured`` if hosts cannot connect, or one has no goodput.
+    The same code measures Railyard and stock Mininet. ``NotMeasured`` if a host has no goodput.
     """
-    with ExitStack() as stack:
-        ends = []
-        for host in hosts:
-            namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, namespace)
-            ends.append(HostEnd(namespace, host.defaultIntf().name, host.IP()))
-        try:
-            found = ring_goodputs(stack.enter_context(connected_ring(ends)), rate_mbps, _WARM_UP_S, seconds)
-        except MachineError as error:
-            raise NotMeasured(f"the goodput of a ring: {error}") from None
-    silent = [host.name for host, goodput in zip(hosts, found, strict=True) if not goodput]
-    if silent:
-        raise NotMeasured(f"the goodput of host {silent[0]}: nothing that it sent was received")
+    found = ring_goodputs(lanes, rate_mbps, _WARM_UP_S, seconds)
+    for number, goodput in enumerate(found):
+        if not goodput:
+            raise NotMeasured(f"the goodput of host {number} of a ring: nothing that it sent was received")
     return found
 
 
@@ -184,22 +175,21 @@ def measure(shape: dict[str, Any], ring_s: float, pings: bool, datapath: str) ->
     net = Mininet(topo, switch=switch, link=TCLink, controller=None)
     net.start()
     result: dict[str, Any] = {"up_s": time.monotonic() - start}
-    if ring_s:
-        result["goodput_mbps"] = ring_goodput(net.hosts, shape["rate_mbps"], ring_s)
-    if pings:
-        result["rtt_s"] = _round_trip_s(*net.hosts[:2])
+    with ExitStack() as stack:
+        ends = []
+        for host in net.hosts if ring_s or pings else ():
+            namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, namespace)
+            ends.append(HostEnd(namespace, host.defaultIntf().name, host.IP()))
+        if ring_s:
+            lanes = stack.enter_context(connected_ring(ends))
+            result["goodput_mbps"] = ring_goodput(lanes, shape["rate_mbps"], ring_s)
+        if pings:
+            result["rtt_s"] = statistics.median(echo_times(ends[0].netns_fd, ends[1].ip))
     start = time.monotonic()
     net.stop()
     result["down_s"] = time.monotonic() - start
     return result
-
-
-def _round_trip_s(host: Any, other: Any) -> float:
-    namespace = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return statistics.median(echo_times(namespace, other.IP()))
-    finally:
-        os.close(namespace)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from commands.bench.bed import Bed
 from commands.bench.control import matching
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_ERROR, VERSION, bundle, circuit_flow, header
 from measure.live.packets import Tap
-from measure.live.probe import ProbeTrain
+from measure.live.probes import Frames, ProbeTrain
 from topos.kernel import namespaces
 from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
@@ -92,27 +92,26 @@ def swap_64(bed: Bed) -> list[Measurement]:
             ports = {port.number: port for port in net.plan.switches[0].ports}
             taps = [Tap(net.netns_fd(ports[n].host), ports[n].interface) for n in range(1, PORTS + 1)]
             _swap(controller, 0)
-            seconds = 2 * _LEAD_S + SWAPS * 2 * _GAP_S
+            count = round((2 * _LEAD_S + SWAPS * 2 * _GAP_S) / INTERVAL_S) * BATCH
             receivers = {str(number): tap for number, tap in enumerate(taps[1::2])}
             with ProbeTrain(
-                taps[::2], ports[2].mac, receivers, seconds=seconds, interval_s=INTERVAL_S, together=BATCH, spin=False
+                taps[::2], [ports[2].mac], receivers, count=count, interval_s=INTERVAL_S, together=BATCH, spin=False
             ) as train:
                 time.sleep(_LEAD_S)
                 times = []
                 for shift in range(1, SWAPS + 1):
                     times.append(_swap(controller, shift))
                     time.sleep(_GAP_S * (1 + shift % 7 / 20))
-                probes = _probes(train)
+                probes = _probes(train.frames())
     finally:
         net.stop()
     return _rows(bed, times, probes)
 
 
-def _probes(train: ProbeTrain) -> list[Probe]:
+def _probes(frames: Frames) -> list[Probe]:
     """The frames in the order of sending, without those whose sending took so long that its time is not known."""
-    sent, received = train.probes()
-    at = {number: int(receiver) for receiver, numbers in received.items() for number in numbers}
-    times = enumerate(zip(sent, train.took_s, strict=True))
+    at = {number: int(receiver) for receiver, numbers in frames.received.items() for number in numbers}
+    times = enumerate(zip(frames.sent, frames.took_s, strict=True))
     return [Probe(t, number % (PORTS // 2), at.get(number, -1)) for number, (t, took_s) in times if took_s <= _MOST_S]
 
 

@@ -26,7 +26,7 @@ from commands.claims.pages import (
     pages_of,
     version,
 )
-from commands.command_process import run_command
+from commands.command_process import last_line, run_command
 from experiments.parser import Parser, folder
 from experiments.redraw import redraw
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
@@ -225,7 +225,6 @@ def _lines(judged: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
 # ---- measuring again -------------------------------------------------------------------------------------------------
 
 
-_LAST_LINES = 3
 _WITH_RESULTS = (0, 1, NOT_FAITHFUL_EXIT_STATUS)
 """Exit statuses of a command with complete results; 1: a limit was missed (bench), a matching got no answer (mesh)."""
 
@@ -268,8 +267,7 @@ def measure(run: MeasuredRun, out: Path) -> None:
     log = out / f"{run.name}.log"
     status = run_command(["railyard", *run.words, "--out", str(out / run.name)], log)
     if status not in _WITH_RESULTS or not (out / run.name).is_dir():
-        last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
-        raise ConfigError(f"the command ended with status {status}: {last}")
+        raise ConfigError(f"the command ended with status {status}: {last_line(log)}")
 
 
 def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> Kept:

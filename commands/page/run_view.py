@@ -61,7 +61,6 @@ class RunView:
         """What is made of the files beside the events, until one of them changes."""
         self._locked, self._looked = False, float("-inf")
         self._points = Points(root, lambda: self._about)
-        self._scanning = True
 
     def _read_manifest(self, results: Results) -> tuple[Mapping[str, Any], About]:
         manifest = results.manifest()
@@ -87,7 +86,7 @@ class RunView:
         before = self.live
         parts = self._look_for_folder()
         if self._gone:
-            self.parts, self._scanning = parts, False
+            self.parts = parts
             self.revision += bool(parts)
             return bool(parts)
         stamps = [_stamp(self.folder / name) for name in (MANIFEST, SUMMARY, FIGURES)]
@@ -100,19 +99,17 @@ class RunView:
             parts.update(BOTH)
         if "overview" in parts:
             self._overview = None
-        before_that = self._points.numbers, set(self._points.blocks.found)
         with reading(self.folder):
-            self._scanning = self._points.scan(last=not self._locked)
-            if self._points.follow() or self._points.read_on(self._patience_s):
+            if self._points.look():
+                parts.update(BOTH)
+            if self._points.read_on(self._patience_s):
                 parts.add("timeline")
         if self._points.decisions not in (self._decisions, None):
             parts.add("circuits")
         self._decisions = self._points.decisions
-        if before_that != (self._points.numbers, set(self._points.blocks.found)):
-            parts.update(BOTH)
         self.parts = parts
         self.revision += bool(parts)
-        return bool(parts) or self._scanning
+        return bool(parts)
 
     def _look_for_folder(self) -> set[str]:
         """Open the folder again if another one has its path; the parts that changed by that, or by its loss."""
@@ -158,7 +155,7 @@ class RunView:
 
     def _point(self, number: int) -> dict[str, Any]:
         head = self._points.head(number)
-        running = number not in self._points.blocks.found
+        running = not self._points.ended(number)
         state = "running" if running and self.live else "stopped" if running or head.get("stopped") else "measured"
         expected = head.get("expected_s")
         return {
@@ -179,7 +176,7 @@ class RunView:
     def now(self, point: int) -> float:
         """The present of a point under way, the end of another one; ``LookupError`` without the point."""
         head = self._points.head(point)
-        if point in self._points.blocks.found:
+        if self._points.ended(point):
             return self._real(head["end"] - head["t"])
         index, _ = self._index(point, 0.0)
         clock = self._real(time.monotonic() - head["t"])
@@ -198,7 +195,7 @@ class RunView:
         index, share = self._index(point, self._patience_s)
         now = self.now(point)
         start, end = self._window(start, end, now)
-        running = point not in self._points.blocks.found
+        running = not self._points.ended(point)
         shown = payloads.timeline(index, start, end, px, now, live=self.live and running)
         return {**shown, "loaded": round(share, 4)}
 

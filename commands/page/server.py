@@ -19,7 +19,6 @@ Moments are seconds of the real system since the start of the point. Errors are 
 from __future__ import annotations
 
 import hmac
-import re
 import socket
 import threading
 import time
@@ -34,7 +33,7 @@ from commands.page import answers
 from commands.page.control import MOST_BYTES, Control, Refused
 from commands.page.stream import Audience
 from commands.page.watched import Follower, View, Watched
-from controllers.northbound.http_server import REFUSED, Application, HttpServer
+from controllers.northbound.http_server import REFUSED, Application, HttpServer, check_json, errors_as_json, host_of
 from railyard.errors import MachineError, RailyardError, from_os_error
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -77,7 +76,7 @@ class AccessCheck:
             start(status, [("Content-Type", "application/json"), *headers])
             return [answers.as_json({"error": sentence})]
 
-        if re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower()) not in HOSTS:
+        if host_of(environ) not in HOSTS:
             return refused("403 Forbidden", "the Host header must name the loopback address that this server has")
         token, slash, rest = environ.get("PATH_INFO", "").removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode("latin-1", "replace"), self._token):
@@ -112,7 +111,7 @@ class Site:
         app.route("/control", "POST", self._limited(self._act))
         app.route("/", "GET", self._limited(partial(self._file, "index.html")))
         app.route("/<name:path>", "GET", self._limited(self._file))
-        app.default_error_handler = _error_as_json
+        app.default_error_handler = errors_as_json("the server failed; see its terminal")
         return app
 
     def _limited(self, handler: Callable[..., bytes]) -> Callable[..., bytes]:
@@ -197,8 +196,7 @@ class Site:
             != f"http://{request.get_header('Host')}"
         ):
             raise _error(403, "only the page itself may act")
-        if request.content_type.split(";")[0].strip().lower() != "application/json":
-            raise _error(415, "the body must be sent with Content-Type: application/json")
+        check_json(request.environ)
         body: bytes = request.environ["wsgi.input"].read(MOST_BYTES + 1)
         try:
             self._control.act(body)
@@ -221,11 +219,6 @@ def _body(content: bytes, kind: str, *, pack: bool = True) -> bytes:
 
 def _error(status: int, sentence: str) -> bottle.HTTPError:
     return bottle.HTTPError(status, sentence)
-
-
-def _error_as_json(error: bottle.HTTPError) -> bytes:
-    bottle.response.content_type = "application/json"
-    return answers.as_json({"error": error.body if error.exception is None else "the server failed; see its terminal"})
 
 
 class WatchServer:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from commands.command_process import run_command
+from commands.command_process import last_line, run_command
 from commands.sweep.folder import COMPLETE, LOG, ROWS, Ended, SweepFolder, host_name
 from commands.sweep.model import ModelProcess
 from commands.sweep.scales import SweepScales
 from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
 from measure.live.machine_facts import machine_facts
 from measure.results.results import SUMMARY, Results
-from railyard.errors import PARTIAL_EXIT_STATUS, shortened
-
-_TAIL_BYTES = 8192
+from railyard.errors import PARTIAL_EXIT_STATUS
 
 
 @dataclass(frozen=True)
@@ -102,22 +99,6 @@ def _one(model: ModelProcess | None) -> Iterator[ModelProcess]:
         return
     with ModelProcess() as process:
         yield process
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, shortened."""
-    try:
-        with open(log, "rb") as file:
-            return last_line_of(file)
-    except OSError:
-        return "it left no log"
-
-
-def last_line_of(file: IO[bytes]) -> str:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-    lines = file.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-    return re.sub(r"[^\x20-\x7e]", "?", shortened(last.removeprefix("railyard: ")))
 
 
 @cache

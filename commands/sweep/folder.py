@@ -27,10 +27,11 @@ from commands.origin import origin, sha256
 from commands.sweep.spec import EXPERIMENT_FILE, MOST_SWEPT, SweepFile, SweepPoint, SweepSpec, attempt_folder, in_order
 from experiments.settings import validated
 from measure.results.folder import FolderLock
-from measure.results.results import POINTS, SWEEP, Results
+from measure.results.results import SWEEP, Results
 from railyard import __version__
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from railyard.ownership import make_folder, naming, open_new, reached
+from railyard.point_folder import POINTS
 from railyard.reading import read_bytes
 from railyard.validation import Name, Seconds, Whole, from_plain
 from railyard.yaml_file import written_mapping

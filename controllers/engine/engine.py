@@ -63,7 +63,8 @@ class Engine:
     def register(self, job: Job, policy: Policy, now: float) -> list[Action]:
         """Register ``job`` and set up its starting circuits without delay; ``Registered`` follows when they are up.
 
-        On every switch concerned the starting circuits replace all circuits except those between GPUs of other jobs.
+        On every switch concerned the starting circuits replace all circuits except those between GPUs of other jobs,
+        to which a GPU belongs until its replacement is complete.
         """
         self.registry.check_new(job)
         policy.prepare(job.cycle)
@@ -80,7 +81,7 @@ class Engine:
             reroutes=True,
             job=job.name,
             wiring=policy.start(job.groups),
-            kept=lambda: self.optical.ports_of_ranks(self.registry.ranks(but=job.name)),
+            kept=lambda: self.optical.ports_of_ranks(self.registry.ranks_wired(but=job.name)),
             done=lambda later: [Registered(job.name)],
             given_up=given_up,
         )

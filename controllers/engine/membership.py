@@ -163,7 +163,7 @@ class Membership:
 
     @property
     def placed(self) -> tuple[int, ...]:
-        """The members that routes may lead to: the old ones until ``arrive``, the new ones from then on."""
+        """The members that circuits and routes lead to: the old ones until ``arrive``, the new ones from then on."""
         return _ranks(self.job.groups if self._arrived else self._history[-2])
 
     def settle(self) -> None:

@@ -51,8 +51,17 @@ class JobRegistry:
     def jobs_of(self, rank: int) -> list[Membership]:
         return [membership for membership in self.jobs.values() if rank in membership.ranks]
 
-    def ranks(self, but: str = "") -> frozenset[int]:
-        return frozenset(rank for name, m in self.jobs.items() if name != but for rank in m.ranks)
+    def ranks(self) -> frozenset[int]:
+        return frozenset(rank for membership in self.jobs.values() for rank in membership.ranks)
+
+    def ranks_wired(self, but: str) -> frozenset[int]:
+        """The ranks whose circuits belong to a job other than ``but``.
+
+        A member that is being replaced is among them, as is its replacement: its circuits stay until the change is
+        done, and for good if that fails.
+        """
+        others = [membership for name, membership in self.jobs.items() if name != but]
+        return frozenset(rank for membership in others for rank in (*membership.ranks, *membership.placed))
 
     def check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.plan.ranks:

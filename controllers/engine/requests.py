@@ -106,7 +106,8 @@ class GroupRequest(PendingRequest):
 class StartRequest(PendingRequest):
     """The starting circuits of the new job ``job``.
 
-    ``kept()`` returns the ports of other jobs by switch; circuits between those ports stay.
+    ``kept()`` returns the ports of other jobs by switch, those of members being replaced included; circuits between
+    those ports stay.
     """
 
     job: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from socketserver import ThreadingMixIn
@@ -164,6 +166,27 @@ class HttpServer(ThreadingMixIn, WSGIServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
+
+
+def host_of(environ: Mapping[str, Any]) -> str:
+    """The name in the Host header of a call, without its port: over an SSH tunnel that is another one."""
+    return re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower())
+
+
+def check_json(environ: Mapping[str, Any]) -> None:
+    """Raise 415 for a body that is not sent as JSON: a form of another site cannot send one that is."""
+    if environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower() != "application/json":
+        raise bottle.HTTPError(415, "the body must be sent with Content-Type: application/json")
+
+
+def errors_as_json(failed: str) -> Callable[[bottle.HTTPError], str]:
+    """A handler of errors that answers ``{"error": sentence}``; ``failed`` is the sentence about a defect of ours."""
+
+    def answer(error: bottle.HTTPError) -> str:
+        bottle.response.content_type = "application/json"
+        return json.dumps({"error": error.body if error.exception is None else failed})
+
+    return answer
 
 
 def listen(address: str, fd: int | None = None) -> tuple[HttpServer, frozenset[str] | None]:

@@ -70,6 +70,17 @@ class Finish(Request):
     job: Name
 
 
+class Record(Request):
+    """Write the events from now on, acts over REST since the last point and events from ``since`` on to ``point``.
+
+    Without ``point``, no point is under way.
+    """
+
+    op: Literal["record"]
+    point: Whole | None = None
+    since: float = 0.0
+
+
 class Jobs(Request):
     """Ask for every job; the answer: jobs."""
 
@@ -192,6 +203,7 @@ AnyRequest = (
     | Restart
     | Failed
     | Finish
+    | Record
     | Circuits
     | Jobs
     | Rewire

@@ -70,7 +70,8 @@ Operation = Callable[[Any, PendingReply, float], Iterable[Action]]
 class Operations:
     """Each operation is the method ``_OP``; it returns actions of the engine, and ``pending_replies`` has the replies.
 
-    ``arm_heartbeat_alarm`` is called after a heartbeat that may have started the watch of a rank.
+    ``arm_heartbeat_alarm`` is called after a heartbeat that may have started the watch of a rank, ``on_record`` with
+    the point whose events begin (None: none) and the time from which on they are its own.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Operations:
         self._engine = engine
         self._datapaths = datapaths
         self._arm_heartbeat_alarm = arm_heartbeat_alarm
+        self.on_record: Callable[[int | None, float], None] = lambda point, since: None
         self.sessions = Sessions()
         self.pending_replies = PendingReplies(engine.changes_since)
 
@@ -137,6 +139,13 @@ class Operations:
         self.pending_replies.forget_job(request.job, membership.readiness, f"job {request.job} was finished")
         self.pending_replies.reply(reply_to)
         return actions
+
+    def _record(self, request: messages.Record, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        if not reply_to[0].trusted:
+            raise ControlError("only the user of the controller says where its events go")
+        self.on_record(request.point, request.since)
+        self.pending_replies.reply(reply_to)
+        return ()
 
     def _jobs(self, request: messages.Jobs, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.pending_replies.reply(reply_to, success(jobs=describe_jobs(self._engine)))

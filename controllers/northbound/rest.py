@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -44,7 +43,7 @@ from typing import Any
 import bottle
 
 from controllers.northbound import bodies
-from controllers.northbound.http_server import REFUSED
+from controllers.northbound.http_server import REFUSED, check_json, errors_as_json, host_of
 from controllers.northbound.messages import LONGEST_REWIRING_S, AnyRequest, Circuits, Fault, Jobs, Rewire
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.recovery import PATIENCE_S
@@ -181,7 +180,7 @@ def make_app(core: ControllerCore, token: str, hosts: frozenset[str] | None) -> 
     free = threading.BoundedSemaphore(MOST_CALLS)
     for verb, path, handler in RestResources(core).routes():
         app.route(path, verb, _limited(handler, free))
-    app.default_error_handler = _as_json
+    app.default_error_handler = errors_as_json("the controller failed; see its log")
     return app
 
 
@@ -204,7 +203,7 @@ def _limited(handler: Handler, free: threading.BoundedSemaphore) -> Handler:
 def _check_access(token: str, hosts: frozenset[str] | None) -> None:
     """Raise 403 for a Host header that is not served, 401 for a missing or wrong token, and 4xx for an unread body."""
     environ = bottle.request.environ
-    if hosts is not None and re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower()) not in hosts:
+    if hosts is not None and host_of(environ) not in hosts:
         raise _error(403, "the Host header must name the loopback address that this server listens on")
     given = environ.get("HTTP_AUTHORIZATION", "")
     if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
@@ -215,17 +214,10 @@ def _check_access(token: str, hosts: frozenset[str] | None) -> None:
 
 def _body() -> bytes:
     environ = bottle.request.environ
-    if environ.get("CONTENT_TYPE", "").split(";")[0].strip().lower() != "application/json":
-        raise _error(415, "the body must be sent with Content-Type: application/json")
+    check_json(environ)
     body: bytes = environ["wsgi.input"].read()
     return body
 
 
 def _error(status: int, reason: str) -> bottle.HTTPError:
     return bottle.HTTPError(status, reason)
-
-
-def _as_json(error: bottle.HTTPError) -> str:
-    bottle.response.content_type = "application/json"
-    reason = error.body if error.exception is None else "the controller failed; see its log"
-    return json.dumps({"error": reason})

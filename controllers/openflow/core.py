@@ -75,8 +75,9 @@ class ControllerCore:
 
     ``record`` is called with each event of the timeline, ``on_ready`` once all switches have joined. ``clock`` returns
     monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
-    reconfiguration, ``reconnect`` with the name of a switch that is to connect again and a function that says
-    whether it still has to. ``caches`` is how fast packets follow a change of the switches.
+    reconfiguration, ``on_record`` when events begin to go to another point, ``reconnect`` with the name of a switch
+    that is to connect again and a function that says whether it still has to. ``caches`` is how fast packets follow a
+    change of the switches.
     """
 
     def __init__(
@@ -102,9 +103,11 @@ class ControllerCore:
         self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back)
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
+        self._operations.on_record = lambda point, since: self.on_record(point, since)
         self._notes: list[Note] = []
         self._recording = threading.Lock()
         self.on_darken: Callable[[Darken], None] = lambda darken: None
+        self.on_record: Callable[[int | None, float], None] = lambda point, since: None
         self.reconnect: Callable[[str, Callable[[], bool]], None] = lambda switch, needed: None
 
     def start(self) -> None:

@@ -31,9 +31,9 @@ from measure.live.counters import Counters
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.point import point_event
 from railyard.errors import VerifyError
-from railyard.reading import files_below
+from railyard.point_folder import events_of as events_in_point
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
-from railyard.timeline import Event, events_in, with_gaps
+from railyard.timeline import Event
 from topos.edge_plan import ROOT
 
 INTERFACE = "root-trunk"
@@ -145,7 +145,6 @@ def play(
         interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
         runner.record.add_events([interval, *events], folder)
         runner.progress.done()
-    runner.record.remove(folder)
     return PacketResult(
         tuple(events),
         edge_metrics(events),
@@ -160,11 +159,7 @@ def events_of(folder: Path, counters: Counted) -> list[Event]:
 
     In order of time, with an event ``run lost`` where numbers are missing.
     """
-    noted: list[Event] = []
-    for path in sorted(files_below(folder, ".jsonl")):
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            noted += with_gaps(events_in(lines))
-    return sorted([*noted, *counters.events], key=lambda event: event.t)
+    return sorted([*events_in_point(folder), *counters.events], key=lambda event: event.t)
 
 
 @contextmanager
@@ -188,7 +183,6 @@ def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Pat
         interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
         runner.record.add_events([interval, *events], folder)
         runner.progress.done()
-    runner.record.remove(folder)
 
 
 def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequence[Event]) -> tuple[int, int] | None:

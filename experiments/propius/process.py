@@ -6,54 +6,36 @@ That are settings, readiness, orders of the parent, and an event file.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from experiments.propius.run import EdgeRun
 from railyard.errors import MachineError, RailyardError
-from railyard.ownership import open_text
 from railyard.process.parent import Parent
-from railyard.reading import line_count
-from railyard.timeline import Event
+from railyard.timeline import Event, NumberedLog
 from railyard.validation import from_plain
 
 _STOP_WITHIN_S = 0.3
 """All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
 
 
-class EventFile:
-    """The events of one process, each written as it happens, so that they outlive the process if it is killed.
-
-    Each has a number ``n``, its line in the file, so that one that is missing shows.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self._file = open_text(path, "a", buffering=1)
-        self._numbers = itertools.count(line_count(Path(path)))
+class EventFile(NumberedLog):
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed."""
 
     def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
         """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
 
         Raises ``MachineError`` if it cannot be written.
         """
-        fields = {**fields, "n": next(self._numbers)}
-        line = Event(time.monotonic() if t is None else t, "edge", kind, end, fields).to_line() + "\n"
         try:
-            self._file.write(line)
+            self.add(Event(time.monotonic() if t is None else t, "edge", kind, end, fields))
         except OSError as error:
-            raise MachineError(f"events cannot be written to {self._file.name}: {error.strerror}; make room") from None
-
-    def close(self) -> None:
-        with suppress(OSError):  # a line that could not be written, as ``note`` has said
-            self._file.close()
+            raise MachineError(f"events cannot be written to {error.filename}: {error.strerror}; make room") from None
 
 
 class Orders:

@@ -22,7 +22,7 @@ from experiments.propius.run import EdgeRun, split_name
 from railyard.errors import AgentError, ConfigError, RailyardError
 from railyard.ownership import make_folder, open_binary
 from railyard.process.child import Child
-from railyard.reading import lines_after
+from railyard.reading import Tail
 from railyard.timeline import Event, events_in, read_events
 
 _PATIENCE_S = 2.0
@@ -47,14 +47,12 @@ class _Process:
 class _Progress:
     """The number of complete rounds of each job, as the events file of the jobs has told so far."""
 
-    path: Path
-    read: int = 0
+    tail: Tail
     rounds: dict[int, int] = field(default_factory=dict)
 
     def new(self) -> list[Event]:
         """The events that were written since the last call."""
-        lines, self.read = lines_after(self.path, self.read)
-        return events_in(lines)
+        return events_in(line.decode(errors="replace") for line in self.tail.lines())
 
 
 class EdgeProcesses:
@@ -80,7 +78,7 @@ class EdgeProcesses:
         try:
             for name in self._names:
                 self._processes[name] = self._made(name, 0)
-            self._progress = _Progress(self._events_file("jobs", 0))
+            self._progress = _Progress(Tail.of(self._events_file("jobs", 0)))
             with ThreadPoolExecutor(_STARTING_AT_ONCE) as pool:
                 list(pool.map(lambda process: process.child.start(), self._processes.values()))
         except BaseException:
@@ -161,6 +159,8 @@ class EdgeProcesses:
                 list(pool.map(lambda process: process.child.close(), running))
         for process in running:
             process.killed = True
+        if self._progress is not None:
+            self._progress.tail.close()
 
     def events(self) -> list[Event]:
         """The events of all processes until now, in order of time."""

@@ -15,15 +15,16 @@ from controllers.circuits import torus_routes
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
-from experiments.job_point import machine_costs
+from experiments.faults import Kill
+from experiments.job_point import JobPoint, machine_costs
 from experiments.racks.recovery import NEVER, JobIncarnation
 from experiments.racks.row import Bounds, FailoverRow
-from experiments.racks.setting import JobSpec, Kill
+from experiments.racks.setting import Setting
 from measure.metrics.critical import OperationKey
 from measure.metrics.quantiles import median
 from measure.model.prediction import predict
 from measure.model.simulated_control import Costs
-from measure.model.wires import wire_bytes
+from measure.model.wires import checkpoint_seconds
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -63,23 +64,11 @@ def detection_bounds(detection: Detection, scale: Scale, costs: Costs) -> Bounds
     return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
 
 
-def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
-    """Real seconds for ``copies`` of a checkpoint from one host at once, at the rate of its front-end port.
-
-    ``ConfigError`` on a fabric without a front-end network.
-    """
-    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
-    if not rates:
-        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
-    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
-    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
-
-
 STEPS = 6
 """Steps of the simulation: enough for steps of jobs of different length to overlap in every way."""
 RELAUNCH_S = 0.15
 """Wall-clock seconds on this class of machine to end the survivors, fork agents, check in and send the start message
-(measured). Includes ``supervisor.GO_S``, from the last agent that is ready to the first step."""
+(measured). Includes ``job_supervisor.GO_S``, from the last agent that is ready to the first step."""
 
 
 @dataclass(frozen=True)
@@ -132,37 +121,37 @@ def _with_own_names(program: Program) -> Program:
     return replace(program, operations=operations, schedules={names[name]: s for name, s in program.schedules.items()})
 
 
-def windows(specs: Sequence[JobSpec], dying: Sequence[int]) -> list[JobWindow]:
+def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) -> list[JobWindow]:
     """The predicted windows: before the first of ``dying`` (ranks in the order of their deaths), and after each death.
 
-    The list ends early when no spare can replace a dead member. ``specs`` share one fabric and one policy.
+    The list ends early when no spare can replace a dead member.
     """
-    setting = specs[0].setting
     assert setting.plan.rack is not None
     policy = load_policy(setting.policy, setting.plan)
-    members = {spec.name: spec.members for spec in specs}
+    members = {job.name: job.members for job in jobs}
     dead: frozenset[int] = frozenset()
-    found = [_window(specs, members, dead)]
+    found = [_window(setting, jobs, members, dead)]
     for rank in dying:
         dead |= {rank}
-        affected = next((spec for spec in specs if rank in members[spec.name]), None)
+        affected = next((job for job in jobs if rank in members[job.name]), None)
         if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in setting.plan.rack.spares if spare not in dead and spare not in used]
-            groups = tuple(affected.program(members[affected.name]).groups.values())
+            groups = tuple(affected.program_of(members[affected.name]).groups.values())
             policy.start(groups)
             policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
                 break
             members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}
-        found.append(_window(specs, members, dead))
+        found.append(_window(setting, jobs, members, dead))
     return found
 
 
-def _window(specs: Sequence[JobSpec], members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> JobWindow:
-    setting = specs[0].setting
-    program = combined([spec.program(members[spec.name]) for spec in specs])
+def _window(
+    setting: Setting, jobs: Sequence[JobPoint], members: Mapping[str, tuple[int, ...]], dead: frozenset[int]
+) -> JobWindow:
+    program = combined([job.program_of(members[job.name]) for job in jobs])
     prediction = predict(
         program,
         setting.plan,
@@ -173,8 +162,8 @@ def _window(specs: Sequence[JobSpec], members: Mapping[str, tuple[int, ...]], de
         costs=machine_costs(program.ranks_at_work),
         avoid=dead,
     )
-    jobs = predicted_jobs(prediction.events, members, setting.scale)
-    return JobWindow(members, dead, jobs, _contended(setting.plan, members, dead))
+    predicted = predicted_jobs(prediction.events, members, setting.scale)
+    return JobWindow(members, dead, predicted, _contended(setting.plan, members, dead))
 
 
 def predicted_jobs(
@@ -234,40 +223,45 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
     return False
 
 
-def predict_recovery(row: FailoverRow, spec: JobSpec, before: JobWindow, after: JobWindow, *, stored: bool) -> None:
-    """Set the fields of the model of ``row``: the recovery of the job ``spec`` between two windows.
+def predict_recovery(
+    row: FailoverRow, setting: Setting, job: JobPoint, before: JobWindow, after: JobWindow, *, stored: bool
+) -> None:
+    """Set the fields of the model of ``row``: the recovery of a training job between two windows.
 
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
     """
-    setting, costs, name = spec.setting, machine_costs(len(spec.members)), spec.name
-    stages = dict(spec.stages)
+    training, costs, name = job.training, machine_costs(len(job.members)), job.name
+    assert training is not None
+    stages = dict(training.stages)
     if stored and "checkpoint" not in stages:
         newcomers = set(after.members[name]) - set(before.members[name])
-        copies = -(-len(newcomers) // max(1, len(spec.members) - 1))
-        stages["checkpoint"] = checkpoint_seconds(spec.tenant.state_bytes, setting.plan, setting.scale, copies)
+        copies = -(-len(newcomers) // max(1, len(job.members) - 1))
+        stages["checkpoint"] = checkpoint_seconds(training.state_bytes, setting.plan, setting.scale, copies)
     model, launch_s = after.jobs[name], setting.scale.real_s(RELAUNCH_S)
     timing = {"rewire_s": setting.delay_s, "launch_s": launch_s, "first_step_s": model.first_step_s}
     parts = predicted_parts(stages, setting.scale, costs, **timing)
-    row.predict(detection_bounds(spec.detection, setting.scale, costs), parts)
+    row.predict(detection_bounds(training.detection, setting.scale, costs), parts)
     row.predicted_step_time_before_s = before.jobs[name].step_time_s
     row.predicted_step_time_after_s = model.step_time_s
 
 
-def predicted_rows(specs: Sequence[JobSpec], kills: Sequence[Kill], seed: int) -> Iterator[FailoverRow]:
+def predicted_rows(
+    setting: Setting, jobs: Sequence[JobPoint], kills: Sequence[Kill], seed: int
+) -> Iterator[FailoverRow]:
     """A row of the model for every kill that hits a job; the last one is ``stranded`` where no spare is left.
 
     A kill after the first checkpoint, and one that names no step, leaves a checkpoint to restart from.
     """
-    seen = windows(specs, [kill.rank for kill in kills])
+    seen = windows(setting, jobs, [kill.rank for kill in kills])
     for before, after, kill in zip(seen, [*seen[1:], None], kills, strict=False):
-        spec = next((s for s in specs if kill.rank in before.members[s.name]), None)
-        if spec is not None:
-            stored = kill.step is None or kill.step > spec.tenant.checkpoint_every
-            row = FailoverRow(tenant=spec.name, event="predicted")
+        job = next((job for job in jobs if kill.rank in before.members[job.name]), None)
+        if job is not None and job.training is not None:
+            stored = kill.step is None or kill.step > job.training.checkpoint_every
+            row = FailoverRow(tenant=job.name, event="predicted")
             if after is None:
                 row.state, row.reason = "stranded", "no spare is left"
-                row.predicted_step_time_before_s = before.jobs[spec.name].step_time_s
+                row.predicted_step_time_before_s = before.jobs[job.name].step_time_s
             else:
-                predict_recovery(row, spec, before, after, stored=stored)
-            row.on(spec.setting, seed)
+                predict_recovery(row, setting, job, before, after, stored=stored)
+            row.on(setting, seed)
             yield row

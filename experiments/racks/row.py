@@ -123,7 +123,7 @@ class FailoverRow(MeasuredRow):
     reserve_chips: Annotated[int | None, "spare chips of the fabric"] = None
     chips: Annotated[int | None, "all chips of the fabric"] = None
     kill: Annotated[str, "all kills of the run"] = ""
-    fault_t: Annotated[float | None, "moment of the fault on the clock of events.jsonl, in seconds"] = None
+    fault_t: Annotated[float | None, "moment of the fault on the clock of the events, in seconds"] = None
     first_step: Annotated[int | None, "number of the first step after the restart"] = None
     incarnation: Annotated[int | None, "number of the incarnation that did it"] = None
     breakdown: Annotated[Parts, "parts of the recovery by name, which add up to the outage"] = ()

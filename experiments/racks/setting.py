@@ -1,20 +1,18 @@
-"""What runs on a rack: a fabric with the policy of its controller, the jobs of its tenants, and the kills of chips."""
+"""What runs on a rack: a fabric with the policy of its controller, and the jobs of its tenants."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from random import Random
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
-from experiments.job_point import Fabric
-from experiments.settings import Option, RepeatedSettings
+from experiments.job_point import Fabric, JobPoint, Training
+from experiments.settings import Option, SpreadSettings
 from measure.published import published
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
@@ -26,74 +24,6 @@ from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
 from workloads.training.step import training_job
-
-_NUMBER = r"\d{1,6}(?:\.\d{1,6})?"
-_WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")
-
-
-@dataclass(frozen=True)
-class Kill:
-    """The kill of chip ``rank`` after ``step`` steps of its job (4.5: in the middle of the step after the fourth).
-
-    ``after_s`` instead of ``step`` is the time after the kill before it in real seconds, for a second failure during
-    the recovery. For a spare, which is in no job, the steps of the first job count.
-    """
-
-    rank: int
-    step: float | None = None
-    after_s: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.rank}@{self.step:g}" if self.step is not None else f"{self.rank}@+{self.after_s:g}"
-
-
-def parse_kills(text: str) -> tuple[Kill, ...]:
-    """Parse kills such as ``1@4.5,16@+0.5``; ``ConfigError`` names a kill of any other form."""
-    kills: list[Kill] = []
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        found = _WRITTEN.fullmatch(word)
-        if found is None:
-            raise ConfigError(
-                f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word[:40]}",
-                key="kill",
-            )
-        if found["after"] is not None and not kills:
-            raise ConfigError(
-                f"{word} is relative to the kill before it, and there is none; begin with RANK@STEP", key="kill"
-            )
-        step, after = (None if number is None else float(number) for number in (found["step"], found["after"]))
-        kills.append(Kill(int(found["rank"]), step, after))
-    return tuple(kills)
-
-
-def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
-    """Raise ``ConfigError`` for kills that cannot happen.
-
-    These are kills of ranks that do not exist, that are not in ``known`` (members and spares) or are dead already, and
-    kills after the last of ``steps``.
-    """
-    dead: set[int] = set()
-    for kill in kills:
-        if kill.rank >= ranks:
-            raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")
-        if kill.rank not in known:
-            raise ConfigError(
-                f"{kill} names rank {kill.rank}, which is neither a member of a job nor a spare; use one of "
-                f"{', '.join(map(str, sorted(known)))}",
-                key="kill",
-            )
-        if kill.rank in dead:
-            raise ConfigError(f"{kill} names rank {kill.rank}, which is already dead; name another", key="kill")
-        dead.add(kill.rank)
-        if kill.step is not None and kill.step >= steps:
-            raise ConfigError(f"{kill} is after the last step of the job, which has {steps} steps", key="kill")
-
-
-def random_kill(seed: int, members: Sequence[int], steps: int) -> Kill:
-    """A kill of a random member at a random moment of the job; the same for the same seed."""
-    dice = Random(f"kill-{seed}")
-    return Kill(dice.choice(list(members)), round(dice.uniform(0.05, steps - 0.2), 3))
-
 
 PORT_GBPS = float(published("morphlux-port").value)
 GRADIENT_BYTES = published("llama-1b-gradients").value * 1e9 / 8
@@ -107,6 +37,7 @@ MORPHLUX_STAGES: Mapping[str, float] = {
     for before, after in (("rewire", "library"), ("library", "data"), ("data", "load"))
 }
 """Start-up stages in real seconds: the differences of MORPHLUX's recovery timeline."""
+NO_DETECTION = Detection()
 ENDLESS = 10_000
 """Steps of a neighbour: more than it can finish, since it is stopped when the job ends."""
 
@@ -128,7 +59,7 @@ class JobSection(TenantSection):
     )
 
 
-class RackSettings(RepeatedSettings):
+class RackSettings(SpreadSettings):
     """Settings that all experiments on racks share."""
 
     mtu: Annotated[int, Option(metavar="BYTES")] = Field(
@@ -201,53 +132,46 @@ class Setting:
         hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in self.ring_paths(members))
         return max(1, hop if len(members) == 2 else 2 * hop)
 
+    def jobs(
+        self,
+        tenants: Sequence[TenantSection | None],
+        *,
+        steps: int,
+        detection: Detection,
+        stages: Mapping[str, float] | None = None,
+    ) -> list[JobPoint]:
+        """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours."""
+        assert self.plan.rack is not None
+        given, found = tuple((stages or {}).items()), list[JobPoint]()
+        for rented, tenant in zip(self.plan.rack.tenants, tenants, strict=False):
+            if tenant is not None:
+                found.append(self.job(rented.name, rented.ranks, tenant, ENDLESS if found else steps, detection, given))
+        return found
 
-@dataclass(frozen=True)
-class JobSpec:
-    """A job on a fabric: ``members`` in ring order; ``lanes`` is the number of lanes of its all-reduce.
+    def job(
+        self,
+        name: str,
+        members: tuple[int, ...],
+        tenant: TenantSection,
+        steps: int,
+        detection: Detection = NO_DETECTION,
+        stages: tuple[tuple[str, float], ...] = (),
+    ) -> JobPoint:
+        """A training job on ``members`` in ring order; its all-reduce keeps every link of the ring busy."""
+        lanes, ranks, size = self.ring_lanes(members), self.plan.ranks, round(tenant.gradient_bytes)
 
-    ``stages`` are given durations of start-up stages in real seconds, ``predicted_step_s`` is the predicted time of a
-    step in wall-clock seconds.
-    """
+        def program(members: Sequence[int]) -> Program:
+            return training_job(members, size, tenant.compute_s, lanes, ranks, group=name)
 
-    name: str
-    members: tuple[int, ...]
-    tenant: TenantSection
-    setting: Setting
-    steps: int
-    lanes: int
-    detection: Detection
-    stages: tuple[tuple[str, float], ...] = ()
-    predicted_step_s: float = 1.0
-
-    def program(self, members: Sequence[int] = ()) -> Program:
-        """The program of a step; ``members`` if they are not those of the start."""
-        tenant, members = self.tenant, members or self.members
-        gradient_bytes, ranks = round(tenant.gradient_bytes), self.setting.plan.ranks
-        return training_job(members, gradient_bytes, tenant.compute_s, self.lanes, ranks, group=self.name)
-
-
-def specs_of(
-    setting: Setting,
-    tenants: Sequence[TenantSection | None],
-    *,
-    steps: int,
-    detection: Detection,
-    stages: Mapping[str, float] | None = None,
-) -> list[JobSpec]:
-    """Specifications of the jobs on one fabric: the job that loses a chip, which does ``steps``, and its neighbours."""
-    assert setting.plan.rack is not None
-    return [
-        JobSpec(
-            name=rented.name,
-            members=rented.ranks,
-            tenant=tenant,
-            setting=setting,
-            steps=ENDLESS if number else steps,
-            lanes=setting.ring_lanes(rented.ranks),
-            detection=detection,
-            stages=tuple((stages or {}).items()),
+        return JobPoint(
+            name,
+            self.fabric,
+            program(members),
+            self.mode,
+            self.policy,
+            steps,
+            steps,
+            self.delay_s,
+            members=members,
+            training=Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages),
         )
-        for number, (rented, tenant) in enumerate(zip(setting.plan.rack.tenants, tenants, strict=False))
-        if tenant is not None
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from experiments.spread.part import FabricPart
 from measure.live.underlay.echo import TOKEN_BYTES
 from measure.metrics.underlay import (
     Underlay,
@@ -24,9 +25,8 @@ from measure.metrics.underlay import (
 )
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.limits import allow_all_open_files
-from railyard.loop import READ
-from railyard.process.connection import Connection
-from railyard.remote.clock import Offset, between, offset_of, sampled
+from railyard.process.connection import Connection, raised_there
+from railyard.remote.clock import Offset, offset_of, sampled, time_here
 from railyard.remote.ssh import HERE, RemoteProcess
 from railyard.timeline import Event, events_in
 from topos.kernel.relay import Relay, open_listener
@@ -34,7 +34,6 @@ from topos.kernel.run_registry import RegisteredRun
 from topos.placement import Placed
 from topos.plan import FabricPlan, HostPort
 from workloads.agent.config import AgentConfig, configs_to_json
-from workloads.agent.launcher import Launcher, TakesReports
 
 _SERVER = "experiments.spread.server"
 _SAMPLES = 32
@@ -46,6 +45,7 @@ class Machine:
     """A machine: its process, its ``address`` on the network between the machines, and its clock.
 
     ``clock`` is the last measurement of how far its clock, as the processes of the run see it, is ahead of this one.
+    It starts the agents of its ranks (``workloads.agent.launcher.AgentStarter``).
     """
 
     name: str
@@ -61,24 +61,52 @@ class Machine:
     def measure_clock(self) -> Offset:
         return offset_of(sampled(partial(self.connection.call, "clock"), time.monotonic, _SAMPLES))
 
+    @property
+    def pending(self) -> bool:
+        return self.connection.pending
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        self.connection.tell("launch", team=team, configs=configs_to_json(configs).decode())
+
+    def send(self, order: dict[str, Any]) -> None:
+        self.connection.tell("order", message=order)
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        for message in self.connection.messages():
+            if message["op"] == "error":
+                raise raised_there(message, f"on machine {self.name}: ")
+            yield message["message"]
+
 
 class Cluster:
-    """Machines with a process of Railyard on each; leaving the context ends all of them.
+    """The machines that make a fabric: this one alone, or those of ``names`` with a process of Railyard on each.
 
-    ``MachineError`` for a machine that cannot be reached, that has another version, or whose address is not known.
+    Leaving the context ends all processes. ``MachineError`` for a machine that cannot be reached, that has another
+    version, or whose address is not known.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.names = tuple(names) or HERE[:1]
+        self.here = None if names else FabricPart()
+        """The part of this machine, where it makes all of a fabric."""
         self.machines: dict[str, Machine] = {}
         self._openflow: Callable[[], socket.socket] | None = None
-        self.run: RegisteredRun
         self._stack = ExitStack()
 
+    @property
+    def run(self) -> RegisteredRun:
+        """The run that the controller belongs to; of one machine that of the fabric that is up."""
+        return self._run if self.here is None else self.here.run
+
     def __enter__(self) -> Cluster:
+        if self.here is not None:
+            return self
         allow_all_open_files()  # each agent on another machine has a connection to the controller through this process
         with self._stack:
-            self.run = self._stack.enter_context(RegisteredRun.open())
+            self._run = self._stack.enter_context(RegisteredRun.open())
             begun = []
             for name in self.names:
                 begun.append(RemoteProcess(name, _SERVER))
@@ -166,6 +194,8 @@ class Cluster:
 
         Returns their results, or raises the first error after all have answered.
         """
+        if self.here is not None:
+            return {self.names[0]: getattr(self.here, op)(**(fields or {}).get(self.names[0], {}))}
         given: Mapping[str, Mapping[str, Any]] = {name: {} for name in self.names} if fields is None else fields
         asked = {name: self.machines[name].connection for name in given}
         numbers, found, errors = {}, {}, []
@@ -193,10 +223,10 @@ class Cluster:
             with suppress(MachineError):  # it is gone, which the run notices by itself
                 before, machine.clock = machine.clock, machine.measure_clock()
                 assert before is not None
-                drift = between(before, machine.clock)
+                here = partial(time_here, before, machine.clock)
                 events += [clock_event(name, clock) for clock in (before, machine.clock)]
                 while (found := machine.connection.call("events", timeout_s=120.0)) is not None:
-                    take(name, found[0], [_at(event, drift.here) for event in events_in(found[1].splitlines(True))])
+                    take(name, found[0], [_at(event, here) for event in events_in(found[1].splitlines(True))])
         return events
 
 
@@ -214,71 +244,8 @@ def _at(event: Event, here: Callable[[float], float]) -> Event:
     return replace(event, t=here(event.t), end=None if event.end is None else here(event.end))
 
 
-_LAUNCH_S = 60.0
-
-
-class ClusterLauncher(Launcher):
-    """The agents of all machines of a cluster; ``machine_of`` gives the machine of each rank."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__()
-        self.cluster = cluster
-        self.machine_of: Mapping[int, str] = {}
-        self._connections = {machine.connection.fileno(): machine.connection for machine in cluster.machines.values()}
-        for fd in self._connections:
-            self._ready.watch(fd, READ)
-
-    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
-        """Fork one agent per config on the machine of its rank, in the namespace of its host."""
-        self._teams[number] = team
-        own: dict[str, list[AgentConfig]] = {}
-        for config in configs:
-            own.setdefault(self.machine_of[config.rank], []).append(config)
-        orders = {name: {"team": number, "configs": configs_to_json(configs).decode()} for name, configs in own.items()}
-        self.cluster.ask("launch", orders, timeout_s=_LAUNCH_S)
-
-    def send(self, message: dict[str, Any]) -> None:
-        errors = []
-        for machine in self.cluster.machines.values():
-            try:
-                machine.connection.tell("order", message=message)
-            except MachineError as error:
-                errors.append(error)  # the other machines get it all the same
-        if errors:
-            raise errors[0]
-
-    def listen(self, timeout: float) -> bool:
-        """Pass messages of the machines to their teams; as ``Launcher.listen``."""
-        pending = any(connection.pending for connection in self._connections.values())
-        return super().listen(0.0 if pending else timeout)
-
-    def receive(self, ready: Collection[int]) -> bool:
-        """Pass what has come from the machines to the teams; ``MachineError`` for a machine that is gone."""
-        heard = False
-        for fd, connection in self._connections.items():
-            if fd not in ready and not connection.pending:
-                continue
-            for message in connection.messages():
-                heard = True
-                if message["op"] == "error":
-                    raise MachineError(f"on machine {connection.peer}: {message['error']}")
-                self.report(message["message"])
-        return heard
-
-
 _LONGEST_S = 30.0
 Pair = tuple[str, str]
-
-
-def underlay_needs(cluster: Cluster, placed: Placed) -> dict[Pair, UnderlayNeeds]:
-    """The demands of each pair of machines that share cut links on the network between them."""
-    found = {}
-    for a, b in combinations(placed.machines, 2):
-        demand = placed.demand_mbps(a, b)
-        if demand:
-            version = ip_version(cluster.machines[a].address)
-            found[a, b] = UnderlayNeeds(a, b, placed.plan.mtu, demand, version)
-    return found
 
 
 def rounds(pairs: Iterable[Pair]) -> list[list[Pair]]:
@@ -293,54 +260,70 @@ def rounds(pairs: Iterable[Pair]) -> list[list[Pair]]:
     return found
 
 
-def probe_underlay(cluster: Cluster, needs: Mapping[Pair, UnderlayNeeds]) -> dict[Pair, Underlay]:
-    """Probe the network between each pair, the pairs of a round at the same time; 1.1 s a round."""
-    found: dict[Pair, Underlay] = {}
-    for pairs in rounds(needs):
-        tokens = {pair: token_hex(TOKEN_BYTES) for pair in pairs}
-        addresses = {pair: cluster.machines[pair[1]].address for pair in pairs}
-        fields = {pair[1]: {"address": addresses[pair], "token": tokens[pair], "seconds": _LONGEST_S} for pair in pairs}
-        ports = cluster.ask("begin_echo", fields)
+class UnderlayProbes:
+    """The network between the machines of ``placed``, which carries the links that are cut, as it was last probed."""
+
+    def __init__(self, cluster: Cluster, placed: Placed) -> None:
+        self._cluster = cluster
+        self._placed = placed
+        self.found: dict[Pair, Underlay] = {}
+        self._probed_at = 0.0
+        self._needs = {
+            (a, b): UnderlayNeeds(a, b, placed.plan.mtu, demand, ip_version(cluster.machines[a].address))
+            for a, b in combinations(placed.machines, 2)
+            if (demand := placed.demand_mbps(a, b))
+        }
+
+    def check(self) -> None:
+        """Probe it; ``MachineError`` if it does not carry the links that are cut."""
+        self._probe()
+        both = [(need, self.found[pair]) for pair, need in self._needs.items()]
+        for sentence in [*(one for need, under in both for one in refusals(need, under)), *shared_refusals(both)]:
+            raise MachineError(sentence)
+
+    def events(self, oldest_s: float) -> list[Event]:
+        """The measurements as events, of a new probe if the last is older."""
+        if time.monotonic() - self._probed_at > oldest_s:
+            self._probe()
+        return [underlay_event(self._probed_at, needs, self.found[pair]) for pair, needs in self._needs.items()]
+
+    def _probe(self) -> None:
+        """Probe the network between each pair, the pairs of a round at the same time; 1.1 s a round."""
+        for pairs in rounds(self._needs):
+            self.found |= self._probe_round({pair: token_hex(TOKEN_BYTES) for pair in pairs})
+        self._probed_at = time.monotonic()
+
+    def _probe_round(self, tokens: Mapping[Pair, str]) -> dict[Pair, Underlay]:
+        ask, addresses = self._cluster.ask, {pair: self._cluster.machines[pair[1]].address for pair in tokens}
+        shared = {pair: {"address": addresses[pair], "token": token} for pair, token in tokens.items()}
+        ports = ask("begin_echo", {pair[1]: {**fields, "seconds": _LONGEST_S} for pair, fields in shared.items()})
         try:
+            sizes = {pair: self._needs[pair].packet_bytes for pair in tokens}
             orders = {
-                pair[0]: {
-                    "address": addresses[pair],
-                    "port": ports[pair[1]],
-                    "token": tokens[pair],
-                    "packet_bytes": needs[pair].packet_bytes,
-                }
-                for pair in pairs
+                pair[0]: {**fields, "port": ports[pair[1]], "packet_bytes": sizes[pair]}
+                for pair, fields in shared.items()
             }
-            answers = cluster.ask("probe", orders, timeout_s=_LONGEST_S)
+            answers = ask("probe", orders, timeout_s=_LONGEST_S)
         finally:
-            cluster.ask("end_echo", {pair[1]: {} for pair in pairs})
-        found |= {pair: Underlay(**answers[pair[0]]) for pair in pairs}
-    return found
+            ask("end_echo", {pair[1]: {} for pair in tokens})
+        return {pair: Underlay(**answers[pair[0]]) for pair in tokens}
 
+    @property
+    def delayed_plan(self) -> FabricPlan:
+        """The plan with cut links as long as half of the round trip between their machines."""
+        extra = {
+            (cut.switch, cut.port): under.round_trip_ms / 2e3
+            for cut in self._placed.cuts
+            for pair, under in self.found.items()
+            if set(pair) == {cut.switch_machine, cut.host_machine}
+        }
 
-def refuse_underlay(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Underlay]) -> None:
-    """Raise ``MachineError`` if a network does not carry the links that are cut."""
-    each = [(need, found[pair]) for pair, need in needs.items()]
-    for sentence in [*(one for need, under in each for one in refusals(need, under)), *shared_refusals(each)]:
-        raise MachineError(sentence)
+        if not extra:
+            return self._placed.plan
 
+        def longer(switch: str, port: HostPort) -> HostPort:
+            return replace(port, delay_s=port.delay_s + extra.get((switch, port.number), 0.0))
 
-def underlay_events(needs: Mapping[Pair, UnderlayNeeds], found: Mapping[Pair, Underlay], t: float) -> list[Event]:
-    """The measurements at monotonic time ``t``, as events."""
-    return [underlay_event(t, needs[pair], one) for pair, one in found.items()]
-
-
-def delayed_plan(placed: Placed, found: Mapping[Pair, Underlay]) -> FabricPlan:
-    """The plan with cut links as long as half of the round trip between their machines."""
-    extra = {
-        (cut.switch, cut.port): found[pair].round_trip_ms / 2e3
-        for cut in placed.cuts
-        for pair in found
-        if set(pair) == {cut.switch_machine, cut.host_machine}
-    }
-
-    def longer(switch: str, port: HostPort) -> HostPort:
-        return replace(port, delay_s=port.delay_s + extra.get((switch, port.number), 0.0))
-
-    switches = (replace(s, ports=tuple(longer(s.name, port) for port in s.ports)) for s in placed.plan.switches)
-    return replace(placed.plan, switches=tuple(switches))
+        plan = self._placed.plan
+        switches = (replace(s, ports=tuple(longer(s.name, port) for port in s.ports)) for s in plan.switches)
+        return replace(plan, switches=tuple(switches))

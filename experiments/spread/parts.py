@@ -1,15 +1,18 @@
-"""The part of a fabric that each machine makes, and what is sent of it: topology, nodes, tunnels. Pure."""
+"""The part of a fabric that each machine makes, and what is sent of it: topology, nodes, tunnels, counters. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from mininet.topo import Topo
 
+from measure.live.counters import LinkCounters
+from measure.live.delivery import PortCounters
 from railyard.errors import MachineError
+from railyard.timeline import Event
 from topos.kernel.links import Part
 from topos.kernel.netlink import Tunnel
 from topos.placement import Placed
@@ -48,11 +51,6 @@ def part_to_plain(part: Part) -> dict[str, Any]:
     }
 
 
-def part_from_plain(plain: Mapping[str, Any]) -> Part:
-    """The part that ``part_to_plain`` described."""
-    return Part(frozenset(plain["nodes"]), {name: Tunnel(**tunnel) for name, tunnel in plain["tunnels"].items()})
-
-
 def topology_to_plain(topo: Topo) -> dict[str, Any]:
     """The nodes and links of a topology with their options, in order.
 
@@ -76,3 +74,17 @@ def topology_from_plain(plain: Mapping[str, Any]) -> Topo:
         ends = {"node1", "node2"}
         topo.addLink(options["node1"], options["node2"], **{k: v for k, v in options.items() if k not in ends})
     return topo
+
+
+def read_to_plain(events: Sequence[Event], ports: PortCounters) -> dict[str, Any]:
+    """A reading of counters: ``events`` as lines, ``ports`` as [rank, lane, counters]."""
+    return {
+        "events": [event.to_line() for event in events],
+        "ports": [[*port, asdict(counters)] for port, counters in ports.items()],
+    }
+
+
+def read_from_plain(plain: Mapping[str, Any]) -> tuple[list[Event], PortCounters]:
+    """The reading that ``read_to_plain`` described."""
+    ports = {(rank, lane): LinkCounters(**counters) for rank, lane, counters in plain["ports"]}
+    return [*map(Event.from_line, plain["events"])], ports

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from measure.live.packets import Packet, Tap, open_packets, pack_record, read_spool
+from measure.live.packets import Packet, Tap, missed, open_packets, pack_record, read_spool, received
 from railyard.errors import ConfigError
 from railyard.ownership import open_binary
 from railyard.process.child import Child
@@ -33,9 +32,6 @@ _PATIENCE_S = 10.0
 _FLUSH_S = 0.5
 """Packets are in the spool file at most this long after they came."""
 _ETH_P_ALL = 0x0003
-_PACKET_OUTGOING = 4
-_SO_TIMESTAMPNS = 35
-_SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _NICENESS = 10
 """The agents have priority: packets wait in the sockets until this process runs."""
 
@@ -91,13 +87,6 @@ class Capture(Child):
         return Captured(tuple(packets), answer["missed"], answer["full"])
 
 
-def _open(tap: Tap) -> socket.socket:
-    tapped = open_packets(tap, _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
-    tapped.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    tapped.setblocking(False)
-    return tapped
-
-
 class _Spool:
     """Writes captured packets to the spool file, up to ``room`` bytes."""
 
@@ -108,29 +97,14 @@ class _Spool:
         self.full = False
 
     def empty(self, number: int, tapped: socket.socket) -> None:
-        while not self.full:
-            try:
-                kept, ancillary, _, address = tapped.recvmsg_into([self._buffer], 64)
-            except BlockingIOError:
-                return
+        if self.full:
+            return
+        for kept, t_ns, outgoing in received(tapped, self._buffer):
             self._room -= kept
             if self._room < 0:
                 self.full = True
                 return
-            t_ns = next((_nanoseconds(value) for _, kind, value in ancillary if kind == _SO_TIMESTAMPNS), 0)
-            outgoing = address[2] == _PACKET_OUTGOING
             self._out.write(pack_record(t_ns, number, outgoing, kept, kept) + self._buffer[:kept])
-
-
-def _nanoseconds(value: bytes) -> int:
-    seconds, nanoseconds = struct.unpack("=qq", value[:16])
-    return int(seconds * 10**9 + nanoseconds)
-
-
-def _missed(tapped: socket.socket) -> int:
-    """Packets dropped for lack of buffer space since the last call."""
-    counters = tapped.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-    return int(struct.unpack("=II", counters)[1])
 
 
 def main() -> None:
@@ -140,17 +114,20 @@ def main() -> None:
     os.nice(_NICENESS)
     with writing(settings["spool"]), ExitStack() as stack:
         out = stack.enter_context(open_binary(settings["spool"], "wb"))
-        taps = [stack.enter_context(_open(Tap(**tap))) for tap in settings["taps"]]
+        taps = [
+            stack.enter_context(open_packets(Tap(**tap), _ETH_P_ALL, _ROOM_BYTES, outgoing=True))
+            for tap in settings["taps"]
+        ]
         spool = _Spool(out, settings["max_bytes"])
         parent.ready()
-        ended, missed, flushed = False, 0, time.monotonic()
+        ended, lost, flushed = False, 0, time.monotonic()
         while not ended:
             ended = parent.stops(_INTERVAL_S)
             if not spool.full:
                 for number, tapped in enumerate(taps):
                     spool.empty(number, tapped)
-                missed += sum(_missed(tapped) for tapped in taps)
+                lost += sum(map(missed, taps))
             if time.monotonic() - flushed > _FLUSH_S:
                 out.flush()
                 flushed = time.monotonic()
-    parent.tell("result", missed=missed, full=spool.full)
+    parent.tell("result", missed=lost, full=spool.full)

@@ -91,9 +91,7 @@ class OtherProcesses:
         now = self._clock()
         if now < self._next_at or now <= self._read_at:
             return self._load
-        before = self._others
-        self._take()
-        used = self._used(before)
+        used = self.used()
         total, whole = used.total(), self._cores * (now - self._read_at) / self._tick_s
         whole = max(whole, total)
         largest = tuple((name, ticks / whole) for name, ticks in used.most_common(_MOST_NAMES))
@@ -119,8 +117,10 @@ class OtherProcesses:
             ancestor = found[ancestor].parent
         return ancestor == self._run or self._left_out.get(ancestor, False)
 
-    def _used(self, before: Mapping[int, _Process]) -> Counter[str]:
-        """Ticks that the others have used since ``before``, by the name of their command."""
+    def used(self) -> Counter[str]:
+        """Ticks that the others have used since the last reading, by the name of their command."""
+        before = self._others
+        self._take()
         now, keepers = self._others, {1, *self._ancestors()}
         inherited: Counter[int] = Counter()
         for pid, then in before.items():

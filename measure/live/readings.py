@@ -55,8 +55,6 @@ class LinkDelayLog:
 class Readings:
     """Reads the counters of ``net``, which is all of the fabric ``plan`` or a part of it."""
 
-    tunnels = False
-
     def __init__(self, net: Emulation, plan: FabricPlan) -> None:
         self._net = net
         self._plan = plan
@@ -78,13 +76,6 @@ class Readings:
             *switch_events(self._net.yard.netns_fd, self._own, self._net.datapath),
         ]
         return events, read_port_counters(self._plan, self.netns_fds)
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        return self._net.pids
-
-    def check(self) -> None:
-        self._net.check()
 
     def sampler(self, log: Path) -> Sampler:
         yard = self._net.yard

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_judged, not_measured
 from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
-from measure.metrics.metrics import PointMetrics
+from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.records import fabric_checks, records_checks
@@ -25,6 +27,22 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 _CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
+
+
+@dataclass(frozen=True)
+class JudgedPoint:
+    """A point, or a part of one, with its events and what follows from them."""
+
+    point: Point
+    events: Sequence[Event]
+
+    @cached_property
+    def metrics(self) -> PointMetrics:
+        return measure_point(self.point, self.events)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return judge(self.point, self.events, self.metrics)
 
 
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:

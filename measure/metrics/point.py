@@ -12,6 +12,11 @@ from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
 
 
+def job_name(mode: str, reconfiguration_delay_s: float) -> str:
+    """The name of a point, which is that of its job at the controller."""
+    return f"{mode}-{reconfiguration_delay_s * 1e3:g}ms"
+
+
 @dataclass(frozen=True)
 class Point:
     """One point of a run: several steps of a program in one mode at one delay. Delays and predictions are real seconds.
@@ -50,7 +55,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        return f"{self.mode}-{self.reconfiguration_delay_s * 1e3:g}ms"
+        return job_name(self.mode, self.reconfiguration_delay_s)
 
     @property
     def title(self) -> str:

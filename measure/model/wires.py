@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import ceil
 
-from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from railyard.errors import ConfigError
+from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, Scale
 from topos.plan import FabricPlan
 from workloads.program import Domain
 from workloads.rank.paths import NETWORK_OF_DOMAIN
@@ -29,6 +31,18 @@ def wire_bytes(payload: int, mtu: int) -> int:
         return 0
     packets = ceil(payload / (mtu - TCP_IP_HEADER_BYTES))
     return payload + packets * (TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES)
+
+
+def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
+    """Real seconds for ``copies`` of a checkpoint from one host at once, at the rate of its front-end port.
+
+    ``ConfigError`` on a fabric without a front-end network.
+    """
+    rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
+    if not rates:
+        raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
+    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
+    return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
 
 
 @dataclass(eq=False)
@@ -142,16 +156,24 @@ class Wires:
             for end in message.route:
                 open_at[end].add(message)
         left = {end: self._rate[end] for end in open_at}
-        while open_at:
-            fullest = min(open_at, key=lambda end: left[end] / len(open_at[end]))
-            share = left[fullest] / len(open_at[fullest])
-            for message in list(open_at[fullest]):
+        place = {end: number for number, end in enumerate(open_at)}
+        shares = [(left[end] / len(held), place[end], end) for end, held in open_at.items()]
+        heapify(shares)
+        while shares:
+            share, _, fullest = heappop(shares)
+            held = open_at[fullest]
+            if not held or share != left[fullest] / len(held):
+                continue  # it was filled, or has another share by now
+            changed: set[End] = set()
+            for message in list(held):
                 message.rate = share
                 for end in message.route:
                     open_at[end].discard(message)
                     left[end] = max(0.0, left[end] - share)
-                    if not open_at[end]:
-                        del open_at[end]
+                changed.update(message.route)
+            for end in changed:
+                if open_at[end]:
+                    heappush(shares, (left[end] / len(open_at[end]), place[end], end))
 
     def _ended(self, message: _Message, version: int, now: float) -> None:
         if message.version != version:

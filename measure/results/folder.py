@@ -8,13 +8,14 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from measure.results.manifest import MARK
 from railyard.errors import ConfigError
-from railyard.ownership import invoker, make_folder, make_new_folder, naming, reached
+from railyard.ownership import invoker, make_folder, make_new_folder, naming, reached, remove_folders
 from railyard.reading import read_bytes
 
 MANIFEST = "manifest.json"
@@ -92,27 +93,24 @@ class FolderLock:
     def names(self) -> list[str]:
         return os.listdir(self._fd)
 
-    def move_up(self, path: Path) -> None:
-        """Move a file of a folder in the folder, by its path from here, into the folder itself."""
-        with reached(path.parent, self._fd) as parent:
-            os.replace(path.name, path.name, src_dir_fd=parent, dst_dir_fd=self._fd)
-
     def remove_file(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
-    def remove_folder(self, path: Path) -> None:
-        """Remove a folder in the folder, by its path from here, with all that is in it, as far as possible."""
-        with suppress(OSError), reached(path.parent, self._fd) as parent:
-            # by the descriptor's name: rmtree has no dir_fd before Python 3.11
-            shutil.rmtree(f"/proc/self/fd/{parent}/{path.name}", ignore_errors=True)
+    def remove_rest(self, path: Path, kept: Collection[str]) -> None:
+        """Remove all but what is ``kept`` in a folder in the folder, by its path from here, as far as possible."""
+        with suppress(OSError), reached(path, self._fd) as place:
+            for name in set(os.listdir(f"/proc/self/fd/{place}")) - set(kept):
+                try:
+                    os.unlink(name, dir_fd=place)
+                except IsADirectoryError:
+                    # by the descriptor's name: rmtree has no dir_fd before Python 3.11
+                    shutil.rmtree(f"/proc/self/fd/{place}/{name}", ignore_errors=True)
 
     def abandon(self) -> None:
         """Free the folder, and remove the folders that ``claim`` made if they are empty."""
         self.free()
-        for each in reversed(self._made):
-            with suppress(OSError), reached(each.parent) as parent:  # another run may have taken it meanwhile
-                os.rmdir(each.name, dir_fd=parent)
+        remove_folders(self._made)
 
     def free(self) -> None:
         """Free the folder; a second call does nothing."""

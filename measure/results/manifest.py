@@ -23,7 +23,7 @@ from railyard.validation import Name, Whole, from_plain
 from topos.plan import FabricPlan
 from workloads.program import Group
 
-FORMAT = 1
+FORMAT = 2
 MARK = "railyard_results"
 """Manifest key with the format of the folder, by which Railyard recognizes its own folders."""
 REST = "rest"

@@ -1,19 +1,14 @@
 """The results folder, which is written during the run, so that recorded data survives a crash.
 
-It holds ``manifest.json`` (written first, to mark the folder as Railyard's), ``events.jsonl`` (appended after each
-point), ``predicted.jsonl`` (the timeline that the model predicted for it, appended before it), ``summary.json`` and
-``summary.csv`` (replaced atomically as rows come), ``trace.json``, ``figures/`` and ``report.html``.
-While the run goes on, ``running/`` has what its processes write: a folder for the point under way, and the
-controller's events and log; ``point.jsonl`` in that folder is what the run itself notes of the point. A run that was
-killed leaves it, and its events are read from there.
+It holds ``manifest.json`` (written first, to mark the folder as Railyard's), a folder of each point in ``points/``
+(``railyard.point_folder``), ``summary.json`` and ``summary.csv`` (replaced atomically as rows come), ``trace.json``,
+``figures/`` and ``report.html``.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +20,13 @@ from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
-from railyard.ownership import naming, open_binary, replace_file
-from railyard.reading import files_below, read_bytes
+from railyard.ownership import replace_file
+from railyard.point_folder import EVENTS, POINTS, PREDICTED, events_of, lines_of, numbers_in, point_folder
+from railyard.reading import read_bytes
 from railyard.timeline import Event, events_in
 from railyard.validation import config_error
 
-EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, RUNNING, POINT = (
-    "events.jsonl",
-    "predicted.jsonl",
+SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS = (
     "summary.json",
     "summary.csv",
     "trace.json",
@@ -41,11 +35,9 @@ EVENTS, PREDICTED, SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTU
     "figures",
     "captures",
     "checkpoints",
-    "running",
-    "point.jsonl",
 )
-SWEEP, POINTS = "sweep.json", "points"
-"""What the folder of a sweep (``commands.sweep``) holds: its record, and the results of its points."""
+SWEEP = "sweep.json"
+"""The record of a sweep (``commands.sweep``), whose folder has the results of its points in ``points/``, too."""
 
 
 class Results:
@@ -91,18 +83,10 @@ class Results:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
 
-    def add_events(self, events: Iterable[Event], name: str = EVENTS) -> None:
-        """Append events to the file of events (or to ``name``): all of them, or none if that raises ``OSError``."""
-        data = "".join(event.to_line() + "\n" for event in events).encode()
-        path = self._place / name
-        with naming(path), open_binary(path, "ab", buffering=0) as out:
-            before = os.fstat(out.fileno()).st_size
-            try:
-                while data:
-                    data = data[os.write(out.fileno(), data) :]
-            except OSError:
-                os.ftruncate(out.fileno(), before)
-                raise
+    def write_point(self, number: int, events: Iterable[Event], name: str = EVENTS) -> None:
+        """Write the events of a point (or file ``name`` of its folder): all of them, or none if that is an error."""
+        lines = (f"{event.to_line()}\n".encode() for event in events)
+        replace_file(point_folder(self._place, number) / name, lines)
 
     def write_rows(self, rows: Summary, columns: Sequence[str]) -> None:
         """Write ``summary.json`` with one entry per row, and ``summary.csv`` with its ``columns``."""
@@ -126,15 +110,12 @@ class Results:
             self._locked.remove_file(name)
         self._locked.abandon()
 
-    def remove_running(self, name: str) -> None:
-        self._locked.remove_folder(Path(RUNNING, name))
+    def tidy_point(self, number: int) -> None:
+        """Remove what the processes of a point have left beside its events, which are written."""
+        self._locked.remove_rest(point_folder(Path(), number), (EVENTS, PREDICTED))
 
-    def end_running(self, *, log: bool) -> None:
-        """Remove ``running/``, whose events have been added; ``log``: keep the controller's log in the folder."""
-        if log:
-            with suppress(OSError):
-                self._locked.move_up(Path(RUNNING, CONTROLLER_LOG))
-        self._locked.remove_folder(Path(RUNNING))
+    def remove_log(self) -> None:
+        self._locked.remove_file(CONTROLLER_LOG)
 
     @property
     def _locked(self) -> FolderLock:
@@ -169,22 +150,14 @@ class Results:
         return str(self.manifest()["experiment"]["experiment"])
 
     def events(self) -> list[Event]:
-        """Read all recorded events, in order of time, also those that a killed run left in ``running/``.
-
-        An event ``run cut`` tells of lines that a crash cut short; ``ConfigError`` for any other one that is no event.
-        """
-        path = self.folder / EVENTS
-        events = events_in(_lines(path), path)
-        running = sorted(files_below(self.folder / RUNNING, ".jsonl"))
-        if running:
-            added = set(_lines(path))
-            events += events_in(line for file in running for line in _lines(file) if line not in added)
-        return sorted(events, key=lambda event: event.t)
+        """Read the events of all points so far, in order of time (``railyard.point_folder.events_of``)."""
+        folders = (point_folder(self.folder, number) for number in numbers_in(self.folder))
+        return sorted((event for folder in folders for event in events_of(folder)), key=lambda event: event.t)
 
     def predicted(self) -> list[Event]:
         """Read the predicted timelines, one after another; each begins with an event ``run predicted``."""
-        path = self.folder / PREDICTED
-        return events_in(_lines(path), path)
+        paths = [point_folder(self.folder, number) / PREDICTED for number in numbers_in(self.folder)]
+        return [event for path in paths for event in events_in(lines_of(path), path)]
 
     def rows(self) -> list[Row]:
         """Read the rows of the summary; none if the run ended before its first point was measured."""
@@ -197,8 +170,3 @@ class Results:
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError("is no list of rows; run the experiment again", source=str(path))
         return rows
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
-        yield from lines

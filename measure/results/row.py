@@ -69,7 +69,7 @@ class MeasuredRow(ResultRow):
         dict[str, list[float | None]], "value of each measured number in each repeat; empty for one measurement"
     ] = field(default_factory=dict)
 
-    point: Annotated[int | None, "number of the point in events.jsonl; of repeats, the one that the row shows"] = None
+    point: Annotated[int | None, "number of the point in points; of repeats, the one that the row shows"] = None
     misdelivered: Annotated[int | None, "packets that a host received for another host"] = None
     sent_bytes: Annotated[int | None, "bytes that the rail ports sent, on the emulated wire"] = None
     received_bytes: Annotated[int | None, "bytes that the rail ports received, on the emulated wire"] = None

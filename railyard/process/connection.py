@@ -166,10 +166,6 @@ class Connection:
         """Whether the peer has ended its side."""
         return self._peer_ended
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def fileno(self) -> int:
         """File descriptor that is readable when something arrives, for ``select``; see ``pending``."""
         return self._source

@@ -21,7 +21,7 @@ from railyard import __version__
 from railyard.errors import ConfigError, ControlError, MachineError, RailyardError, from_os_error, shortened
 from railyard.ownership import naming
 from railyard.process.connection import FOLDER_VARIABLE, Connection
-from railyard.process.start import PARENT
+from railyard.process.start import PARENT, go_on_in_child
 
 _DAYS_S = 1e6
 
@@ -88,6 +88,10 @@ class Parent:
         self.take()
         return [fds[fd] for fd, _ in readable if fd in fds]
 
+    def go_on_in_child(self) -> None:
+        """Go on in a fork of this process, which namespaces that only children enter need."""
+        self.pid = go_on_in_child()
+
     def stops(self, longest_s: float) -> bool:
         """Wait up to ``longest_s`` seconds; whether the parent has asked this process to stop, or has ended."""
         if not self.stopping:
@@ -141,7 +145,7 @@ class Parent:
             except (MachineError, ValueError, TypeError) as error:  # a result that is too long, or no plain data
                 self.connection.reply(number, **_outcome(error, op))
         elif "error" in outcome:
-            self.connection.tell("error", of=op, error=outcome["error"])
+            self.connection.tell("error", of=op, **outcome)
 
 
 def _outcome(error: Exception, op: str) -> dict[str, Any]:

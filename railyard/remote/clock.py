@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 DRIFT = 30e-6
@@ -57,41 +56,11 @@ def offset_of(samples: Sequence[ClockSample]) -> Offset:
     return Offset(best.offset_s, uncertainty, best.round_trip_s, (best.sent + best.back) / 2, jitter)
 
 
-@dataclass(frozen=True)
-class Drifting:
-    """The offset of the other clock between two measurements: a linear function of time, with its uncertainty."""
-
-    before: Offset
-    after: Offset
-
-    @property
-    def drift(self) -> float:
-        """Seconds by which the other clock gets ahead in a second."""
-        passed = self.after.at_s - self.before.at_s
-        return (self.after.offset_s - self.before.offset_s) / passed if passed > 0 else 0.0
-
-    def offset_s(self, at_s: float) -> float:
-        """How far the other clock is ahead at ``at_s`` of this clock."""
-        return self.before.offset_s + self.drift * (at_s - self.before.at_s)
-
-    def uncertainty_s(self, at_s: float) -> float:
-        """How far ``offset_s`` may be off at ``at_s``, for clocks that never come apart faster than ``DRIFT``."""
-        offset = self.offset_s(at_s)
-        rate = max(DRIFT, abs(self.drift))
-        reach = [(each, each.uncertainty_s + rate * abs(at_s - each.at_s)) for each in (self.before, self.after)]
-        low = max(each.offset_s - most for each, most in reach)
-        high = min(each.offset_s + most for each, most in reach)
-        return max(high - offset, offset - low, 0.0)
-
-    def here(self, there_s: float) -> float:
-        """The time of this clock when the other one showed ``there_s``."""
-        start = self.before.at_s
-        return start + (there_s - self.before.offset_s - start) / (1 + self.drift)
-
-
-def between(before: Offset, after: Offset) -> Drifting:
-    """The offset as a linear function of time, from a measurement before and one after."""
-    return Drifting(before, after)
+def time_here(before: Offset, after: Offset, there_s: float) -> float:
+    """The time of this clock when the other showed ``there_s``, whose offset is linear between two measurements."""
+    passed = after.at_s - before.at_s
+    drift = (after.offset_s - before.offset_s) / passed if passed > 0 else 0.0
+    return before.at_s + (there_s - before.offset_s - before.at_s) / (1 + drift)
 
 
 def sampled(exchange: Callable[[], Sequence[float]], clock: Callable[[], float], times: int = 16) -> list[ClockSample]:

@@ -1,6 +1,6 @@
 """A process of Railyard on another machine, over one OpenSSH connection, or on this one without it.
 
-The process runs as root there: as the user who logs in if that is root, by ``sudo -n`` otherwise. It has a private
+The process runs as root there, by ``sudo -n`` if need be, or as the user who logs in. It has a private
 folder (mode 0700) that belongs to the user who logs in and is removed when the process has ended. Its standard input
 and output are the ``Connection``; at the end of its input it ends.
 
@@ -63,9 +63,10 @@ _NAME = re.compile(
 _SCRIPT = (
     "umask 077; d=$(mktemp -d /tmp/railyard-XXXXXXXXXX) || exit 74; trap : HUP INT TERM; cd /; "
     f'set -- env "{FOLDER_VARIABLE}=$d" "{SSHD_VARIABLE}=$PPID" "SSH_CONNECTION=$SSH_CONNECTION" "$@"; '
-    '[ "$(id -u)" = 0 ] || set -- env LC_ALL=C.UTF-8 sudo -n -- "$@"; "$@"; s=$?; rm -rf -- "$d"; exit $s'
+    '{root}"$@"; s=$?; rm -rf -- "$d"; exit $s'
 )
 """What the shell of the machine runs, with the command after it."""
+_BECOME_ROOT = '[ "$(id -u)" = 0 ] || set -- env LC_ALL=C.UTF-8 sudo -n -- "$@"; '
 _KEEPER = (
     'd=$1; shift; trap "kill \\$p 2>/dev/null" HUP INT TERM; exec 3<&0; "$@" <&3 3<&- & p=$!; '
     'exec 0</dev/null 1>&2 3<&-; while wait $p; s=$?; kill -0 $p 2>/dev/null; do :; done; rm -rf -- "$d"; exit $s'
@@ -118,29 +119,33 @@ class Place:
     python: str = sys.executable
     root: str = str(ROOT)
 
-    def command(self, module: str, *arguments: str) -> list[str]:
-        return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", ENTRY, module, *arguments]
+    def command(self, module: str) -> list[str]:
+        return ["env", f"PYTHONPATH={self.root}", "PYTHONSAFEPATH=1", self.python, "-m", ENTRY, module]
 
 
 class RemoteProcess(Child):
     """A process of Railyard on a machine (``[user@]host[:port]``, or ``local``), which runs ``module``.
 
-    ``arguments`` are visible to every user there; ``place`` is where Railyard is there (default: as here). Nothing of
-    it is left on either machine after its end. ``MachineError`` if it does not start, with the cause and what would
-    work.
+    ``place`` is where Railyard is there (default: as here), ``what`` names the process in errors, and with ``root`` it
+    runs as root. Nothing of it is left on either machine after its end. ``MachineError`` if it does not start, with the
+    cause and what would work.
     """
 
     def __init__(
         self,
         machine: str,
         module: str,
-        *arguments: str,
         settings: Mapping[str, Any] | None = None,
+        *,
         place: Place | None = None,
+        what: str | None = None,
+        root: bool = True,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         address = None if machine in HERE else Address.of(machine)
-        super().__init__(module, settings or {}, (), f"machine {machine}", patience_s=_PATIENCE_S)
-        self._machine, self._address, self._arguments, self._place = machine, address, arguments, place or Place()
+        super().__init__(module, settings or {}, (), what or f"machine {machine}", patience_s=patience_s)
+        self._machine, self._address, self._place = machine, address, place or Place()
+        self._script = _SCRIPT.replace("{root}", _BECOME_ROOT if root else "")
         self._folder = Path()
         self._when_late = "try ssh by hand"
         self._ssh: list[str] | None = None
@@ -151,11 +156,11 @@ class RemoteProcess(Child):
             hand_over(self._folder)
             if self._address is None:
                 environment = {FOLDER_VARIABLE: str(self._folder)}
-                return start_python(self._module, *self._arguments, environment=environment, bufsize=0, **_pipes())
+                return start_python(self._module, environment=environment, bufsize=0, **_pipes())
             words = self._address.words
             self._ssh = ["-S", str(self._folder / _CONTROL), *words]
-            there = self._place.command(self._module, *self._arguments)
-            command = ["exec", "sh", "-c", _SCRIPT, "railyard", *there]
+            there = self._place.command(self._module)
+            command = ["exec", "sh", "-c", self._script, "railyard", *there]
             return _start_ssh(self._folder, [*_master(self._folder), *words, shlex.join(command)])
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)

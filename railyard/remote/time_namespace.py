@@ -18,17 +18,13 @@ _OFFSETS = Path("/proc/self/timens_offsets")
 _OWN, _CHILDREN = "/proc/self/ns/time", "/proc/self/ns/time_for_children"
 _NS = 10**9
 _libc = ctypes.CDLL(None, use_errno=True)
-_known: dict[str, int] = {}
-"""Namespaces that this process was in when it asked for another one -> what ``_own_ns`` says of them."""
 
 
-def enter_time_offset(offset_s: float, *, itself: bool = False) -> None:
+def enter_time_offset(offset_s: float) -> None:
     """Let the monotonic clock of processes started from now on be ahead of this one's by ``offset_s`` seconds.
 
-    This process keeps its clock, and before Linux 6.1 it can start no thread any more. With ``itself`` it gets the new
-    clock as well, and may start threads; it must have none but its first when this is called, also none that has ended
-    a moment ago. ``MachineError`` where the kernel has no time namespaces, this process may not make one, or the clock
-    would become negative.
+    This process keeps its clock, and before Linux 6.1 it can start no thread any more. ``MachineError`` where the
+    kernel has no time namespaces, this process may not make one or has made one, or the clock would become negative.
     """
     seconds, nanoseconds = divmod(_own_ns() + round(offset_s * _NS), _NS)
     _check(_libc.unshare(_CLONE_NEWTIME))
@@ -36,12 +32,6 @@ def enter_time_offset(offset_s: float, *, itself: bool = False) -> None:
         _OFFSETS.write_text(f"monotonic {seconds} {nanoseconds}\n")
     except OSError as error:
         raise _refused(error, f" with a clock {offset_s:.3f} s ahead") from error
-    if itself:
-        fd = os.open(_CHILDREN, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _check(_libc.setns(fd, _CLONE_NEWTIME))
-        finally:
-            os.close(fd)
 
 
 def _own_ns() -> int:
@@ -50,16 +40,12 @@ def _own_ns() -> int:
     The file tells the offset for children, which is this process's own until it asks for another.
     """
     try:
-        own, children = os.readlink(_OWN), os.readlink(_CHILDREN)
-        if own == children:
-            lines = (line.split() for line in _OFFSETS.read_text().splitlines())
-            offsets = {clock: int(seconds) * _NS + int(nanoseconds) for clock, seconds, nanoseconds in lines}
-            _known[own] = offsets["monotonic"]
+        if os.readlink(_OWN) != os.readlink(_CHILDREN):
+            raise MachineError("the children of this process were given another clock before; start it without")
+        lines = (line.split() for line in _OFFSETS.read_text().splitlines())
+        return {clock: int(seconds) * _NS + int(nanoseconds) for clock, seconds, nanoseconds in lines}["monotonic"]
     except FileNotFoundError as error:
         raise _refused(error) from error
-    if own not in _known:
-        raise MachineError("the children of this process were given another clock before; start it without")
-    return _known[own]
 
 
 def _check(result: int) -> None:
@@ -69,6 +55,5 @@ def _check(result: int) -> None:
 
 def _refused(error: OSError, what: str = "") -> MachineError:
     return MachineError(
-        f"the kernel refuses a time namespace{what} ({error.strerror}); it takes root, Linux 5.6 with CONFIG_TIME_NS, "
-        f"and for this process itself Linux 5.8 and no second thread"
+        f"the kernel refuses a time namespace{what} ({error.strerror}); it takes root and Linux 5.6 with CONFIG_TIME_NS"
     )

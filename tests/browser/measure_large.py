@@ -32,6 +32,7 @@ from watch.browser import Browser, missing  # noqa: E402
 from watch.watching import watching  # noqa: E402
 
 from commands.page.run_view import RunView  # noqa: E402
+from railyard.point_folder import EVENTS, NOTES, numbers_in, point_folder  # noqa: E402
 
 _PANS = 50
 _PANNED_S = 5.0
@@ -100,50 +101,43 @@ def repeated(source: Path, target: Path, size: int, *, one_point: bool) -> None:
     shutil.copy(source / "manifest.json", target)
     shutil.copy(source / "summary.json", target)
     blocks = list(points_in(source))
-    written = shift = steps = number = 0.0
-    with open(target / "events.jsonl", "w+", encoding="utf-8") as out:
-        if one_point:
-            out.write(" " * 300 + "\n")
-            blocks = [block for block in blocks if block[0]["fabric"] == blocks[-1][0]["fabric"]]
-            first = blocks[0][0]["t"]
-        while written < size:
-            for block in blocks:
-                moved = shift + (first - block[0]["t"] if one_point else 0.0)
-                for event in block[1:] if one_point else block:
-                    times: dict[str, Any] = {
-                        k: event[k] + moved for k in ("t", "end", "posted", "asked", "ready") if k in event
-                    }
-                    event = {**event, **times}
-                    if one_point and "step" in event:
-                        event["step"] += int(steps)
-                    if event["kind"] == "point":
-                        event["point"] = int(number)
-                    written += out.write(json.dumps(event, separators=(",", ":")) + "\n")
-                number, steps = number + 1, steps + 1
-                shift += block[0]["end"] - block[0]["t"] + 1 if one_point else 0.0
-            shift += 0.0 if one_point else blocks[-1][0]["end"] - blocks[0][0]["t"] + 2
-        if one_point:
-            head = {**blocks[0][0], "t": first, "end": first + shift, "point": 0}
-            out.seek(0)
-            out.write(json.dumps(head, separators=(",", ":"))[:-1].ljust(299) + "}")
+    if one_point:
+        blocks = [block for block in blocks if block[0]["fabric"] == blocks[-1][0]["fabric"]]
+    written, number, shift, whole = 0, 0, 0.0, list[dict[str, Any]]()
+    while written < size:
+        for block in blocks:
+            moved = shift - block[0]["t"] + blocks[0][0]["t"]
+            block = [
+                {k: v + moved if k in ("t", "end", "posted", "asked", "ready") else v for k, v in event.items()}
+                for event in block
+            ]
+            shift += block[0]["end"] - block[0]["t"] + 1
+            if one_point:
+                whole += [{**e, "step": e["step"] + number} if "step" in e else e for e in block[1:]]
+                written += sum(len(json.dumps(event)) for event in block)
+            else:
+                written += write_point(target, number, [{**block[0], "point": number}, *block[1:]])
+            number += 1
+    if one_point:
+        write_point(target, 0, [{**blocks[0][0], "end": blocks[0][0]["t"] + shift, "point": 0}, *whole])
+
+
+def write_point(folder: Path, number: int, events: list[dict[str, Any]]) -> int:
+    place = point_folder(folder, number)
+    place.mkdir(parents=True)
+    lines = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+    return (place / EVENTS).write_text(lines, encoding="utf-8")
 
 
 def points_in(source: Path) -> Iterator[list[dict[str, Any]]]:
     """The events of each point of a folder; the first one is its ``run point``."""
-    block: list[dict[str, Any]] = []
-    with open(source / "events.jsonl", encoding="utf-8") as lines:
-        for line in lines:
-            event = json.loads(line)
-            if event["kind"] == "point":
-                if block:
-                    yield block
-                block = []
-            block.append(event)
-    yield block
+    for number in numbers_in(source):
+        yield [json.loads(line) for line in (point_folder(source, number) / EVENTS).read_text("utf-8").splitlines()]
 
 
 def finished(folder: Path) -> None:
-    print(f"{(folder / 'events.jsonl').stat().st_size / 1e6:.0f} MB of events")
+    size = sum(path.stat().st_size for path in folder.glob(f"points/*/{EVENTS}"))
+    print(f"{size / 1e6:.0f} MB of events")
     began = time.perf_counter()
     view = RunView(folder, patience_s=0.3)
     opened = time.perf_counter() - began
@@ -188,7 +182,7 @@ def live_copy(source: Path, target: Path) -> list[dict[str, Any]]:
     manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
     manifest = {key: value for key, value in manifest.items() if key not in ("ended", "ended_at")}
     (target / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    (target / "running" / "point0").mkdir(parents=True)
+    point_folder(target, 0).mkdir(parents=True)
     return max(points_in(source), key=len)
 
 
@@ -196,9 +190,9 @@ def under_way(folder: Path, events: list[dict[str, Any]]) -> None:
     """Write a point as its processes would, ten times a second of it, and time each refresh of a view."""
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    head, running = events[0], folder / "running"
-    begun = {"t": head["t"], "source": "run", "kind": "begun", "point": 0, "fabric": head["fabric"], "title": "live"}
-    (running / "point0" / "point.jsonl").write_text(json.dumps(begun, separators=(",", ":")) + "\n", encoding="utf-8")
+    head, place_of = events[0], point_folder(folder, 0)
+    begun = {**next(event for event in events if event["kind"] == "begun"), "point": 0, "title": "live"}
+    (place_of / NOTES).write_text(json.dumps(begun, separators=(",", ":")) + "\n", encoding="utf-8")
     ended = sorted(events[1:], key=lambda e: e.get("end", e["t"]))
     view = RunView(folder)
     costs, shown, place = [], [], 0
@@ -206,9 +200,9 @@ def under_way(folder: Path, events: list[dict[str, Any]]) -> None:
     for moment in moments:
         while place < len(ended) and ended[place].get("end", ended[place]["t"]) <= head["t"] + moment / 10:
             event, place = ended[place], place + 1
-            name = f"point0/g{event['rank']}" if event["source"] == "agent" else "controller"
-            name = "point0/sampler" if event["source"] == "link" else name
-            with open(running / f"{name}.jsonl", "a", encoding="utf-8") as out:
+            name = f"g{event['rank']}" if event["source"] == "agent" else "controller"
+            name = "sampler" if event["source"] == "link" else name
+            with open(place_of / f"{name}.jsonl", "a", encoding="utf-8") as out:
                 out.write(json.dumps(event, separators=(",", ":")) + "\n")
         costs.append(timed(view.refresh)[0] * 1e3)
         now = view.timeline(0)["duration"]

@@ -102,7 +102,7 @@ def test_a_point_that_is_read_over_several_calls_is_asked_for_until_it_is_whole(
 
 def test_a_run_without_points_is_asked_for_none(browser: Browser, finished: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(finished, tmp_path / "predicted")
-    (folder / "events.jsonl").write_text("")
+    shutil.rmtree(folder / "points")
     with watching(folder) as served:
         browser.open(served.url)
         browser.until("Railyard.debug.tick.updates > 0")

@@ -205,7 +205,7 @@ def test_keys_alone_move_through_everything(browser: Browser, page: Served) -> N
 def test_a_hostile_name_is_text(chromium: Browser, browser: Browser, tmp_path: Path) -> None:
     hostile = '<img src=x onerror="document.title=1">{}</script><script>document.title=2</script>'
     folder = rail_results(tmp_path / "out", [("on-demand", 0.2)], names=hostile)
-    with (folder / "events.jsonl").open("a") as out:
+    with (folder / "points" / "000" / "events.jsonl").open("a") as out:
         out.write("this is no event\n")
     with watching(folder) as served:
         browser.open(f"{served.url}#run=0&point=0&t={DARK + GATHER + WINDOW / 2}")

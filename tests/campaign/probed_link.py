@@ -12,7 +12,7 @@ from experiments.job_point import Fabric, JobPoint
 from experiments.report import FAITHFUL, Column, Report, Table, to_nothing
 from experiments.settings import PacketSettings, UnscaledSection
 from measure.live.packets import Tap
-from measure.live.probe import ProbeTrain
+from measure.live.probes import INTERVAL_S, ProbeTrain
 from measure.metrics.checks import Check, Verdict
 from measure.results.row import MeasuredRow
 from topos.rails import RailTopo
@@ -69,13 +69,14 @@ class ProbedLink(Experiment[ProbedLinkSettings]):
         session = runner.session(self.job.fabric)
         ports = [session.plan.rail_of(0).port(rank, 0) for rank in (0, 1)]
         taps = [Tap(fd, port.interface) for fd, port in zip(session.netns_fds(), ports, strict=False)]
-        with ProbeTrain(taps[:1], ports[1].mac, {"rank 1": taps[1]}, seconds=PROBES_S) as train:
+        count = round(PROBES_S / INTERVAL_S)
+        with ProbeTrain(taps[:1], [ports[1].mac], {"rank 1": taps[1]}, count=count) as train:
             measured = runner.measure(self.job, _TITLE)
-            sent, received = train.probes()
-        row = ProbedLinkRow(probes=len(sent), probes_arrived=len(set(received["rank 1"])))
+            frames = train.frames()
+        row = ProbedLinkRow(probes=count, probes_arrived=len(set(frames.received["rank 1"])))
         row.at(self.scale, self.settings.seed)
         row.count(measured.delivered)
-        lost = 1 - row.probes_arrived / row.probes if sent else 1.0
+        lost = 1 - row.probes_arrived / row.probes
         check = Check("probes", lost, _LOST_SHARE, "of probes", lost <= _LOST_SHARE, "probes were lost")
         row.judge(Verdict(measured.verdict.faithful and check.ok, (*measured.verdict.checks, check)))
         runner.add(row)

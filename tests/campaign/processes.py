@@ -18,7 +18,7 @@ _MODULES = {
     "topos.kernel.fastpath.process": "fast path",
     "workloads.agent.launcher_server": "agent launcher",
     "measure.live.sampler": "sampler",
-    "measure.live.probe": "probe",
+    "measure.live.probes": "probe",
     "topos.kernel.delay_relay": "delay relay",
     "topos.kernel.run_watcher": "watcher",
 }

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure.results.results import EVENTS, SUMMARY, Results
+from measure.results.results import SUMMARY, Results
 from railyard.errors import RailyardError
+from railyard.point_folder import EVENTS, POINTS, PREDICTED
 from railyard.reading import files_below
-from tests.campaign.stage import RUNNING, read
+from tests.campaign.stage import read
 
 FLUSH_S = 1.0
 """Events are in the results folder so long after they happened, also where the run is killed."""
@@ -21,7 +22,7 @@ _MARGIN_S = 1.0
 
 @dataclass(frozen=True)
 class Records:
-    """Rows of the summary in a results folder, lines of events of agents and samplers, and names of checkpoints."""
+    """Rows of the summary in a results folder, lines of events of its points, and names of checkpoints."""
 
     rows: Sequence[Mapping[str, Any]]
     lines: frozenset[bytes]
@@ -31,8 +32,8 @@ class Records:
     def of(out: Path) -> Records:
         """The complete records in a folder now; events are read before the file into which they are merged."""
         lines: set[bytes] = set()
-        of_points = (path for path in files_below(out / RUNNING, ".jsonl") if path.parent != out / RUNNING)
-        for path in [*of_points, out / EVENTS]:
+        logs = [path for path in files_below(out / POINTS, ".jsonl") if path.name not in (PREDICTED, EVENTS)]
+        for path in [*logs, *out.glob(f"{POINTS}/*/{EVENTS}")]:
             lines |= {line for line in read(path).splitlines(keepends=True) if line.endswith(b"\n")}
         try:
             rows = json.loads(read(out / SUMMARY) or "[]")

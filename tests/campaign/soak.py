@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from measure.results.results import EVENTS
 from railyard.errors import MachineError
-from railyard.reading import files_below, lines_after
+from railyard.point_folder import EVENTS, point_folder
+from railyard.reading import files_below
 from tests.campaign import acts
 from tests.campaign.expectation import RAN
 from tests.campaign.launch import Launch
@@ -98,30 +98,16 @@ def soak(points: int, folder: Path) -> Iterator[Use]:
 
 
 def _uses(process: subprocess.Popen[bytes], family: Family, out: Path, points: int) -> Iterator[Use]:
-    observer, events = Observer(family, REGISTRY, out, points + 1), PointEvents(out / EVENTS)
+    observer = Observer(family, REGISTRY, out, points + 1)
     used, end = 0, time.monotonic() + _LONGEST_POINT_S
     while used < points:
-        if events.points() > used:
-            used, end = events.seen, time.monotonic() + _LONGEST_POINT_S
+        if (point_folder(out, used) / EVENTS).exists():
+            used, end = used + 1, time.monotonic() + _LONGEST_POINT_S
             yield _use(family, observer.run_folder)
         elif process.poll() is not None or time.monotonic() > end:
             lines = (out.parent / "errors").read_text(errors="replace").strip().splitlines()
             raise MachineError(f"the run of {points + 1} points ended after {used}: {[*lines, 'no error'][-1]}")
         time.sleep(_POLL_S)
-
-
-class PointEvents:
-    """The points that a run has measured by the events in its results folder, which come sooner than rows."""
-
-    def __init__(self, path: Path) -> None:
-        self.seen = 0
-        self._path, self._read = path, 0
-
-    def points(self) -> int:
-        """The number of points now."""
-        lines, self._read = lines_after(self._path, self._read)
-        self.seen += sum('"kind":"point"' in line for line in lines)
-        return self.seen
 
 
 def await_end(process: subprocess.Popen[bytes], points: int, longest_s: float) -> None:

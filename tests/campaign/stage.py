@@ -7,11 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from measure.results.results import SUMMARY
-from railyard.reading import files_below
+from railyard.point_folder import CONTROLLER, numbers_in, point_folder
 from tests.campaign.fault import Phase
 from tests.campaign.processes import Family
 
-RUNNING = "running"
 _REWIRED = b'"kind":"reconfigure"'
 
 
@@ -53,13 +52,15 @@ class Observer:
         """Look at the run once more: the phases in which it is, those of measurements if it is in ``point``."""
         self.family.look()
         agents, rows, folder = len(self.family.alive("agent")), row_count(self._out), self.run_folder
-        recorded = read(self._out / RUNNING / "controller.jsonl")
+        current = point_folder(self._out, max(numbers_in(self._out), default=0))
+        recorded = read(current / CONTROLLER)
         if agents == 0:
             self._most_agents, self._recorded_bytes = 0, len(recorded)
+        self._recorded_bytes = min(self._recorded_bytes, len(recorded))
         self._most_agents = max(self._most_agents, agents)
         self._in_last_point |= agents > 0 and rows == self._points - 1
         measuring = agents > 0 and rows == point
-        agents_have_recorded = any(read(path) for path in files_below(self._out / RUNNING) if path.match("g*.jsonl"))
+        agents_have_recorded = any(map(read, current.glob("*g*.jsonl")))
         reached: dict[Phase, bool] = {
             "bring-up": folder is not None and not agents,
             "register": folder is not None and not agents and (folder / "job.sock").exists(),

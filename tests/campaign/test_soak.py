@@ -39,21 +39,21 @@ def line(t: float, end: float) -> str:
 
 
 def test_events_that_are_merged_are_not_lost_and_deleted_ones_are(tmp_path: Path) -> None:
-    point = tmp_path / "running" / "point1"
+    point, before = tmp_path / "points" / "001", tmp_path / "points" / "000"
     point.mkdir(parents=True)
-    (tmp_path / "events.jsonl").write_text(line(1.0, 1.5))
+    before.mkdir()
+    (before / "events.jsonl").write_text(line(1.0, 1.5))
     (point / "g0.jsonl").write_text(line(2.0, 2.5) + '{"cut')
-    (tmp_path / "running" / "controller.jsonl").write_text('{"t":0,"source":"controller","kind":"ack"}\n')
     (tmp_path / "summary.json").write_text('[{"n": 1}]')
-    before = Records.of(tmp_path)
-    assert (len(before.rows), len(before.lines)) == (1, 2)
-    assert (before.late(at=3.0), before.late(at=5.0)) == (0, 1)
+    known = Records.of(tmp_path)
+    assert (len(known.rows), len(known.lines)) == (1, 2)
+    assert (known.late(at=3.0), known.late(at=5.0)) == (0, 1)
     (point / "g0.jsonl").unlink()
-    assert before.lost_in(Records.of(tmp_path)) == 1
-    (tmp_path / "events.jsonl").write_text(line(1.0, 1.5) + line(2.0, 2.5))
-    assert before.lost_in(Records.of(tmp_path)) == 0
+    assert known.lost_in(Records.of(tmp_path)) == 1
+    (point / "events.jsonl").write_text(line(2.0, 2.5))
+    assert known.lost_in(Records.of(tmp_path)) == 0
     (tmp_path / "summary.json").write_text("[]")
-    assert before.lost_in(Records.of(tmp_path)) == 1
+    assert known.lost_in(Records.of(tmp_path)) == 1
     assert reading(tmp_path) == {}
     (tmp_path / "manifest.json").write_text("{")
     assert reading(tmp_path)["unreadable"].startswith("ConfigError")

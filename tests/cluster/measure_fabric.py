@@ -42,12 +42,9 @@ print(median(_barriers(Path(sys.argv[1]), "ring")))
 """
 HEAD = """
 import json, sys, time
-from contextlib import nullcontext
 from pathlib import Path
 from controllers.engine.jobs import Job
-from experiments.spread.machines import ClusterLauncher
 from experiments.spread.machines import Cluster
-from experiments.spread.session import ClusterSession
 from experiments.session import Session
 from experiments.settings import SpreadSettings
 from topos.rails import RailTopo
@@ -57,10 +54,9 @@ names, servers, gpus, folder = json.loads(sys.argv[1])
 began, folder = time.monotonic(), Path(folder)
 topo, settings = RailTopo(servers=servers, gpus=gpus, rate_mbps=5), SpreadSettings(cluster=names)
 said = {}
-with Cluster(names) if names else nullcontext() as cluster:
+with Cluster(names) as cluster:
     said["connected"] = time.monotonic() - began
-    launcher = ClusterLauncher(cluster) if names else None
-    with ClusterSession(launcher, settings, topo, folder) if names else Session(settings, topo, folder) as session:
+    with Session(settings, topo, folder, cluster=cluster) as session:
         said["up"] = time.monotonic() - began - said["connected"]
         if names:
             said["clocks"] = [machine.clock._asdict() for machine in cluster.machines.values()]
@@ -102,7 +98,8 @@ def job(folder: Path) -> None:
         print(f"{count} machines: steps {steps[count]} s, {off} of one machine; slope {slope:.3f} s/s; ", end="")
         print(f"{wrong} packets at a wrong host; {sum(row['faithful'] for row in rows)} of {len(rows)} faithful")
         if count > 1:
-            events = map(json.loads, (out / "events.jsonl").read_text().splitlines())
+            files = sorted(out.glob("points/*/events.jsonl"))
+            events = (json.loads(line) for file in files for line in file.read_text().splitlines())
             clocks = [event for event in events if event.get("kind") == "clock"]
             worst = {key: max(clock[key] for clock in clocks) for key in ("uncertainty_s", "bound_s")}
             print(f"  clocks: {len(clocks)} measured, worst {worst}")

@@ -36,25 +36,21 @@ from commands.bench import control  # noqa: E402
 from commands.bench.bed import Bed  # noqa: E402
 from controllers.engine.jobs import Job  # noqa: E402
 from controllers.northbound.client import ChannelClient  # noqa: E402
-from experiments.spread.machines import (  # noqa: E402
-    Cluster,
-    ClusterLauncher,
-    Machine,
-)
+from experiments.spread.machines import Machine  # noqa: E402
 from experiments.spread.parts import UDP_PORT, part_to_plain, parts, topology_to_plain  # noqa: E402  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
+from measure.results.results import Results  # noqa: E402
 from railyard.errors import MachineError  # noqa: E402
 from railyard.process.connection import Connection  # noqa: E402
 from railyard.remote.ssh import RemoteProcess  # noqa: E402
 from railyard.signals import stop_on_signals  # noqa: E402
-from railyard.timeline import read_events  # noqa: E402
 from tests.campaign.soak import own_memory  # noqa: E402
 from topos.describe import plan  # noqa: E402
 from topos.kernel import namespaces  # noqa: E402
 from topos.kernel.netlink import Netlink, Tunnel, VethEnd, tunnel  # noqa: E402
 from topos.placement import placed  # noqa: E402
 from topos.rails import RailTopo  # noqa: E402
-from workloads.agent.launcher import AgentTeam  # noqa: E402
+from workloads.agent.launcher import AgentLauncher, AgentTeam  # noqa: E402
 from workloads.program import Group  # noqa: E402
 
 JOB = ["run", "rails", "--workload", "llama3-8b-16", "--modes", "on-demand", "--delays", "50", "--steps", "1"]
@@ -128,9 +124,8 @@ def heartbeats() -> None:
             process = started(stack, HEARTBEATS, there.fileno(), count, ranks, pass_fds=[there.fileno()])
         connection = Connection(here.fileno(), here.detach(), "b")
         stack.callback(connection.close)
-        cluster = Cluster(["b"])
-        cluster.machines["b"] = Machine("b", cast(RemoteProcess, SimpleNamespace(connection=connection)))
-        launcher = stack.enter_context(ClusterLauncher(cluster))
+        machine = Machine("b", cast(RemoteProcess, SimpleNamespace(connection=connection)))
+        launcher = stack.enter_context(AgentLauncher({"b": machine}))
         launcher._teams[0] = AgentTeam(launcher, 0, dict.fromkeys(range(ranks), 0))
         began = time.thread_time()
         with suppress(MachineError):  # the connection ends, after all that was sent has been taken
@@ -167,7 +162,7 @@ def children(pid: int) -> list[int]:
 def events(results: Path) -> None:
     """The events of agents, for each rank and step, and the memory that an event takes where it is read."""
     tracemalloc.start()
-    found = read_events(results / "events.jsonl")
+    found = Results(results).events()
     each_kb = tracemalloc.get_traced_memory()[0] / len(found) / 1e3
     tracemalloc.stop()
     own = [event for event in found if event.source == "agent"]

@@ -76,7 +76,7 @@ def started(folder: Path) -> Iterator[tuple[Machines, subprocess.Popen[str]]]:
     with Machines(2, Underlay(), shared=[folder]) as machines:
         names = ",".join(machines.names)
         process = machines.head.start([*LONG, "--cluster", names, "--out", str(folder / "out")])
-        wait_until(lambda: any((folder / "out/running").glob("point0")), 60)
+        wait_until(lambda: (folder / "out/points/000").is_dir(), 60)
         wait_until(lambda: agents(machines) == 8, 60)
         time.sleep(1.0)  # some steps
         yield machines, process

@@ -212,7 +212,7 @@ CALIBRATION = asdict(default_calibration(("bpf", "ovs")))
 NEXT_FILE = b"--next file--"
 """Between the manifest, the rows and the events of a folder in one input."""
 MANIFEST: dict[str, Any] = {
-    "railyard_results": 1,
+    "railyard_results": 2,
     "written": "2026-01-31T12:00:00+0100",
     "experiment": {"experiment": "collective"},
     "seed": 1,

@@ -35,8 +35,9 @@ from measure.live import packets
 from measure.live.calibration import load_calibration
 from measure.live.counters import link_counters
 from measure.results.folder import MANIFEST
-from measure.results.results import EVENTS, SUMMARY, Results
+from measure.results.results import SUMMARY, Results
 from railyard.errors import ConfigError
+from railyard.point_folder import EVENTS, point_folder
 from railyard.protocol import Decoder
 from railyard.validation import from_plain
 from tests.fuzz import grammars
@@ -175,7 +176,10 @@ def calibration(data: bytes, folder: Path) -> None:
 def results_folder(data: bytes, folder: Path) -> None:
     """Manifest, rows and events, which are three parts of ``data``."""
     parts = (*data.split(grammars.NEXT_FILE), b"", b"")
-    for name, content in ((MANIFEST, parts[0] or b"{}"), (SUMMARY, parts[1] or b"[]"), (EVENTS, parts[2])):
+    events = point_folder(folder, 0) / EVENTS
+    events.parent.mkdir(parents=True, exist_ok=True)
+    events.write_bytes(parts[2])
+    for name, content in ((MANIFEST, parts[0] or b"{}"), (SUMMARY, parts[1] or b"[]")):
         (folder / name).write_bytes(content)
     results = Results.open(folder)
     results.rows()

@@ -1,4 +1,4 @@
-"""A rack with its agents and its controller, all pretended, on a clock of its own, for ``JobSupervisor`` and ``Crew``.
+"""A rack with pretended agents and the real engine on a clock of its own, for ``JobSupervisor`` and ``JobGroup``.
 
 ``Rack.pass_time`` is the only thing that moves: agents get ready, do steps and store checkpoints; the controller
 notices who is dead and names who stands in. Tests that need an exact moment set it by hand instead.
@@ -6,42 +6,46 @@ notices who is dead and names who stands in. Tests that need an exact moment set
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from controllers.engine.actions import Action, Darken, Note, Reroute
+from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.northbound.messages import read_request
-from experiments.racks.failover.experiment import FailoverSettings
-from experiments.racks.setting import JobSpec
-from experiments.racks.supervisor import JobSupervisor, RunContext
+from controllers.northbound.operations import Operations
+from controllers.openflow.datapaths import Datapaths
+from experiments.job_point import JobPoint
+from experiments.job_supervisor import JobSupervisor
+from experiments.point_run import PointRun
+from experiments.racks.failover.experiment import FabricName, FailoverSettings
 from experiments.session import Session
 from experiments.settings import validated
 from railyard.errors import AgentError, ControlError
 from railyard.protocol import encode
 from railyard.scale import Scale
+from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentLauncher, Failure
+from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 TICK_S = 0.05
 FORK_S, READY_S, STEP_S, DETECT_S = 0.05, 0.2, 1.0, 0.5
 
 
-class Team:
-    """The agents of one launch, as ``workloads.agent.launcher.AgentTeam`` shows them."""
+class Team(AgentTeam):
+    """The agents of one launch, of which only time tells."""
 
     def __init__(self, rack: Rack, configs: Sequence[AgentConfig]) -> None:
         self.configs = {config.rank: config for config in configs}
+        first_steps = {rank: self.first_step(rank) for rank in self.configs}
+        super().__init__(cast(AgentLauncher, rack), len(rack.teams), first_steps)
         self.launched = rack.now
-        self.pids: dict[int, int] = {}
-        self.steps = {config.rank: self.incarnation(config.rank).first_step for config in configs}
-        self.checkpoints: dict[int, list[tuple[int, int]]] = {config.rank: [] for config in configs}
-        self.ready: set[int] = set()
-        self.finished: set[int] = set()
-        self.failures: list[Failure] = []
         self.killed: set[int] = set()
         self.go_t: float | None = None
         self.stopped = False
@@ -50,22 +54,12 @@ class Team:
     def incarnation(self, rank: int) -> Any:
         return self.configs[rank].incarnation
 
+    def first_step(self, rank: int) -> int:
+        return self.incarnation(rank).first_step if self.incarnation(rank) else 0
+
     @property
     def job(self) -> str:
         return next(iter(self.configs.values())).job
-
-    def go(self, t0: float) -> None:
-        self.go_t = t0
-        self._rack.log.append(f"go {self.job}")
-
-    def kill(self, rank: int) -> None:
-        self.killed.add(rank)
-
-    def stop(self) -> None:
-        if self._rack.nursery_gone:
-            raise AgentError("the process that starts the agents is gone")
-        self.stopped = True
-        self._rack.log.append(f"stop {self.job}")
 
     def store(self, step: int, ranks: Sequence[int] | None = None, checksum: int | None = None) -> None:
         for rank in self.checkpoints if ranks is None else ranks:
@@ -86,15 +80,15 @@ class Team:
                 self.ready.add(rank)
         if self.go_t is not None and not self.killed:
             for rank, config in self.configs.items():
-                if rank in config.program.groups[self.job].members:
+                if config.incarnation is None or rank in config.program.groups[self.job].members:
                     self._step(rank, config, now)
 
     def _step(self, rank: int, config: AgentConfig, now: float) -> None:
         incarnation = self.incarnation(rank)
-        done = incarnation.first_step + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
+        done = self.first_step(rank) + max(0, int((now - (self.go_t or 0.0)) / STEP_S + 1e-6))
         while self.steps[rank] < min(done, config.steps):
             self.steps[rank] += 1
-            if incarnation.checkpoint_every and self.steps[rank] % incarnation.checkpoint_every == 0:
+            if incarnation and incarnation.checkpoint_every and self.steps[rank] % incarnation.checkpoint_every == 0:
                 self.store(self.steps[rank], [rank])
         if self.steps[rank] == config.steps:
             self.finished.add(rank)
@@ -103,24 +97,22 @@ class Team:
 class Channel:
     """A connection of a supervisor to the controller; its answers come when the controller has some."""
 
-    def __init__(self, rack: Rack, job: str) -> None:
+    trusted = True
+
+    def __init__(self, rack: Rack, job: str, rank: int) -> None:
         self._rack = rack
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._answers: list[dict[str, Any]] = []
-        self.job = job
-        self.seen: int | None = None
+        self.job, self.rank = job, rank
         self.closed = False
 
-    def request(self, op: str, seen: int) -> None:
-        assert op == "watch"
-        read_request(encode(0, op, job=self.job, rank=0, seen=seen))
-        self.seen = seen
-        self._rack.controller.tell_watchers()
+    def request(self, op: str, **fields: Any) -> None:
+        self._rack.controller.ask(self, op, job=self.job, rank=self.rank, **fields)
 
-    def answer(self, **fields: Any) -> None:
-        self.seen = None
-        self._answers.append({"ok": True, **fields})
-        self.wake()
+    def answer(self, request_id: object, answer: bytes) -> None:
+        if not self.closed:
+            self._answers.append(json.loads(answer))
+            self.wake()
 
     def wake(self) -> None:
         os.eventfd_write(self._fd, 1)
@@ -141,7 +133,9 @@ class Channel:
 
 
 class Controller:
-    """Who is in which job, who is dead, and who stands in: the first free spare."""
+    """The operations of the job channel over the real engine, whose switches do at once what it wants."""
+
+    trusted = True
 
     def __init__(self, rack: Rack) -> None:
         self._rack = rack
@@ -150,54 +144,44 @@ class Controller:
 
     def begin(self) -> None:
         """As one that has just been started: it knows no job."""
-        self.members: dict[str, list[int]] = {}
-        self.dead: list[int] = []
-        self.number: dict[str, int] = {}
-        self.stranded: dict[str, str] = {}
+        plan = self._rack.plan
+        self.engine, datapaths = Engine(plan), Datapaths(plan)
+        for switch in plan.switches:
+            datapaths.connect(switch, lambda data: True).filled = True
+        self._operations = Operations(plan, self.engine, datapaths, lambda: None)
+        self._answer: dict[str, Any] = {}
 
-    def register(self, job: Job) -> None:
-        self.members[job.name] = list(job.groups[0].members)
-        self.number[job.name] = 0
+    def answer(self, request_id: object, answer: bytes) -> None:
+        self._answer = json.loads(answer)
+
+    def ask(self, requester: Any, op: str, **fields: Any) -> None:
+        self._act(self._operations.execute(read_request(encode(0, op, **fields)), requester, self._rack.now))
 
     def fail(self, rank: int) -> None:
-        if rank in self.dead:
-            return
-        self.dead.append(rank)
-        for job, members in self.members.items():
-            if rank in members:
-                used = {r for ranks in self.members.values() for r in ranks}
-                free = [r for r in self._rack.spares if r not in self.dead and r not in used]
-                self.number[job] += 1
-                if free:
-                    members[members.index(rank)] = free[0]
-                else:
-                    self.stranded[job] = f"rank {rank} has failed and cannot be replaced"
-        self.tell_watchers()
+        self._act(self.engine.chip_failed(rank, "it is dead", self._rack.now))
 
-    def tell_watchers(self) -> None:
-        for channel in self._rack.channels:
-            job = channel.job
-            if not channel.closed and channel.seen is not None and self.number.get(job, 0) > channel.seen:
-                channel.answer(
-                    number=self.number[job],
-                    state="stranded" if job in self.stranded else "replaced",
-                    dead=list(self.dead),
-                    members={job: list(self.members[job])},
-                    reason=self.stranded.get(job, ""),
-                )
+    def _act(self, actions: Iterable[Action]) -> None:
+        replies, now = self._operations.pending_replies, self._rack.now
+        for action in actions:
+            if isinstance(action, Darken):
+                self._act(self.engine.reconfigured(action.reconfiguration_id, now))
+            elif isinstance(action, Reroute):
+                self.engine.routes_due(action.reconfiguration_id)
+                self._act(self.engine.rerouted(action.reconfiguration_id, now))
+            elif not isinstance(action, Note):
+                replies.report(action)
+        answers, replies.answers = replies.answers, []
+        for (requester, number), answer in answers:
+            requester.answer(number, answer)
 
-    def call(self, op: str, job: str = "", rank: int = -1, cause: str = "") -> dict[str, Any]:
-        self._rack.log.append(" ".join(filter(None, (op, job, "" if rank < 0 else str(rank)))))
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        self._rack.log.append(" ".join([op, *(str(fields[key]) for key in ("job", "rank") if key in fields)]))
         if self.gone:
             raise ControlError("the controller ended during the run")
-        if op == "restart" and job in self.stranded:
-            raise ControlError(f"job {job} cannot restart: {self.stranded[job]}")
-        if op == "finish":
-            self.members.pop(job)
-        if op == "failed":
-            self.fail(rank)
-        states = {name: "stranded" if name in self.stranded else "running" for name in self.members}
-        return {"ok": True, "jobs": [{"name": name, "state": state} for name, state in states.items()]}
+        self.ask(self, op, **fields)
+        if not self._answer.get("ok", True):
+            raise ControlError(self._answer["error"])
+        return self._answer
 
 
 @dataclass
@@ -213,10 +197,25 @@ class Process:
         return -9 if self.rack.controller.gone else None
 
 
+class Counters:
+    """Counters that stand still, and their sampler."""
+
+    pids = ()
+
+    def check(self) -> None:
+        """Nothing has ended."""
+
+    def read(self) -> tuple[list[Event], dict[Any, Any]]:
+        return [], {}
+
+    def sampler(self, log: Path) -> Any:
+        return nullcontext(self)
+
+
 class Rack:
     """Everything that is pretended; ``context`` is real and stands on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fabric: FabricName = "photonic") -> None:
         self.now = 100.0
         self.log: list[str] = []
         self.teams: list[Team] = []
@@ -228,37 +227,40 @@ class Rack:
         """What happens at which moment."""
         self.made = validated(FailoverSettings, {"steps": 6, "job": {"checkpoint_every": 2}})
         self.scale = Scale(1 / 800)
-        self.setting = self.made.setting("photonic")
+        self.setting = self.made.setting(fabric)
         self.plan = self.setting.plan
         assert self.plan.rack is not None
-        self.spares = list(self.plan.rack.spares)
         self.controller = Controller(self)
         self._always = os.eventfd(1)
         self._killed_at: dict[int, float] = {}
         session, launcher = cast(Session, self._session()), cast(AgentLauncher, self)
-        self.context = RunContext(session, launcher, folder, self.scale, clock=lambda: self.now)
+        self.context = PointRun(session, launcher, folder, self.scale, clock=lambda: self.now)
 
     def _session(self) -> SimpleNamespace:
-        net = SimpleNamespace(netns_fd=lambda host: -1, cut=lambda host: self.log.append(f"cut {host}"))
         return SimpleNamespace(
             plan=self.plan,
             settings=self.made,
             channel_path="job.sock",
-            net=net,
+            netns_fds=lambda: [-1] * self.plan.ranks,
+            pids=(),
+            counters=lambda: Counters(),
+            cut=lambda rank: self.log.append(f"cut g{rank}"),
+            read_disk=lambda rank, store, name: [Path(store, name).read_bytes()],
             controller=SimpleNamespace(process=Process(self)),
             call=self._call,
             register=self._register,
             check=self._check,
+            collect=lambda folder: None,
+            record=lambda point, since=0.0: None,
             restart_controller=self._restart_controller,
         )
 
     def _call(self, op: str, **fields: Any) -> dict[str, Any]:
-        read_request(encode(0, op, **fields))
         return self.controller.call(op, **fields)
 
     def _register(self, job: Job, policy: str) -> None:
         self.log.append(f"register {job.name}")
-        self.controller.register(job)
+        self.controller.ask(self.controller, "register", job=job, policy=policy)
 
     def _check(self, patience_s: float = 0.0) -> None:
         if self.controller.gone:
@@ -276,14 +278,31 @@ class Rack:
                 channel.wake()
 
     def connect(self, path: str, job: str, rank: int, timeout_s: float) -> Channel:
-        self.channels.append(Channel(self, job))
+        self.channels.append(Channel(self, job, rank))
         return self.channels[-1]
 
     # ---- the nursery -----------------------------------------------------------------------------------------------
 
+    def send(self, order: dict[str, Any]) -> None:
+        """Pass an order to a team, as the process that starts the agents does."""
+        if self.nursery_gone:
+            raise AgentError("the process that starts the agents is gone")
+        team = self.teams[order["team"]]
+        if "kill" in order:
+            team.killed.add(order["kill"])
+        elif "stop" in order:
+            team.stopped = True
+            self.log.append(f"stop {team.job}")
+        else:
+            team.go_t = order["say"]["go"]
+            self.log.append(f"go {team.job}")
+
     def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> Team:
         self.teams.append(Team(self, configs))
         return self.teams[-1]
+
+    def watching(self, pids: Any, check: Any) -> Any:
+        return nullcontext()
 
     def fileno(self) -> int:
         return self._always
@@ -306,12 +325,21 @@ class Rack:
 
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
-    def specs(self, **changes: Any) -> list[JobSpec]:
-        return [replace(spec, predicted_step_s=STEP_S, **changes) for spec in self.made.specs(self.setting)]
+    def kill_spares(self, *left: int) -> None:
+        """No spares are left but these."""
+        assert self.plan.rack is not None
+        for rank in set(self.plan.rack.spares) - set(left):
+            self.controller.fail(rank)
+
+    def jobs(self, **changes: Any) -> list[JobPoint]:
+        return [
+            replace(job, expected_step_s=STEP_S, training=replace(job.training, **changes))  # type: ignore[type-var]
+            for job in self.made.jobs(self.setting)
+        ]
 
     def job(self, **changes: Any) -> JobSupervisor:
         """Job A, registered; its first life has begun."""
-        job = JobSupervisor(self.context, self.specs(**changes)[0])
+        job = JobSupervisor(self.context, self.jobs(**changes)[0])
         job.register()
         job.begin()
         return job

@@ -109,9 +109,16 @@ class RackPlayer(Player):
         return [action for action in self.others if isinstance(action, CheckedIn)]
 
     def owners(self) -> dict[int, str]:
-        """The job that every port of the rack belongs to."""
+        """The job that every port of the rack belongs to, by where circuits of jobs lead.
+
+        A member that is being replaced is in its job until the change is done: its circuits must come to no harm if
+        that fails. A spare is in no job before: while the splice waits, its ports have nothing but what a job that
+        ended left on them, which the start of another job may remove; while they are dark, ``super().check_dark``
+        watches them.
+        """
         (switch,) = self.engine.plan.network("rail")
-        return {p.number: name for name, job in self.engine.jobs.items() for p in switch.ports if p.rank in ranks(job)}
+        jobs = self.engine.registry.jobs.items()
+        return {p.number: name for name, member in jobs for p in switch.ports if p.rank in member.placed}
 
     # ---- what is seen --------------------------------------------------------------------------------------------
 
@@ -121,6 +128,10 @@ class RackPlayer(Player):
         end = {port.number: (port.rank, port.lane) for port in switch.ports}
         lit = self.engine.optical.circuits_up()[switch.name]
         return {end[a]: end[b] for c in lit for a, b in (c.ports, c.ports[::-1])}
+
+    def light_at(self, *members: int) -> dict[End, End]:
+        """Where light goes from ports of ``members``."""
+        return {end: there for end, there in self.goes().items() if end[0] in members}
 
     def kinds(self, job: str | None = None) -> list[str]:
         """The kinds of all notes on failures."""

@@ -97,7 +97,7 @@ def wait_for_step(process: subprocess.Popen[str], out: Path, rank: int = 0) -> N
     """Wait until a rank of a run into ``out`` has a step behind it and in its file."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        if any(_has_step(file) for file in (out / "running").rglob(f"g{rank}.jsonl")):
+        if any(_has_step(file) for file in (out / "points").rglob(f"g{rank}.jsonl")):
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)

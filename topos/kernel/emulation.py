@@ -321,8 +321,8 @@ class Emulation(Mininet):  # type: ignore[misc]
     def cut(self, host_name: str) -> None:
         """Take all links of a host down at once, in a torus those of its node too (the chip's router fails with it).
 
-        The interfaces at the other ends lose their carrier. Does nothing for a host that is cut already. Raises
-        ``ConfigError`` for an unknown host.
+        The interfaces at the other ends lose their carrier. Of a host of another part the ends in this part are taken
+        down. Does nothing for a host that is cut already. Raises ``ConfigError`` for an unknown host.
         """
         host = self._known(host_name)
         if host_name in self._cut:
@@ -330,9 +330,10 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._cut.add(host_name)
         self.delays.cut(self._ends_of(host))
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(wiring.cut_requests(wiring.own_ends(host, self.switches)))
-        with Netlink(self._fds[host_name]) as kernel:
-            kernel.run(wiring.cut_requests(host.intfList()))
+            kernel.run(wiring.cut_requests(self._yard_ends(host)))
+        if self.part.has(host_name):
+            with Netlink(self._fds[host_name]) as kernel:
+                kernel.run(wiring.cut_requests(host.intfList()))
 
     def mend(self, host_name: str) -> None:
         """Undo ``cut``, if the host is cut. Its links pass packets as soon as OpenFlow has their ports live again."""
@@ -341,7 +342,7 @@ class Emulation(Mininet):  # type: ignore[misc]
             return
         self._mend(host, host.intfList())
         with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(link_up(intf.index, intf.name) for intf in wiring.own_ends(host, self.switches))
+            kernel.run(link_up(intf.index, intf.name) for intf in self._yard_ends(host))
         self._cut.discard(host_name)
         self.delays.mend(
             self._ends_of(host), [end for name in self._cut for end in self._ends_of(self.nameToNode[name])]
@@ -413,10 +414,15 @@ class Emulation(Mininet):  # type: ignore[misc]
                         self._mend(end.node, [end])
 
     def _ends_of(self, host: Any) -> list[RecordedIntf]:
-        return [*host.intfList(), *wiring.own_ends(host, self.switches)]
+        return [*host.intfList(), *self._yard_ends(host)]
+
+    def _yard_ends(self, host: Any) -> list[RecordedIntf]:
+        """The ends in this part's yard of all links that fail with a host."""
+        return [end for end in wiring.own_ends(host, self.switches) if self.part.has(end.node.name)]
 
     def _known(self, host_name: str) -> Any:
-        self.netns_fd(host_name)
+        if self.part.has(host_name):
+            self.netns_fd(host_name)
         return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:

@@ -12,8 +12,8 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,25 +87,51 @@ def measure_iperf(
         raise ConfigError("names no lane; give at least one", key="lanes")
     if udp_rate is not None and not (_UDP_RATE.fullmatch(udp_rate) and udp_rate.strip("0.kKmMgG")):
         raise ConfigError(f"must be bits per second above 0, as in 10M, not {udp_rate}", key="bw")
+    numbered = dict(enumerate(lanes))
+    with iperf_servers({number: lane.server for number, lane in numbered.items()}, seconds + omit_s):
+        return result_of(iperf_clients(numbered, seconds, omit_s, udp_rate), seconds)
+
+
+@contextmanager
+def iperf_servers(ends: Mapping[int, HostEnd], seconds: float) -> Iterator[None]:
+    """Servers for one measurement of ``seconds`` on lanes, by number, which listen while the context lasts."""
     with ExitStack() as stack:
-        servers = []
-        for number, lane in enumerate(lanes):
-            servers.append(_start(lane.server, [PROGRAM, *_server_words(lane.server, number, seconds + omit_s)]))
-            stack.callback(end_child, servers[-1])
+        servers = {}
+        for number, end in ends.items():
+            servers[number] = _start(end, [PROGRAM, *_server_words(end, number, seconds)])
+            stack.callback(end_child, servers[number])
         deadline = time.monotonic() + _START_S
-        for number, server in enumerate(servers):
+        for number, server in servers.items():
             _wait_listening(server, f"the server of lane {number}", deadline)
-        clients = []
-        for number, lane in enumerate(lanes):
-            clients.append(_start(lane.client, [PROGRAM, *_client_words(lane, number, seconds, omit_s, udp_rate)]))
-            stack.callback(end_child, clients[-1])
+        yield
+
+
+def iperf_clients(
+    lanes: Mapping[int, IperfLane], seconds: float, omit_s: float, udp_rate: str | None = None
+) -> dict[int, tuple[float, int, float]]:
+    """Measure from clients on lanes, by number, whose servers listen: Mb/s received, retransmits and Mb/s sent."""
+    with ExitStack() as stack:
+        clients = {}
+        for number, lane in lanes.items():
+            words = _client_words(lane, number, seconds, omit_s, udp_rate)
+            clients[number] = _start(lane.client, [PROGRAM, *words])
+            stack.callback(end_child, clients[number])
         deadline = time.monotonic() + seconds + omit_s + _SLACK_S
-        pairs = zip(clients, lanes, strict=True)
-        answers = [_answer(client, lane, number, deadline) for number, (client, lane) in enumerate(pairs)]
-    rates = tuple(answer["sum_received"]["bits_per_second"] / 1e6 for answer in answers)
-    again = tuple(int(answer["sum_sent"].get("retransmits", 0)) for answer in answers)
-    sent = tuple(answer["sum_sent"]["bits_per_second"] / 1e6 for answer in answers)
-    return IperfResult(rates, again, seconds, sent)
+        answers = {number: _answer(client, lanes[number], number, deadline) for number, client in clients.items()}
+    return {
+        number: (
+            answer["sum_received"]["bits_per_second"] / 1e6,
+            int(answer["sum_sent"].get("retransmits", 0)),
+            answer["sum_sent"]["bits_per_second"] / 1e6,
+        )
+        for number, answer in answers.items()
+    }
+
+
+def result_of(lanes: Mapping[int, Sequence[float]], seconds: float) -> IperfResult:
+    """The result of what ``iperf_clients`` measured, on one machine or on several."""
+    received, again, sent = zip(*(lanes[number] for number in sorted(lanes)), strict=True)
+    return IperfResult(received, tuple(map(int, again)), seconds, sent)
 
 
 def _bound(end: HostEnd) -> str:

@@ -11,7 +11,7 @@ process of its own, so agents never inherit open files of the caller; it ends, w
         team.stop()
 
 Several teams can run at once. A caller with a loop of its own selects on the launcher (``fileno``), reads its messages
-(``listen(0)``) and then looks at the attributes of the teams; only the ``wait_...`` methods raise for a failed agent.
+(``listen(0)``) and then looks at the attributes of the teams; only ``check`` and ``wait_...`` raise for a failed agent.
 
 Ranks that wait for one another all stand still when one of them hangs. Their loops still answer, and its loop does not:
 ``HangWatch`` finds it from the heartbeats.
@@ -27,16 +27,15 @@ import signal
 import socket
 import subprocess
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-from railyard.errors import AgentError
+from railyard.errors import AgentError, RailyardError
 from railyard.liveness import Liveness
 from railyard.loop import READ, Poller
-from railyard.process.start import start_python
+from railyard.process.start import end_child, start_python
 from workloads.agent.config import AgentConfig, configs_to_json
 
 MISSES = 3
@@ -118,49 +117,144 @@ MESSAGE_BYTES = 1 << 16
 _STOP_S = 3.0
 _GRACE_S = 0.3
 """Time to wait, after the first failure, for the message of the rank that caused it."""
-_READY_S = 60.0
+READY_S = 60.0
+"""Longest time until every agent listens and has checked in, in seconds."""
 Progress = Callable[[int, int], None]
 """Called as (rank, number of steps it has done)."""
-_L = TypeVar("_L", bound="Launcher")
 
 
-class TakesReports(Protocol):
-    """The receiver of the reports about the agents of one launch, such as ``AgentTeam``."""
+class AgentStarter(Protocol):
+    """Starts the agents of one machine, and passes on what they report."""
 
-    def update(self, message: dict[str, Any]) -> None:
-        """Process a message about one agent."""
+    def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        """Fork one agent per config, each in the network namespace of its descriptor (-1: that of the starter)."""
+
+    def send(self, order: dict[str, Any]) -> None:
+        """Send an order about a team."""
+
+    def reports(self) -> Iterable[dict[str, Any]]:
+        """The reports that have come, when ``fileno`` is readable or some are ``pending``; an error if it is gone."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are reports, although ``fileno`` may not be readable."""
+
+    def fileno(self) -> int:
+        """File descriptor for ``select``."""
 
 
-class Launcher(ABC):
-    """Starts teams of agents, and hears of them; ``AgentLauncher`` is that of one machine."""
+class LauncherProcess:
+    """The process that forks the agents of this machine, as an ``AgentStarter``."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process = process
+        self._sock = sock
+
+    @staticmethod
+    def start() -> LauncherProcess:
+        """Start it; early, and from a thread that lasts as long, as it ends with that."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = start_python(
+                "workloads.agent.launcher_server",
+                str(theirs.fileno()),
+                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                pass_fds=[theirs.fileno()],
+            )
+        return LauncherProcess(process, ours)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def pending(self) -> bool:
+        try:
+            self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
+    def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        carried = [fd for fd in netns_fds if fd >= 0]
+        for start in range(0, len(carried), FDS_PER_MESSAGE):
+            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
+        memory = os.memfd_create("railyard-agents")
+        with os.fdopen(memory, "wb") as file:
+            file.write(configs_to_json(configs))
+            file.flush()
+            self.send({"launch": team, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
+
+    def send(self, order: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self._sock.sendmsg([json.dumps(order).encode()], ancillary)
+        except OSError as error:
+            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+
+    def reports(self) -> Iterable[dict[str, Any]]:
+        data = self._sock.recv(MESSAGE_BYTES)
+        if not data:
+            raise AgentError("the process that starts the agents is gone")
+        return [json.loads(data)]
+
+    def close(self) -> None:
+        self._sock.close()
+        end_child(self._process, _STOP_S)
+
+
+class AgentLauncher:
+    """Starts teams of agents on the machines of ``starters``, and hears of them.
+
+    ``machine_of`` gives the machine of each rank; a rank without one is on the first. ``process`` is one of the
+    starters that is closed with it.
+    """
+
+    def __init__(self, starters: Mapping[str, AgentStarter], process: LauncherProcess | None = None) -> None:
+        self.machine_of: Mapping[int, str] = {}
+        self._starters = starters
+        self._first = next(iter(starters))
+        self.process = process
         self._ready = Poller()
+        for starter in starters.values():
+            self._ready.watch(starter.fileno(), READ)
         self._checks: dict[int, Callable[[], None]] = {}
         """What to call when a watched process ends, by the descriptor of the process."""
-        self._teams: dict[int, TakesReports] = {}
+        self._teams: dict[int, AgentTeam] = {}
         self._next_team = 0
 
+    @staticmethod
+    def start() -> AgentLauncher:
+        """That of this machine alone."""
+        process = LauncherProcess.start()
+        return AgentLauncher({"local": process}, process)
+
     def launch(self, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> AgentTeam:
-        """Fork one agent per config, each in the network namespace of its descriptor (-1: the launcher's own)."""
+        """Fork one agent per config, each in the network namespace of its descriptor (-1: that of its starter)."""
         number = self._next_team
         self._next_team += 1
         first_steps = {c.rank: c.incarnation.first_step if c.incarnation is not None else 0 for c in configs}
-        team = AgentTeam(self, number, first_steps)
-        self.fork(number, team, configs, netns_fds)
+        team = self._teams[number] = AgentTeam(self, number, first_steps)
+        for machine, starter in self._starters.items():
+            pairs = zip(configs, netns_fds, strict=True)
+            own = [pair for pair in pairs if self.machine_of.get(pair[0].rank, self._first) == machine]
+            if own:
+                starter.fork(number, *map(list, zip(*own, strict=True)))
         return team
 
-    @abstractmethod
-    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
-        """Fork the agents of team ``number``, as ``launch`` does; ``team`` gets the reports about them."""
-
-    @abstractmethod
-    def send(self, message: dict[str, Any]) -> None:
-        """Send an order about a team that was launched."""
-
-    @abstractmethod
-    def receive(self, ready: Collection[int]) -> bool:
-        """Pass what has come over the descriptors ``ready`` to the teams; False if nothing has."""
+    def send(self, order: dict[str, Any]) -> None:
+        """Send an order about a team that was launched to all machines, then raise the first error of one."""
+        errors = []
+        for starter in self._starters.values():
+            try:
+                starter.send(order)
+            except RailyardError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def fileno(self) -> int:
         """File descriptor for ``select``: readable when ``listen`` has a message to read."""
@@ -193,20 +287,23 @@ class Launcher(ABC):
     def listen(self, timeout: float) -> bool:
         """Read messages and pass them to their teams; False if none came within ``timeout`` seconds.
 
-        Raises what the check of a watched process raises when that process has ended.
+        Raises what the check of a watched process raises when that process has ended, and an error for a machine that
+        is gone.
         """
+        if any(starter.pending for starter in self._starters.values()):
+            timeout = 0.0
         ready = [fd for fd, _ in self._ready.wait(math.inf, time.monotonic() + timeout)]
         for fd in ready:
             if fd in self._checks:
                 self._ready.forget(fd)  # it stays readable
                 self._checks.pop(fd)()
-        return self.receive(ready)
-
-    def report(self, message: dict[str, Any]) -> None:
-        """Pass a message about an agent to its team; one that was stopped and is gone may leave last messages."""
-        team = self._teams.get(message["team"])
-        if team is not None:
-            team.update(message)
+        heard = False
+        for starter in self._starters.values():
+            for message in starter.reports() if starter.pending or starter.fileno() in ready else ():
+                heard = True
+                if message["team"] in self._teams:  # one that was stopped and is gone may leave last messages
+                    self._teams[message["team"]].update(message)
+        return heard
 
     def forget(self, number: int) -> None:
         """Keep nothing more of a team whose agents have all exited."""
@@ -214,75 +311,14 @@ class Launcher(ABC):
 
     def close(self) -> None:
         self._ready.close()
+        if self.process is not None:
+            self.process.close()
 
-    def __enter__(self: _L) -> _L:
+    def __enter__(self) -> AgentLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class AgentLauncher(Launcher):
-    """A running agent launcher. Start it early, from the main thread, and close it at the end (or use ``with``)."""
-
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
-        super().__init__()
-        self._process = process
-        self._sock = sock
-        self._ready.watch(sock.fileno(), READ)
-
-    @staticmethod
-    def start() -> AgentLauncher:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            process = start_python(
-                "workloads.agent.launcher_server",
-                str(theirs.fileno()),
-                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-            )
-        return AgentLauncher(process, ours)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def fork(self, number: int, team: TakesReports, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
-        """Fork one agent per config, each in the network namespace of its descriptor (-1: the launcher's own)."""
-        self._teams[number] = team
-        carried = [fd for fd in netns_fds if fd >= 0]
-        for start in range(0, len(carried), FDS_PER_MESSAGE):
-            self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
-        memory = os.memfd_create("railyard-agents")
-        with os.fdopen(memory, "wb") as file:
-            file.write(configs_to_json(configs))
-            file.flush()
-            self.send({"launch": number, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
-
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        try:
-            self._sock.sendmsg([json.dumps(message).encode()], ancillary)
-        except OSError as error:
-            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
-
-    def receive(self, ready: Collection[int]) -> bool:
-        if self._sock.fileno() not in ready:
-            return False
-        data = self._sock.recv(MESSAGE_BYTES)
-        if not data:
-            raise AgentError("the process that starts the agents is gone")
-        self.report(json.loads(data))
-        return True
-
-    def close(self) -> None:
-        super().close()
-        self._sock.close()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 @dataclass(frozen=True)
@@ -295,9 +331,9 @@ class Failure:
 
 
 class AgentTeam:
-    """The agents of one launch, with all that was reported about them up to the last ``Launcher.listen``."""
+    """The agents of one launch, with all that was reported about them up to the last ``AgentLauncher.listen``."""
 
-    def __init__(self, launcher: Launcher, number: int, first_steps: dict[int, int]) -> None:
+    def __init__(self, launcher: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
         self._launcher = launcher
         self._number = number
         self._ranks = tuple(first_steps)
@@ -360,7 +396,7 @@ class AgentTeam:
         sentence = f"the agent of rank {rank} {how} in step {step}, before its program was done"
         self.failures.append(Failure(rank, sentence))
 
-    def wait_ready(self, timeout: float = _READY_S) -> None:
+    def wait_ready(self, timeout: float = READY_S) -> None:
         """Wait until every agent listens and has checked in; ``AgentError`` if one dies or is late."""
         self._wait(self.ready, timeout, "get ready")
 
@@ -376,19 +412,25 @@ class AgentTeam:
     def _wait(self, arrived: set[int], timeout: float, aim: str) -> None:
         end = time.monotonic() + timeout
         while len(arrived) < len(self._ranks):
-            until = min(end, self._hang_watch.next_check())
+            until = min(end, self.next_check())
             heard = self._launcher.listen(until - time.monotonic())
-            if self.failures:
-                self._fail()
-            if not heard:
-                self._look_for_hang()
+            self.check(heard)
             if not heard and time.monotonic() >= end:
                 late = next(rank for rank in self._ranks if rank not in arrived)
                 raise AgentError(f"the agent of rank {late} did not {aim} within {timeout:g} s")
 
-    def _look_for_hang(self) -> None:
-        """Raise ``AgentError`` for an agent that hangs; called when no message waits to be read."""
-        complaint = self._hang_watch.complaint(time.monotonic())
+    def next_check(self) -> float:
+        """When to ``check`` next if no message comes."""
+        return self._hang_watch.next_check()
+
+    def check(self, heard: bool) -> None:
+        """Raise ``AgentError`` for an agent that has failed, and for one that hangs unless messages were ``heard``.
+
+        After messages more may wait to be read.
+        """
+        if self.failures:
+            self._fail()
+        complaint = None if heard else self._hang_watch.complaint(time.monotonic())
         if complaint is not None:
             step = self.steps.get(complaint.rank, min(self.steps.values()))
             raise AgentError(f"{complaint.subject} in step {step}: {complaint.what}")

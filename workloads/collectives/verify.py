@@ -7,7 +7,7 @@ are adding values of two chunks and sending a chunk that the sender does not hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from weakref import WeakValueDictionary
@@ -17,9 +17,6 @@ from workloads.schedule import Schedule, Transfer
 
 Values = list[dict[int, int]]
 """``values[position][slot]``: chunk << n | positions; an empty slot is absent."""
-
-_FULL = ("all_reduce", "reduce_scatter", "reduce")
-"""Kinds that start with a full buffer on every position and end with sums."""
 
 _verified: WeakValueDictionary[int, Schedule] = WeakValueDictionary()
 """Schedules that were verified and still exist, by identity: programs of many sizes have the same one."""
@@ -124,14 +121,16 @@ def _check_ports(schedule: Schedule, transfers: Iterable[Transfer]) -> None:
 
 
 def _start(schedule: Schedule) -> Values:
-    n, first = schedule.n, schedule.input
-    if schedule.kind in _FULL:
-        return [{first + c: c << n | 1 << p for c in range(schedule.chunks)} for p in range(n)]
+    n = schedule.n
     values: Values = [{} for _ in range(n)]
-    for chunk, owner in enumerate(schedule.owner):
-        holder = schedule.root if schedule.kind in ("broadcast", "scatter") else owner
-        values[holder][first + chunk] = chunk << n | 1 << holder
+    for chunk in range(schedule.chunks):
+        for position in _positions(n, schedule.starts_at(chunk)):
+            values[position][schedule.input + chunk] = chunk << n | 1 << position
     return values
+
+
+def _positions(n: int, only: int | None) -> Sequence[int]:
+    return range(n) if only is None else (only,)
 
 
 def _run_round(schedule: Schedule, values: Values, transfers: list[Transfer]) -> None:
@@ -163,36 +162,24 @@ def _run_round(schedule: Schedule, values: Values, transfers: list[Transfer]) ->
         values[t.dst][slot] = held | value
 
 
-def _promised(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """(position, chunk, the positions whose contributions it must hold) after the last round."""
-    n, kind = schedule.n, schedule.kind
-    everyone = (1 << n) - 1
-    for chunk, owner in enumerate(schedule.owner):
-        from_ = everyone if kind in _FULL else 1 << (schedule.root if kind in ("broadcast", "scatter") else owner)
-        if kind in ("reduce_scatter", "scatter"):
-            yield owner, chunk, from_
-        elif kind in ("reduce", "gather"):
-            yield schedule.root, chunk, from_
-        elif kind == "all_to_all":
-            yield chunk * n * n // schedule.chunks % n, chunk, from_
-        else:
-            for position in range(n):
-                yield position, chunk, from_
-
-
 def _check_end(schedule: Schedule, values: Values) -> None:
     n = schedule.n
-    for position, chunk, wanted in _promised(schedule):
-        held = values[position].get(chunk, 0)
-        if held == chunk << n | wanted or (schedule.weights and not schedule.weights[chunk]):
-            continue
-        where = f"{schedule.title}: position {position}, chunk {chunk}: ends"
-        if held and held >> n != chunk:
-            raise VerifyError(f"{where} with chunk {held >> n} in its place")
-        extra = held & ~wanted & ((1 << n) - 1)
-        if extra:
-            raise VerifyError(f"{where} with the contribution of position {_first(extra)}, which does not belong there")
-        raise VerifyError(f"{where} without the contribution of position {_first(wanted & ~held)}")
+    for chunk in range(schedule.chunks):
+        start = schedule.starts_at(chunk)
+        wanted = (1 << n) - 1 if start is None else 1 << start
+        for position in _positions(n, schedule.ends_at(chunk)):
+            held = values[position].get(chunk, 0)
+            if held == chunk << n | wanted or (schedule.weights and not schedule.weights[chunk]):
+                continue
+            where = f"{schedule.title}: position {position}, chunk {chunk}: ends"
+            if held and held >> n != chunk:
+                raise VerifyError(f"{where} with chunk {held >> n} in its place")
+            extra = held & ~wanted & ((1 << n) - 1)
+            if extra:
+                raise VerifyError(
+                    f"{where} with the contribution of position {_first(extra)}, which does not belong there"
+                )
+            raise VerifyError(f"{where} without the contribution of position {_first(wanted & ~held)}")
 
 
 def _first(mask: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from workloads.program import Collective, Program
@@ -41,13 +40,7 @@ def flow_names(program: Program, rank: int) -> dict[int, Flow]:
     matches the k-th receive there.
     """
     number = {name: position for position, name in enumerate(program.groups)}
-    seen: Counter[tuple[str, str, int]] = Counter()
-    names: dict[int, Flow] = {}
-    for op in program.communications(rank):
-        if isinstance(op, Collective):
-            key = (op.group, "collective", -1)
-        else:
-            key = (op.group, type(op).__name__, op.peer)
-        names[op.id] = Flow(0, number[op.group], seen[key], not isinstance(op, Collective))
-        seen[key] += 1
-    return names
+    return {
+        op.id: Flow(0, number[group], sequence, not isinstance(op, Collective))
+        for (group, _, sequence), op in program.messages(rank)
+    }

@@ -28,7 +28,6 @@ from workloads.rank.executor import (
     StepBegan,
 )
 from workloads.rank.in_flight import Floats, InFlight
-from workloads.rank.paths import wired_paths
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
 
@@ -105,7 +104,7 @@ class RankMachine(Communications):
         elif paths or group.domain == "scale-out":
             self.paths.set(name, paths)
         else:
-            self.paths.set(name, wired_paths(group))
+            self.paths.set_wired(group)
 
     def begin(self, at: float, now: float) -> list[Action]:
         self._executor = Executor(

@@ -8,7 +8,6 @@ ports that the OCS would join.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import permutations
 from typing import Any
 
 from railyard.protocol import Hop, SlotWindow, hops_from
@@ -22,18 +21,16 @@ NETWORK_OF_DOMAIN: dict[Domain, Network] = {"scale-out": "rail", "scale-up": "sc
 
 
 def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
-    """The paths that ``group`` has without a request.
+    """The paths that ``group`` has on its rail without a request.
 
-    On a rail as Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all other
-    groups in a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). On other networks, every pair of
-    members. With one port per GPU (packet switches only) all traffic leaves and enters by lane 0.
+    As Opus wires it: a pipeline pair by lane 1 of the upstream and lane 0 of the downstream member, all other groups in
+    a ring, member i lane 1 to member i + 1 lane 0 (two members: two paths). With one port per GPU (packet switches
+    only) all traffic leaves and enters by lane 0.
     """
     members = group.members
     if len(members) < 2:
         return ()
     out = min(1, ports_per_gpu - 1)
-    if group.domain != "scale-out":
-        return tuple(Hop(a, 0, b, 0) for a, b in permutations(members, 2) if a < b)
     if group.dimension == "pp" and len(members) == 2:
         return (Hop(members[0], out, members[1], 0),)
     return tuple(Hop(a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
@@ -69,7 +66,8 @@ def choose_path(
     port per GPU, between those).
     """
     pair, counter = divmod(lane, 2)
-    direct = sorted({p for p in _both_ways(paths) if p[0] == src and p[2] == dst}, key=lambda p: (p[1], p[3]))
+    between = [p for p in paths if (p[0] == src and p[2] == dst) or (p[0] == dst and p[2] == src)]
+    direct = sorted({p for p in _both_ways(between) if p[0] == src}, key=lambda p: (p[1], p[3]))
     if direct:
         pair %= len(direct)
         return direct[pair] if counter else direct[-1 - pair]
@@ -97,24 +95,42 @@ class Paths:
         self._forwarding = forwarding
         self._of_group: dict[str, tuple[Hop, ...]] = {}
         self._places: dict[tuple[str, int, int, bool], tuple[int, int] | None] = {}
+        """Chosen ports by group, peer, lane and direction."""
+        self._switched: set[str] = set()
+        """Groups of which a packet switch joins every pair of members, by lane 0 of both."""
 
     def set(self, group: str, paths: tuple[Hop, ...]) -> None:
-        self._of_group[group] = paths
-        self._places.clear()
+        if self._of_group.get(group) != paths or group in self._switched:
+            self._of_group[group] = paths
+            self._switched.discard(group)
+            self._forget(group)
 
     def set_wired(self, group: Group) -> None:
-        self.set(group.name, wired_paths(group, self._ports_per_gpu))
+        """Give ``group`` the paths that it has without a request; beside the rails, its members share a switch."""
+        if group.domain == "scale-out":
+            self.set(group.name, wired_paths(group, self._ports_per_gpu))
+        else:
+            self._switched.add(group.name)
+            self._forget(group.name)
+
+    def _forget(self, group: str) -> None:
+        for key in [key for key in self._places if key[0] == group]:
+            del self._places[key]
 
     def place(self, group: Group, rank: int, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
         """The ports (of ``rank``, of ``peer``) that a transfer of ``lane`` takes; None where no path is known."""
         key = group.name, peer, lane, incoming
         if key not in self._places:
-            source, target = (peer, rank) if incoming else (rank, peer)
-            forwarded = self._forwarding and group.domain == "scale-out"
-            ports, paths = self._ports_per_gpu, self._of_group.get(group.name, ())
-            path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
-            if path is None:
-                self._places[key] = None
-            else:
-                self._places[key] = (path[3], path[1]) if incoming else (path[1], path[3])
+            self._places[key] = self._choose(group, rank, peer, lane, incoming=incoming)
         return self._places[key]
+
+    def _choose(self, group: Group, rank: int, peer: int, lane: int, *, incoming: bool) -> tuple[int, int] | None:
+        if group.name in self._switched:
+            return 0, 0
+        source, target = (peer, rank) if incoming else (rank, peer)
+        forwarded = self._forwarding and group.domain == "scale-out"
+        ports, paths = self._ports_per_gpu, self._of_group.get(group.name, ())
+        path = choose_path(paths, source, target, lane, forwarded=forwarded, ports_per_gpu=ports)
+        if path is None:
+            return None
+        return (path[3], path[1]) if incoming else (path[1], path[3])

@@ -48,7 +48,7 @@ class PointFacts:
 
     ``predicted`` are the times of steps by the model in real seconds, of which the last holds for all later ones.
     ``groups`` are those of the program; further ones are known from the events. What somebody did over REST before
-    ``t0`` counts from its start on, unless it was before ``since`` (wall-clock seconds).
+    ``t0`` counts from its start on.
     """
 
     number: int
@@ -59,7 +59,6 @@ class PointFacts:
     groups: Mapping[str, Group] = field(default_factory=dict)
     predicted: tuple[float, ...] = ()
     warmup: int | None = None
-    since: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class PointIndex:
         source, kind = data["source"], data["kind"]
         t, end = self._time(data["t"]), data.get("end")
         until = t if end is None else self._time(end)
-        if (source, kind) == _ACT and data["t"] >= self.facts.since:
+        if (source, kind) == _ACT:
             t, until = max(t, 0.0), max(until, 0.0)
         if not self._inside(source, t, until) and kind != "circuits":
             return

@@ -7,21 +7,14 @@ starts end with it, whatever becomes of it: they see the end of their standard i
 from __future__ import annotations
 
 import logging
-import os
 import re
-import shlex
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from railyard.errors import ConfigError, MachineError, shortened
-from railyard.ownership import temporary_folder
-from railyard.process.child import Child
-from railyard.process.start import as_caller, start_program
-from railyard.remote.ssh import CONFIG_VARIABLE, Place
+from railyard.remote.ssh import HERE, Address, RemoteProcess
 
 RESOURCE = "machine"
 """Resource of which a worker has one and a point needs one."""
@@ -85,14 +78,7 @@ CONNECT_S = 15.0
 _PATIENCE_S = 45.0
 """Seconds that a worker has to stop what it runs: a run takes up to half a minute to take its fabric down."""
 _MODULE = "commands.sweep.workers.worker_process"
-_MACHINE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}@)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-_SCRIPT = (
-    "umask 077; cd / && TMPDIR=$(mktemp -d /tmp/railyard-XXXXXXXXXX) && export TMPDIR || exit 74; "
-    'trap : HUP INT TERM; {command}; s=$?; rm -rf -- "$TMPDIR"; exit $s'
-)
-"""Script for the shell of a machine: the command with a folder for temporary files, which goes however that ends."""
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,64}\]):[0-9]{1,5}")
-_SSH = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=6", "LogLevel=ERROR")
 
 
 class Workers:
@@ -163,8 +149,8 @@ def workers_of_options(options: Any) -> Elsewhere | None:
 def _machines(given: str) -> list[str]:
     machines = given.split(",")
     for number, machine in enumerate(machines):
-        if not _MACHINE.fullmatch(machine):
-            raise ConfigError(f"{machine[:100]!a} is no machine; write [user@]host,...", key="--cluster")
+        if machine not in HERE:
+            Address.of(machine, "--cluster")
         if machine in machines[:number]:
             raise ConfigError(f"{machine} stands there twice; a machine runs one point at a time", key="--cluster")
     return machines
@@ -173,24 +159,18 @@ def _machines(given: str) -> list[str]:
 @contextmanager
 def local_workers(number: int) -> Iterator[Workers]:
     """``number`` workers, each a process of this machine; everything listens on loopback alone."""
-    with temporary_folder() as folder, _own_scheduler("127.0.0.1") as (client, settings):
-        names = [f"worker-{each + 1}" for each in range(number)]
-        made = [Child(_MODULE, settings(name, str(folder / name)), (), name, patience_s=_PATIENCE_S) for name in names]
-        with _started(made):
-            yield Workers(client)
+    with _own_workers("127.0.0.1", {f"worker-{each + 1}": HERE[0] for each in range(number)}) as workers:
+        yield workers
 
 
 @contextmanager
 def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
-    """A worker on each of the ``machines`` (``[user@]host``, or an alias of the configuration of ``ssh``).
+    """A worker on each of the ``machines`` (``[user@]host[:port]``, or an alias of the configuration of ``ssh``).
 
     Railyard must be in the same place there as here.
     """
-    with (
-        _own_scheduler("") as (client, settings),
-        _started([_SshWorker(name, settings(name)) for name in machines]),
-    ):
-        yield Workers(client)
+    with _own_workers("", dict(zip(machines, machines, strict=True))) as workers:
+        yield workers
 
 
 @contextmanager
@@ -217,20 +197,12 @@ def workers_of(address: str) -> Iterator[Workers]:
             yield Workers(client)
 
 
-@dataclass(frozen=True)
-class _SettingsOf:
-    """The settings of a worker process, by its name."""
-
-    scheduler: str
-    keys: Mapping[str, str]
-
-    def __call__(self, name: str, folder: str = "") -> Mapping[str, Any]:
-        return {"scheduler": self.scheduler, "keys": self.keys, "name": name, "folder": folder}
-
-
 @contextmanager
-def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
-    """A scheduler in this process that listens on ``host`` (empty: on all addresses), and a client of it."""
+def _own_workers(host: str, machine_of: Mapping[str, str]) -> Iterator[Workers]:
+    """Workers by name, each a process on a machine, of a scheduler in this process.
+
+    That listens on ``host`` (empty: on all addresses).
+    """
     import dask
     from distributed import Client, Scheduler
     from distributed.deploy.spec import SpecCluster
@@ -247,36 +219,15 @@ def _own_scheduler(host: str) -> Iterator[tuple[Any, _SettingsOf]]:
         ) as cluster,
         Client(cluster, set_as_default=False, name="railyard-sweep") as client,
     ):
-        port = cluster.scheduler_address.rpartition(":")[2]
-        yield client, _SettingsOf(f"tls://{{host}}:{port}", keys)
-
-
-@contextmanager
-def _started(made: Sequence[Child]) -> Iterator[None]:
-    """Start all worker processes at once, and end them all at the end."""
-    with ExitStack() as stack:
-        for child in made:
-            child.begin()
-            stack.callback(child.close)
-        for child in made:
-            child.ready()
-        yield
-
-
-class _SshWorker(Child):
-    """The worker process on ``machine``, at the other end of ``ssh``, which the user who called sudo starts."""
-
-    def __init__(self, machine: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(_MODULE, settings, (), f"the worker on {machine}", patience_s=_PATIENCE_S)
-        self._machine = machine
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        config = os.environ.get(CONFIG_VARIABLE)
-        options = [*(("-F", config) if config else ()), "-T", *(f"-o{each}" for each in _SSH)]
-        return start_program(
-            ["ssh", *options, "--", self._machine, _SCRIPT.format(command=shlex.join(Place().command(_MODULE)))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            **as_caller(),
-        )
+        shared = {"scheduler": f"tls://{{host}}:{cluster.scheduler_address.rpartition(':')[2]}", "keys": keys}
+        with ExitStack() as stack:
+            begun = []
+            for name, machine in machine_of.items():
+                what = name if machine in HERE else f"the worker on {machine}"
+                settings = {**shared, "name": name}
+                begun.append(RemoteProcess(machine, _MODULE, settings, what=what, root=False, patience_s=_PATIENCE_S))
+                stack.callback(begun[-1].close)
+                begun[-1].begin()
+            for worker in begun:
+                worker.ready()
+            yield Workers(client)

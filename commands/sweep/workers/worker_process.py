@@ -1,7 +1,7 @@
 """A worker of Dask as a process of its own: a child of the sweep, here or at the other end of ``ssh``.
 
-It is ready once it has joined. At the end of the sweep it stops what it runs and ends. All its files are in a folder
-for temporary files: that of its settings, which it makes and removes, or that of ``TMPDIR``.
+It is ready once it has joined. At the end of the sweep it stops what it runs and ends. All its files are in its private
+folder, which it removes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import suppress
-from pathlib import Path
 
 from commands.sweep.workers.dask_cluster import CONFIGURATION, RESOURCE, need_dask, quiet, with_keys
 from commands.sweep.workers.worker_task import stop_tasks
+from railyard.process.connection import FOLDER_VARIABLE
 from railyard.process.parent import Parent
 
 JOIN_S = 20.0
@@ -26,15 +25,9 @@ SSH_VARIABLE = "SSH_CONNECTION"
 def main() -> None:
     """Serve until the sweep ends or the scheduler is gone."""
     parent = Parent()
-    settings = parent.settings
-    if settings["folder"]:
-        os.mkdir(settings["folder"], 0o700)
-        tempfile.tempdir = settings["folder"]
-    asyncio.run(_serve(parent, tempfile.gettempdir()))
-    if settings["folder"]:  # whoever made what it is in may have been killed
-        shutil.rmtree(settings["folder"], ignore_errors=True)
-        with suppress(OSError):
-            os.rmdir(Path(settings["folder"]).parent)
+    tempfile.tempdir = folder = os.environ[FOLDER_VARIABLE]
+    asyncio.run(_serve(parent, folder))
+    shutil.rmtree(folder, ignore_errors=True)  # whoever made it may have been killed
     sys.stderr.flush()
     os._exit(0)  # a thread of Dask may wait for a point of root, which ends by itself
 

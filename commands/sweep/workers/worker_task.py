@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from commands.command_process import run_command
-from commands.sweep.execute import last_line, last_line_of, run_attempt
+from commands.command_process import last_line, last_line_of, run_command
+from commands.sweep.execute import run_attempt
 from commands.sweep.folder import LOG
 from commands.sweep.model import ModelProcess
 from commands.sweep.spec import EXPERIMENT_FILE, SweepPoint, attempt_folder

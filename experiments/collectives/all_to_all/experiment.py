@@ -319,7 +319,7 @@ class SlotReach:
 def slot_reach(settings: PacketSettings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
     """Set the slots of a rotor on ``fabric`` one after another and ping between all ranks in each; needs root."""
     from experiments.session import Session  # with the emulator, which a prediction does without
-    from measure.live.ping_matrix import PingMatrix
+    from measure.live.probes import PingMatrix
 
     with Session(settings, fabric.topology(Scale(1.0))) as session:
         slots = rotor_slots(session.plan, simplex)

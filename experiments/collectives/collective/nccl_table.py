@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from railyard.errors import ConfigError
 from workloads.schedule import bus_factor
@@ -71,17 +70,16 @@ def format_table(
     iterations: int,
     warmup: int,
     devices: Sequence[str] = (),
-    groups: Literal["both", "one"] = "both",
 ) -> str:
     """The whole output of one program of nccl-tests for ``rows``, as text that ends with a line break.
 
-    ``devices`` describes each rank, in order. ``groups`` ``both`` repeats the measurement in the second group of
-    columns, for tools that find columns by number, and adds a line that says so; ``one`` prints the first group alone.
+    ``devices`` describes each rank, in order. The second group of columns, for tools that find columns by number,
+    repeats the measurement, and a line says so.
     """
     lines = [_opening(rows, iterations, warmup), "#", "# Using devices"]
     lines += [f"#  Rank {rank:2d} Group  0 on {device}" for rank, device in enumerate(devices)]
-    lines += ["#", *([_REPEATED] if groups == "both" else []), *_titles(groups)]
-    lines += [_line(row, groups) for row in rows]
+    lines += ["#", _REPEATED, *_titles()]
+    lines += [_line(row) for row in rows]
     lines += [*_closing(rows), "#", ""]
     return "\n".join(lines)
 
@@ -105,23 +103,22 @@ def _step(sizes: Sequence[int]) -> str:
     return f"{steps.pop() if len(steps) == 1 else 0}(bytes)"
 
 
-def _titles(groups: str) -> list[str]:
+def _titles() -> list[str]:
     """The three header lines of the table: groups, column names, units."""
-    times = 2 if groups == "both" else 1
-    above = "#" + " " * 62 + "out-of-place" + (" " * 23 + "in-place" + " " * 10 if times == 2 else "")
+    above = "#" + " " * 62 + "out-of-place" + " " * 23 + "in-place" + " " * 10
     names = (
         _HEAD.format("size", "count", "type", "redop", "root")
-        + _BODY.format("time", "algbw", "busbw", "#wrong").replace("  #wrong", " #wrong") * times
+        + _BODY.format("time", "algbw", "busbw", "#wrong").replace("  #wrong", " #wrong") * 2
     )
-    units = _HEAD.format("(B)", "(elements)", "", "", "") + _BODY.format("(us)", "(GB/s)", "(GB/s)", "") * times
+    units = _HEAD.format("(B)", "(elements)", "", "", "") + _BODY.format("(us)", "(GB/s)", "(GB/s)", "") * 2
     return [above, "#" + names[1:], "#" + units[1:]]
 
 
-def _line(row: TableRow, groups: str) -> str:
+def _line(row: TableRow) -> str:
     wrong = "N/A" if row.wrong is None else f"{row.wrong:g}"
     body = _BODY.format(_fit(row.time_us, 7), _fit(row.algbw_gb_s, 6), _fit(row.busbw_gb_s, 6), wrong)
     head = _HEAD.format(row.size_bytes, row.count, row.type, row.redop, row.root)
-    return head + body * (2 if groups == "both" else 1)
+    return head + body * 2
 
 
 def _fit(value: float, width: int) -> str:

@@ -19,6 +19,8 @@ from pydantic import Field, field_validator, model_validator
 
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import rehearse
+from experiments.faults import Faults, Kill, check_kills, parse_kills, random_kill
+from experiments.job_point import JobPoint
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play
@@ -28,15 +30,9 @@ from experiments.racks.setting import (
     PORT_GBPS,
     TIMELINE,
     JobSection,
-    JobSpec,
-    Kill,
     RackSettings,
     Setting,
     TenantSection,
-    check_kills,
-    parse_kills,
-    random_kill,
-    specs_of,
 )
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import Delay, Option, PortGbps, ScaleSection
@@ -221,10 +217,10 @@ class FailoverSettings(RackSettings):
             keys=keys,
         )
 
-    def specs(self, setting: Setting) -> list[JobSpec]:
+    def jobs(self, setting: Setting) -> list[JobPoint]:
         """The jobs on one fabric: the one that loses a chip, and its neighbour."""
         detection, tenants = self.detection.detection(setting.scale), (self.job, self.neighbour)
-        return specs_of(setting, tenants, steps=self.steps, detection=detection, stages=self.stages)
+        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages)
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
@@ -290,7 +286,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             kills = self.settings.kills_by_run(setting.plan)[0]
-            rows += predicted_rows(self.settings.specs(setting), kills, self.settings.seed)
+            rows += predicted_rows(setting, self.settings.jobs(setting), kills, self.settings.seed)
         add_ratios(rows)
         return rows
 
@@ -302,7 +298,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         rows = 0
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
-            members = [spec.members for spec in self.settings.specs(setting)]
+            members = [job.members for job in self.settings.jobs(setting)]
             for kills in self.settings.kills_by_run(setting.plan):
                 if len(kills) > 1 or not any(kill.rank in ranks for kill in kills for ranks in members):
                     return None
@@ -320,9 +316,9 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         """Bring one fabric up anew and run its jobs, with the kills of one run."""
         name, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
-        dies_after_s = None if after_ms is None else after_ms / 1e3
-        specs = self.settings.specs(self.settings.setting(name))
-        rows = play(runner, specs, kills, controller_dies_after_s=dies_after_s).rows()
+        faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
+        setting = self.settings.setting(name)
+        rows = play(runner, setting, self.settings.jobs(setting), faults).rows()
         for row in rows:
             if row.event != NEIGHBOUR:
                 runner.progress.result(_outcome(row))

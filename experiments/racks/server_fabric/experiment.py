@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from controllers.engine.jobs import Detection, Job
+from experiments.faults import Faults, parse_kills
+from experiments.job_point import JobPoint
 from experiments.point_run import counted
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.recovery import all_reduce_busbw, read_incarnations
@@ -23,12 +25,9 @@ from experiments.racks.setting import (
     GRADIENT_BYTES,
     MORPHLUX_STAGES,
     PORT_GBPS,
-    JobSpec,
     RackSettings,
     Setting,
     TenantSection,
-    parse_kills,
-    specs_of,
 )
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import LEAST_SCALE, Option, ScaleSection
@@ -36,12 +35,11 @@ from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.errors import AgentError
-from railyard.ownership import remove_file
+from railyard.ownership import temporary_folder
 from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from railyard.timeline import Event, read_events
-from topos.kernel.iperf import IperfLane, IperfResult, measure_iperf
-from topos.kernel.namespaces import HostEnd
+from topos.kernel.iperf import IperfResult
 from topos.racks import MorphluxTopo
 
 if TYPE_CHECKING:
@@ -175,24 +173,25 @@ class ServerFabricSettings(RackSettings):
             kind=MorphluxTopo,
         )
 
-    def spec(self, fabric: str, epoch: Epoch) -> JobSpec:
+    def job(self, setting: Setting, epoch: Epoch) -> JobPoint:
         """The job of an epoch on a fabric; only a few steps of it where iperf3 alone is measured."""
         steps = EPOCH_STEPS[epoch.batch] if "epoch" in epoch.measures else _FEWEST_STEPS
-        return self._spec(self.setting(fabric, epoch.shape), epoch.batch, steps=steps, checkpoint_every=4)
+        return self._job(setting, epoch.batch, steps=steps, checkpoint_every=4)
 
-    def recovery_spec(self, fabric: str) -> JobSpec:
+    def recovery(self, fabric: str) -> tuple[Setting, JobPoint]:
         """The job that loses a host; start-up stages have MORPHLUX's times.
 
         On the electrical fabric the hosts outside the slice are taken, as no regular slice is left for a migration in
         MORPHLUX's baseline (section 6.2).
         """
         setting = self.setting(fabric, EPOCH_SHAPE, others="" if fabric == PHOTONIC else TAKEN)
-        return self._spec(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=MORPHLUX_STAGES)
+        job = self._job(setting, self.batch, steps=RECOVERY_STEPS, checkpoint_every=2, stages=MORPHLUX_STAGES)
+        return setting, job
 
-    def _spec(self, setting: Setting, batch: int, *, checkpoint_every: int, **more: Any) -> JobSpec:
+    def _job(self, setting: Setting, batch: int, *, checkpoint_every: int, **more: Any) -> JobPoint:
         tenant = TenantSection(compute_s=compute_s(batch), checkpoint_every=checkpoint_every)
         detection = Detection(setting.scale.emulated_s(_HEARTBEAT_S), _MISSES)
-        return specs_of(setting, [tenant], detection=detection, **more)[0]
+        return setting.jobs([tenant], detection=detection, **more)[0]
 
 
 KILL = "1@2.5"
@@ -222,11 +221,12 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
 
     def predict(self) -> Iterator[ResultRow]:
         """The model's values: line rate for iperf3, simulated all-reduces, epochs and recovery."""
-        for epoch, spec in self._epochs():
-            yield from self._rows(epoch, spec)
+        for epoch, setting in self._epochs():
+            yield from self._rows(epoch, setting, self.settings.job(setting, epoch))
         if "recovery" in self.settings.studies:
-            specs = [self.settings.recovery_spec(fabric) for fabric in FABRICS]
-            recovered = [row for spec in specs for row in predicted_rows([spec], parse_kills(KILL), self.settings.seed)]
+            recovered = list[FailoverRow]()
+            for setting, job in map(self.settings.recovery, FABRICS):
+                recovered += predicted_rows(setting, [job], parse_kills(KILL), self.settings.seed)
             add_ratios(recovered)
             yield from recovered
 
@@ -237,17 +237,18 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
 
     def pieces(self) -> list[Piece]:
         """Every epoch and the recovery, on both fabrics."""
-        found = [Piece(f"{epoch.name}, {spec.setting.name}", (epoch, spec)) for epoch, spec in self._epochs()]
+        found = [Piece(f"{epoch.name}, {setting.name}", (epoch, setting)) for epoch, setting in self._epochs()]
         if "recovery" in self.settings.studies:
-            found += [Piece(f"recovery, {fabric}", (None, self.settings.recovery_spec(fabric))) for fabric in FABRICS]
+            found += [Piece(f"recovery, {fabric}", (None, fabric)) for fabric in FABRICS]
         return found
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
         """Measure what is wanted of one epoch on one fabric, or the recovery."""
-        epoch, spec = piece.of
+        epoch, on = piece.of
         if epoch is None:
-            return play(runner, [spec], parse_kills(KILL)).rows()
-        rows = self._measure(runner, epoch, spec)
+            setting, job = self.settings.recovery(on)
+            return play(runner, setting, [job], Faults(parse_kills(KILL))).rows()
+        rows = self._measure(runner, epoch, on, self.settings.job(on, epoch))
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
         return rows
@@ -257,26 +258,26 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
-    def _epochs(self) -> Iterator[tuple[Epoch, JobSpec]]:
+    def _epochs(self) -> Iterator[tuple[Epoch, Setting]]:
         for epoch in self.settings.epochs():
             for fabric in (ELECTRICAL, PHOTONIC):
-                yield epoch, self.settings.spec(fabric, epoch)
+                yield epoch, self.settings.setting(fabric, epoch.shape)
 
-    def _rows(self, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
-        setting, lanes, n = spec.setting, len(iperf_paths(spec)), len(spec.members)
-        model = windows([spec], [])[0].jobs[spec.name]
+    def _rows(self, epoch: Epoch, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
+        lanes, n = len(iperf_paths(setting, job)), len(job.members)
+        model = windows(setting, [job], [])[0].jobs[job.name]
         (reduce_s,) = model.operations_s.values()
         predicted: dict[Measure, float] = {
             "iperf3": lanes * PORT_GBPS * goodput_share(self.settings.mtu),
-            "all-reduce": spec.tenant.gradient_bytes * 8e-9 * 2 * (n - 1) / n / setting.scale.real_s(reduce_s),
-            "epoch": model.step_time_s * spec.steps,
+            "all-reduce": GRADIENT_BYTES * 8e-9 * 2 * (n - 1) / n / setting.scale.real_s(reduce_s),
+            "epoch": model.step_time_s * job.steps,
         }
         more: dict[Measure, dict[str, Any]] = {
             "iperf3": {"lanes": lanes},
             "all-reduce": {"batch": epoch.batch},
             "epoch": {
                 "batch": epoch.batch,
-                "steps": spec.steps,
+                "steps": job.steps,
                 "paper_s": epoch.paper_s(setting.name),
                 "published_ratio": epoch.published_ratio,
                 "second_path": self.settings.second_path,
@@ -291,24 +292,24 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             rows.append(row)
         return rows
 
-    def _measure(self, runner: Runner, epoch: Epoch, spec: JobSpec) -> list[ServerFabricRow]:
+    def _measure(self, runner: Runner, epoch: Epoch, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
         found: list[tuple[IperfResult, list[Event]]] = []
 
         def before(session: Session) -> None:
             if "iperf3" in epoch.measures:
-                found.append(self._iperf(session, spec))
+                found.append(self._iperf(session, setting, job))
                 runner.record.add_events(found[-1][1])
 
-        result, rows = play(runner, [spec], before=before), self._rows(epoch, spec)
-        values = _epoch_values(epoch, spec, result) if "epoch" in epoch.measures else {}
-        verdicts = result.verdicts(spec.name)
+        result, rows = play(runner, setting, [job], before=before), self._rows(epoch, setting, job)
+        values = _epoch_values(epoch, job, result) if "epoch" in epoch.measures else {}
+        verdicts = result.verdicts(job.name)
         for row in rows:
             row.point = result.number
             if row.measure == "iperf3":
                 iperf, events = found[0]
-                row.value = iperf.mbps / 1e3 / spec.setting.scale.rate
+                row.value = iperf.mbps / 1e3 / setting.scale.rate
                 row.retransmits = sum(iperf.retransmits)
-                row.judge(iperf_verdict(row.value / (row.predicted or 1.0), events, spec.setting.plan))
+                row.judge(iperf_verdict(row.value / (row.predicted or 1.0), events, setting.plan))
                 continue
             row.value = values[row.measure]
             row.checksum_ok = result.checksum_ok(result.jobs[0]) if row.measure == "epoch" else None
@@ -316,46 +317,35 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
-    def _iperf(self, session: Session, spec: JobSpec) -> tuple[IperfResult, list[Event]]:
+    def _iperf(self, session: Session, setting: Setting, job: JobPoint) -> tuple[IperfResult, list[Event]]:
         """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up.
 
         Returns its result, and what was sampled and counted meanwhile.
         """
-        groups = tuple(spec.program().groups.values())
-        session.register(Job(spec.name, groups, spec.setting.mode), spec.setting.policy)
-        lanes = [_lane(session, path) for path in iperf_paths(spec)]
-        log = session.data / "iperf3.jsonl"
-        with counted(session, log) as counters:
-            result = measure_iperf(lanes, self.settings.iperf_s, omit_s=1.0)
-        session.call("finish", job=spec.name)
-        events = sorted([*read_events(log), *counters.events], key=lambda event: event.t)
-        remove_file(log)
+        session.register(Job(job.name, tuple(job.program.groups.values()), job.mode), job.policy)
+        with temporary_folder() as folder:
+            with counted(session, folder / "sampler.jsonl") as counters:
+                result = session.iperf(iperf_paths(setting, job), self.settings.iperf_s, omit_s=1.0)
+            session.call("finish", job=job.name)
+            session.collect(folder)
+            found = [event for log in sorted(folder.glob("*.jsonl")) for event in read_events(log)]
+        events = sorted([*found, *counters.events], key=lambda event: event.t)
         return result, events
 
 
-def _epoch_values(epoch: Epoch, spec: JobSpec, result: RackResult) -> dict[str, float]:
+def _epoch_values(epoch: Epoch, job: JobPoint, result: RackResult) -> dict[str, float]:
     """The busbw of an epoch's all-reduces in Gb/s and its time in seconds; ``AgentError`` if it was interrupted."""
-    scale = spec.setting.scale
-    incarnation, *more_incarnations = read_incarnations(result.events, spec.name)
+    scale = result.setting.scale
+    incarnation, *more_incarnations = read_incarnations(result.events, job.name)
     steps, busbw_gb_s = incarnation.steps, all_reduce_busbw(incarnation, scale)
-    if more_incarnations or len(steps.complete) != spec.steps or busbw_gb_s is None:
+    if more_incarnations or len(steps.complete) != job.steps or busbw_gb_s is None:
         raise AgentError(
-            f"{len(steps.complete)} of {spec.steps} steps of the epoch {epoch.name} ended without an interruption"
+            f"{len(steps.complete)} of {job.steps} steps of the epoch {epoch.name} ended without an interruption"
         )
     epoch_s = scale.real_s(steps.job(steps.complete[-1])[1] - steps.job(steps.complete[0])[0])
     return {"all-reduce": busbw_gb_s * 8, "epoch": epoch_s}
 
 
-def iperf_paths(spec: JobSpec) -> list[Hop]:
+def iperf_paths(setting: Setting, job: JobPoint) -> list[Hop]:
     """A path for every port that a slice of two can use: its circuits, or on the torus the direct link."""
-    return spec.setting.ring_paths(spec.members) or [Hop(spec.members[0], 0, spec.members[1], 0)]
-
-
-def _lane(session: Session, path: Hop) -> IperfLane:
-    rank, lane, peer, peer_lane = path
-    return IperfLane(_end(session, rank, lane), _end(session, peer, peer_lane))
-
-
-def _end(session: Session, rank: int, lane: int) -> HostEnd:
-    port = session.plan.rail_of(rank).port(rank, lane)
-    return HostEnd(session.net.netns_fd(port.host), port.interface, port.ip)
+    return setting.ring_paths(job.members) or [Hop(job.members[0], 0, job.members[1], 0)]

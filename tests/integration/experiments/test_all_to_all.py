@@ -20,7 +20,7 @@ from experiments.job_point import JobPoint
 from experiments.runner import Measured, Runner
 from experiments.session import Session
 from experiments.settings import PacketSettings, validated
-from measure.live.ping_matrix import PingMatrix
+from measure.live.probes import PingMatrix
 from measure.results.row import Row
 from railyard.errors import ControlError
 from railyard.timeline import Event

@@ -30,9 +30,9 @@ def turning(out: Path, *options: str) -> tuple[subprocess.Popen[str], Registered
     )  # fmt: skip
     wait_for_agents(process)
     (run,) = runs_of(process.pid)
-    events = out / "running" / "controller.jsonl"
+    events = out / "points" / "000" / "controller.jsonl"
     end = time.monotonic() + PATIENCE_S
-    while events.read_text().count('"slot"') < SLOTS_BEFORE:
+    while not events.exists() or events.read_text().count('"slot"') < SLOTS_BEFORE:
         assert process.poll() is None and time.monotonic() < end, process.communicate()
         time.sleep(0.02)
     return process, run
@@ -85,6 +85,6 @@ def test_trouble_in_a_rotation_ends_it_with_one_sentence(
     assert took_s < 20
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["ended"] == f"stopped: {sentence.removeprefix('railyard: ')}"
-    assert '"slot"' in (out / "events.jsonl").read_text(), "what was measured is kept"
+    assert '"slot"' in (out / "points" / "000" / "events.jsonl").read_text(), "what was measured is kept"
     assert not runs_of(process.pid) and not run.path.exists()
     assert not [pid for pid in everybody if Path(f"/proc/{pid}").exists()]

@@ -11,7 +11,8 @@ from experiments.rails.experiment import Rails
 from experiments.rails.settings import MODES, make_settings
 from experiments.runner import Runner
 from measure.live.delivery import payload
-from railyard.timeline import Event, read_events
+from measure.results.results import Results
+from railyard.timeline import Event
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -47,7 +48,7 @@ def test_experts_in_every_mode_get_the_right_values_and_gradients_their_ring(tmp
     rails = Rails(experiment)
     with Runner(rails, tmp_path / "results") as runner:
         rails.run(runner)
-    events = read_events(tmp_path / "results" / "events.jsonl")
+    events = Results.open(tmp_path / "results").events()
     by_mode = {e["mode"]: within(events, e) for e in events if (e.source, e.kind) == ("run", "point")}
     assert list(by_mode) == list(experiment.modes)
     for mode, mine in by_mode.items():

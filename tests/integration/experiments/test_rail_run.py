@@ -63,7 +63,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pyt
     assert on_demand["reconfigurations_per_step"] == 2
     assert on_demand["exposed_stall_s"] >= 0.19, "two changes of 100 ms, both on the critical path"
     assert on_demand["packets_lost"] == 0, "nothing is in flight when a port goes dark"
-    for name in ("manifest.json", "events.jsonl", "summary.csv", "trace.json"):
+    for name in ("manifest.json", "points/000/events.jsonl", "summary.csv", "trace.json"):
         assert (out / name).stat().st_size > 0
     assert len(list((out / "figures").glob("*.png"))) >= 4
     assert "on-demand" in output
@@ -139,7 +139,7 @@ def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: P
     assert "rank 3" in errors
     assert "SIGKILL" in errors
     assert "Traceback" not in errors
-    assert (out / "events.jsonl").stat().st_size > 0
+    assert (out / "points" / "000" / "events.jsonl").stat().st_size > 0
     assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
     assert not runs_of(process.pid)
 
@@ -194,8 +194,8 @@ def test_a_signal_leaves_the_machine_clean_and_the_events_in_place(tmp_path: Pat
     assert recorded.partial == "PARTIAL 0 of 3 points: stopped: by a signal"
     (point,) = (event for event in recorded.events if event.kind == "point")
     assert point["stopped"] and {event["rank"] for event in recorded.events if event.kind == "step"} == set(range(8))
-    left = ["controller.log", "events.jsonl", "manifest.json", "predicted.jsonl"]
-    assert sorted(path.name for path in out.iterdir()) == left
+    assert sorted(path.name for path in out.iterdir()) == ["controller.log", "manifest.json", "points"]
+    assert sorted(path.name for path in (out / "points" / "000").iterdir()) == ["events.jsonl", "predicted.jsonl"]
 
 
 @pytest.mark.beside

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 from tries import Try
 
-from commands.calibrate import calibrate_machine, control_cost, ring, transfer_costs, transfer_rail
+from commands.bench.bed import Bed
+from commands.bench.fabric import ring
+from commands.calibrate import calibrate_machine, control_cost, transfer_costs, transfer_rail
 from measure.live.calibration import DATAPATHS, Datapath
 from measure.live.machine_benchmark import ring_goodputs
 from measure.live.scale_choice import ScaleNeeds, pick_scale
@@ -15,7 +17,7 @@ from workloads.agent.launcher import AgentLauncher
 @pytest.mark.root
 @pytest.mark.timed
 def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -> None:
-    with ring(4, 20.0) as lanes:
+    with ring(Bed("ovs"), 4, 20.0) as lanes:
         goodputs = ring_goodputs(lanes, 20.0, 0.3, 0.5)
     assert len(goodputs) == 4
     assert min(goodputs) > 1

@@ -12,7 +12,7 @@ import pytest
 
 from measure.figures.step import throughputs
 from measure.live.packets import Tap
-from measure.live.probe import ProbeTrain
+from measure.live.probes import INTERVAL_S, ProbeTrain
 from measure.live.sampler import HostInterface, Sampler, queue_events
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
@@ -49,14 +49,15 @@ def pair() -> Iterator[tuple[int, int]]:
 def test_a_train_sees_how_long_a_link_is_dark(pair: tuple[int, int]) -> None:
     host, yard = pair
     sender, receiver = Tap(host, "g0-r0"), Tap(yard, "rail0-eth1")
-    with ProbeTrain([sender], "02:00:00:00:00:02", {"yard": receiver}, seconds=0.4) as train, Netlink(host) as kernel:
+    train = ProbeTrain([sender], ["02:00:00:00:00:02"], {"yard": receiver}, count=round(0.4 / INTERVAL_S))
+    with train, Netlink(host) as kernel:
         time.sleep(0.1)
         kernel.run([token_bucket(INDEX, "g0-r0", 0.00001, 1, 1)])  # nothing passes
         start = time.monotonic()
         time.sleep(DARK_S)
         kernel.run([token_bucket(INDEX, "g0-r0", 1000, 100_000, 1_000_000)])
         real = time.monotonic() - start
-        seen = train.dark_time()
+        seen = train.frames().dark_time()
     assert seen.seconds == pytest.approx(real, abs=0.003), f"train {seen.seconds:.4f} s, clock {real:.4f} s"
     assert seen.first_lost_t == pytest.approx(start, abs=0.003)
 

@@ -15,7 +15,7 @@ from controllers.circuits.matchings import one_factorization
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from measure.live.delivery import Delivery, PortCounters, delivery, payload, read_port_counters
-from measure.live.ping_matrix import PingMatrix
+from measure.live.probes import PingMatrix
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import read_events

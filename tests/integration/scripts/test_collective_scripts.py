@@ -74,20 +74,3 @@ def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
     assert "StragglAR is faster than Ring from a delay of" in done.stdout
     again = script("plot.py", str(tmp_path / "out"))
     assert again.returncode == done.returncode and "figures/" in again.stdout
-
-
-@pytest.mark.beside
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--sizes", "0"), "must be a size of at least 1 byte"),
-        (("--algorithms", "stragglar", "--ranks", "1"), "stragglar"),
-        (("--algorithms", "stragglar", "--ranks", "4", "--straggler", "4"), "straggler"),
-        (("--algorithms", "direct", "--fabric", "ocs", "--ranks", "4"), "direct"),
-        (("--algorithms", "nowhere.xml"), "nowhere.xml"),
-    ],
-)
-def test_bad_input_is_refused_before_a_packet_is_sent(arguments: tuple[str, ...], said: str) -> None:
-    done = script("collective.py", *arguments)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr and done.stderr.count("\n") == 1

@@ -15,7 +15,8 @@ from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import Topo
 
 from measure.live.counters import Counters
-from measure.live.numbered import Arrival, NumberedReceiver, NumberedStreams, Stream
+from measure.live.packets import Tap
+from measure.live.probes import ProbeTrain
 from railyard.errors import MachineError
 from railyard.process.child import Child
 from topos.kernel.delay_relay import DelayRelay
@@ -47,15 +48,19 @@ def pairs(count: int = 1, **link: Any) -> Iterator[Emulation]:
         yield net
 
 
-def numbered(net: Emulation, count: int, interval_s: float = 0.0005, size: int = 1222) -> list[list[Arrival]]:
-    """What arrives at every b of ``count`` packets that every a sends."""
-    with ExitStack() as stack:
-        ends = [(net.netns_fd(f"a{n}"), net.netns_fd(f"b{n}"), f"10.0.{n}.2") for n in range(len(net.hosts) // 2)]
-        receivers = [stack.enter_context(NumberedReceiver(b, ip)) for _, b, ip in ends]
-        with NumberedStreams([Stream(a, ip, count, size, interval_s) for a, _, ip in ends]) as streams:
-            assert streams.sent() == [count] * len(ends)
-        time.sleep(0.3)
-        return [receiver.read() for receiver in receivers]
+def numbered(net: Emulation, count: int, interval_s: float = 0.0005, size: int = 1250) -> list[list[tuple[int, float]]]:
+    """What arrives at every b of ``count`` frames that every a sends: number and delay in seconds of each."""
+    ends = range(len(net.hosts) // 2)
+    a, b = ([Tap(net.netns_fd(f"{side}{n}"), net[f"{side}{n}"].defaultIntf().name) for n in ends] for side in "ab")
+    macs, receivers = [net[f"b{n}"].MAC() for n in ends], {str(n): tap for n, tap in enumerate(b)}
+    together = len(macs)
+    with ProbeTrain(
+        a, macs, receivers, count=count * together, interval_s=interval_s, together=together, spin=False, size=size
+    ) as train:  # fmt: skip
+        found = train.frames()
+    return [
+        [(n // together, t) for n, t in zip(found.received[to], found.delays_s[to], strict=True)] for to in receivers
+    ]
 
 
 @pytest.mark.timed(steal=0.02, late_ms=2.0)
@@ -67,7 +72,7 @@ def test_delay_is_within_a_millisecond_on_eight_links_of_20_mbps(delay_ms: int) 
     with pairs(8, delay=f"{delay_ms}ms") as net:
         found = numbered(net, 2000)
         assert [len(stream) for stream in found] == [2000] * 8, "nothing is lost"
-        errors = sorted(abs(packet.delay_s - delay_ms / 1e3) for stream in found for packet in stream)
+        errors = sorted(abs(delay_s - delay_ms / 1e3) for stream in found for _, delay_s in stream)
         p95 = errors[int(0.95 * len(errors))]
         report = net.delays.report()
     assert p95 <= 0.001, f"off by {p95 * 1e3:.2f} ms at the p95, of {delay_ms} ms"
@@ -79,10 +84,10 @@ def test_delay_is_within_a_millisecond_on_eight_links_of_20_mbps(delay_ms: int) 
 def test_jitter_spreads_the_delays_and_keeps_the_order() -> None:
     with pairs(delay="20ms", jitter="5ms") as net:
         (found,) = numbered(net, 2000, interval_s=0.01 / 4)
-    assert [packet.number for packet in found] == list(range(2000))
-    early = sum(packet.delay_s < 0.0185 for packet in found)
-    late = sum(packet.delay_s > 0.0215 for packet in found)
-    assert min(packet.delay_s for packet in found) >= 0.0149
+    assert [number for number, _ in found] == list(range(2000))
+    early = sum(delay_s < 0.0185 for _, delay_s in found)
+    late = sum(delay_s > 0.0215 for _, delay_s in found)
+    assert min(delay_s for _, delay_s in found) >= 0.0149
     assert early > 200 and late > 400, f"{early} early and {late} late of 2000"
 
 
@@ -98,7 +103,7 @@ def test_loss_is_random_counted_and_both_ways(link: dict[str, Any]) -> None:
             assert counters.filter_drops() == {"mid0b": lost, "mid0a": 0}
         output = net["b0"].cmd("ping -q -f -c 1000 -W1 10.0.0.1")
     assert lost == pytest.approx(1000, rel=0.2), "five standard deviations"
-    assert {packet.number for packet in found} != set(range(len(found))), "not the last ones"
+    assert {number for number, _ in found} != set(range(len(found))), "not the last ones"
     share = float(output.split("% packet loss")[0].split()[-1])
     assert share == pytest.approx(9.75, abs=3.5), output
 

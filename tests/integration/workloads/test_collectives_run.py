@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from controllers.engine.jobs import Job
-from controllers.northbound.client import ChannelClient
-from experiments.controller_process import ControllerFiles, ControllerProcess
+from experiments.job_group import JobGroup
+from experiments.job_point import Fabric, JobPoint
+from experiments.point_run import PointRun
+from experiments.session import Session
+from experiments.settings import PacketSettings
 from railyard.errors import ConfigError
+from railyard.point_folder import numbers_in, point_folder
 from railyard.scale import Scale
-from railyard.timeline import Event, read_events
-from topos.kernel.emulation import Emulation
+from railyard.timeline import Event
+from topos.plan import FabricPlan
 from topos.rails import RailTopo
-from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher
 from workloads.check import check
 from workloads.collectives.catalog import ALGORITHMS, schedule
@@ -35,6 +34,7 @@ RANKS = 8
 SIZES = (4, 1000, 100_001)
 WORLD = {"world": Group("world", "world", tuple(range(RANKS)))}
 PATIENCE_S = 120
+VERIFIED = PacketSettings(verify=True)
 
 
 @pytest.fixture(scope="module")
@@ -44,81 +44,37 @@ def launcher() -> Iterator[AgentLauncher]:
 
 
 @pytest.fixture(scope="module")
-def electrical() -> Iterator[Emulation]:
-    topo = RailTopo(servers=RANKS, gpus=1, ports=1, fabric="electrical", rate_mbps=50)
-    with Emulation(topo, openflow=None) as net:
-        yield net
-
-
-@contextmanager
-def controlled() -> Iterator[tuple[Emulation, ControllerFiles]]:
-    """Eight GPUs with two ports each on an optical switch under our controller."""
-    with ExitStack() as stack:
-        net = stack.enter_context(Emulation(RailTopo(servers=RANKS, gpus=1, ports=2, rate_mbps=50, fabric="ocs")))
-        folder = Path(net.yard.run_dir)
-        files = ControllerFiles(
-            folder / "plan.json", folder / "channel", folder / "controller.jsonl", folder / "controller.log"
-        )
-        files.plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
-        exact = net.datapath != "ovs"
-        controller = stack.enter_context(ControllerProcess(files, "ryu", net.yard.netns_fd, exact_barriers=exact))
-        controller.wait_ready()
-        yield net, files
+def electrical() -> Iterator[Session]:
+    with Session(VERIFIED, RailTopo(servers=RANKS, gpus=1, ports=1, fabric="electrical", rate_mbps=50)) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
-def ocs() -> Iterator[tuple[Emulation, ControllerFiles]]:
-    with controlled() as running:
-        yield running
+def ocs() -> Iterator[Session]:
+    """Eight GPUs with two ports each on an optical switch under our controller."""
+    settings = VERIFIED.model_copy(update={"controller": "ryu"})
+    with Session(settings, RailTopo(servers=RANKS, gpus=1, ports=2, rate_mbps=50, fabric="ocs")) as session:
+        yield session
 
 
 def run(
-    net: Emulation,
+    session: Session,
     launcher: AgentLauncher,
-    folder: Path,
     program: Program,
     steps: int = 1,
     *,
-    job: str = "job",
-    files: ControllerFiles | None = None,
-    delay_s: float = 0.0,
-    verify: bool = True,
+    name: str = "job",
+    delay_s: float | None = None,
 ) -> list[Event]:
-    """All ranks of ``program`` to their end; the events of agents and controller."""
+    """All ranks of ``program`` to their end, with a delay over circuits that follow it; the events."""
     check(program)
-    if files is not None:
-        with ChannelClient(files.channel) as client:
-            client.register(Job(job, tuple(program.groups.values()), "on-demand", delay_s), "follow")
-    configs = [
-        AgentConfig(
-            rank,
-            job,
-            "native" if files is None else "on-demand",
-            program,
-            Scale(1.0),
-            net.plan,
-            str(folder / f"g{rank}.jsonl"),
-            channel=None if files is None else str(files.channel),
-            steps=steps,
-            verify=verify,
-        )
-        for rank in range(RANKS)
-    ]
-    team = launcher.launch(configs, [net.netns_fd(f"g{rank}") for rank in range(RANKS)])
-    try:
-        team.wait_ready()
-        began = time.monotonic()
-        team.go(began + 0.05)
-        team.wait_done(PATIENCE_S)
-    finally:
-        team.stop()
-        if files is not None:
-            with ChannelClient(files.channel) as client:
-                client.finish(job)
-    events = [event for rank in range(RANKS) for event in read_events(folder / f"g{rank}.jsonl")]
-    if files is not None:
-        events += [event for event in read_events(files.events) if event.t >= began]
-    return events
+    mode, policy = ("native", "static") if delay_s is None else ("on-demand", "follow")
+    job = JobPoint(name, Fabric("", "", RailTopo), program, mode, policy, steps, steps, delay_s or 0.0)
+    number = len(numbers_in(session.data))
+    folder = point_folder(session.data, number)
+    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), number, counts=False), [job])
+    group.play(PATIENCE_S)
+    return group.events()
 
 
 def catalog() -> Iterator[tuple[str, Schedule]]:
@@ -141,13 +97,11 @@ def collectives(plans: dict[str, Schedule], sizes: tuple[int, ...]) -> Program:
 
 
 @pytest.mark.beside
-def test_every_algorithm_and_kind_with_every_size(
-    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
-) -> None:
+def test_every_algorithm_and_kind_with_every_size(electrical: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     plans = {f"{name} {plan.kind}": plan for name, plan in catalog()}
     assert len(plans) > 20
     program = collectives(plans, SIZES)
-    events = run(electrical, launcher, tmp_path, program)
+    events = run(electrical, launcher, program)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == len(plans) * len(SIZES) * RANKS
     assert all(e["wrong"] == 0 for e in verified)
@@ -176,11 +130,11 @@ def check_transfers(program: Program, events: list[Event]) -> None:
 
 @pytest.mark.beside
 def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
-    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
+    electrical: Session, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     plans = {name: replace(schedule("all_reduce", RANKS, name), lockstep=True) for name in ("ring", "stragglar")}
     program = collectives(plans, (400_000,))
-    events = run(electrical, launcher, tmp_path, program)
+    events = run(electrical, launcher, program)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     got: dict[tuple[int, int], list[Event]] = defaultdict(list)
     for e in events:
@@ -195,7 +149,7 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
 
 @pytest.mark.timed
 def test_a_straggler_is_served_one_peer_after_another(
-    electrical: Emulation, launcher: AgentLauncher, tmp_path: Path
+    electrical: Session, launcher: AgentLauncher, tmp_path: Path
 ) -> None:
     """Without turns at its port all would send to the straggler at once and the first round would end with the last."""
     plan = schedule("all_reduce", RANKS, "stragglar")
@@ -213,14 +167,14 @@ def test_a_straggler_is_served_one_peer_after_another(
         folder = tmp_path / name
         folder.mkdir()
         program = Program("straggler", operations, WORLD, {name: each})
-        events = run(electrical, launcher, folder, program, steps=2, verify=False)
+        events = run(electrical, launcher, program, steps=2)
         mine = [e for e in events if e.kind == "communicate" and e["step"] == 1]
         times[name] = max(e.end or e.t for e in mine) - max(e["posted"] for e in mine)
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
 
 
 @pytest.mark.beside
-def test_an_eager_ring_of_sends(electrical: Emulation, launcher: AgentLauncher, tmp_path: Path) -> None:
+def test_an_eager_ring_of_sends(electrical: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     """All send first and receive afterwards, some much later: only buffered sends come to an end."""
     groups = {f"p{r}": Group(f"p{r}", "world", (r, (r + 1) % RANKS)) for r in range(RANKS)}
 
@@ -234,7 +188,7 @@ def test_an_eager_ring_of_sends(electrical: Emulation, launcher: AgentLauncher, 
     program = Program("eager", tuple(of(rank) for rank in range(RANKS)), groups, eager=True)
     with pytest.raises(ConfigError, match="never starts"):
         check(replace(program, eager=False))
-    events = run(electrical, launcher, tmp_path, program, steps=4)
+    events = run(electrical, launcher, program, steps=4)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 4 * 2 * RANKS and all(e["wrong"] == 0 for e in verified)
     got = Counter((e["rank"], e["step"], e["op"], e["peer"], e["bytes"]) for e in events if e.kind == "transfer")
@@ -252,11 +206,11 @@ def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, t
     plan = schedule("all_reduce", RANKS, "hierarchical", gpus_per_server=2)
     assert any(t.scale_up for t in plan.transfers) and not all(t.scale_up for t in plan.transfers)
     program = collectives({"hierarchical": plan}, SIZES)
-    with Emulation(topo, openflow=None) as net:
-        events = run(net, launcher, tmp_path, program, steps=2)
+    with Session(VERIFIED, topo) as session:
+        events = run(session, launcher, program, steps=2)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(SIZES) * RANKS and all(e["wrong"] == 0 for e in verified)
-    check_transfers(program, [e for e in events if e["rank"] >= 0 and e.get("step") == 0])
+    check_transfers(program, [e for e in events if e.get("step") == 0])
 
 
 def circuit_program(names: tuple[str, ...], size: int) -> Program:
@@ -271,11 +225,8 @@ def reconfigured(events: list[Event]) -> list[Event]:
 
 
 @pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
-def test_a_ring_on_circuits_is_never_reconfigured(
-    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
-) -> None:
-    net, files = ocs
-    events = run(net, launcher, tmp_path, circuit_program(("ring",), 800_000), 3, job="ring", files=files, delay_s=0.02)
+def test_a_ring_on_circuits_is_never_reconfigured(ocs: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
+    events = run(ocs, launcher, circuit_program(("ring",), 800_000), 3, name="ring", delay_s=0.02)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     assert sum(e.kind == "verified" for e in events) == 3 * RANKS
     assert not reconfigured(events)
@@ -285,37 +236,34 @@ def test_a_ring_on_circuits_is_never_reconfigured(
 @pytest.mark.timed
 @pytest.mark.parametrize("delay_s", [0.0, 0.03])
 def test_stragglar_on_circuits_takes_a_matching_per_round(
-    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path, delay_s: float
+    ocs: Session, launcher: AgentLauncher, tmp_path: Path, delay_s: float
 ) -> None:
-    net, files = ocs
     program = circuit_program(("stragglar",), 700_000)
-    events = run(net, launcher, tmp_path, program, 2, job=f"stragglar{delay_s}", files=files, delay_s=delay_s)
+    events = run(ocs, launcher, program, 2, name=f"stragglar{delay_s}", delay_s=delay_s)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
     waits = [e for e in events if e.kind == "wait"]
     assert {e["group"] for e in waits} == {name for name in program.groups if name != "world"}
-    assert all(e.seconds == pytest.approx(delay_s, abs=0.008) for e in reconfigured(events))
-    check_light(net, program, events)
+    dark_s = [e.seconds for e in reconfigured(events)]
+    assert dark_s == pytest.approx([delay_s] * len(dark_s), abs=0.008)
+    check_light(ocs.plan, program, events)
     check_no_loss(events)
 
 
 @pytest.mark.timed(late_ms=20)  # a machine that is late makes TCP send again
-def test_different_algorithms_take_turns_on_the_circuits(
-    ocs: tuple[Emulation, ControllerFiles], launcher: AgentLauncher, tmp_path: Path
-) -> None:
-    net, files = ocs
+def test_different_algorithms_take_turns_on_the_circuits(ocs: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     names = ("ring", "stragglar", "bidirectional-ring", "recursive-halving-doubling", "tree")
-    events = run(net, launcher, tmp_path, circuit_program(names, 100_001), 2, job="turns", files=files, delay_s=0.005)
+    events = run(ocs, launcher, circuit_program(names, 100_001), 2, name="turns", delay_s=0.005)
     verified = [e for e in events if e.kind == "verified"]
     assert len(verified) == 2 * len(names) * RANKS and all(e["wrong"] == 0 for e in verified)
     check_no_loss(events)
 
 
-def check_light(net: Emulation, program: Program, events: list[Event]) -> None:
+def check_light(plan: FabricPlan, program: Program, events: list[Event]) -> None:
     """No transfer is under way while a port of its circuit is dark."""
-    number = {(p.rank, p.lane): p.number for p in net.plan.rail_of(0).ports}
-    (plan,) = program.schedules.values()
-    ports = {t: {number[end] for end in use.ends} for use in circuit_uses(plan) for t in use.transfers}
+    number = {(p.rank, p.lane): p.number for p in plan.rail_of(0).ports}
+    (schedule,) = program.schedules.values()
+    ports = {t: {number[end] for end in use.ends} for use in circuit_uses(schedule) for t in use.transfers}
     dark = [(e.t, e.end or e.t, set(e["ports"])) for e in reconfigured(events)]
     moved = [e for e in events if e.kind == "transfer"]
     assert dark and moved

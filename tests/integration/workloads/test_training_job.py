@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -164,38 +162,6 @@ def test_a_job_goes_on_with_a_spare_and_the_right_state(job: Job) -> None:
     assert [(e["step"], e["incarnation"], e["bytes"]) for e in stored] == [(4, 1, 700_004), (6, 1, 700_004)]
 
 
-@pytest.mark.beside
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_time_with_its_links_cut_it_ends_with_the_right_sums(job: Job, seed: int) -> None:
-    rng = random.Random(seed)
-    first = job.launch(BEFORE)
-    first.wait_ready(10)
-    first.go(time.monotonic())
-    end = time.monotonic() + rng.uniform(0.05, 1.0)
-    while time.monotonic() < end:
-        job.launcher.listen(end - time.monotonic())
-    try:
-        job.net.cut("g2")
-        first.kill(2)
-        end = time.monotonic() + 0.15
-        while time.monotonic() < end:
-            job.launcher.listen(end - time.monotonic())
-        first.stop()
-        assert first.gone, "blocked on a dead peer, an agent still obeys"
-        assert all(failure.rank == 2 for failure in first.failures), first.failures
-        common = set.intersection(*(set(first.checkpoints[rank]) for rank in BEFORE))
-        stored = max((step for step, _ in common), default=0)
-        for rank in (0, 1, 3):
-            assert not stored or Store(job.disk(rank), "job").load(stored), "what was acknowledged is there"
-        second = job.launch(AFTER, {SPARE: rng.choice((0, 1, 3))} if stored else {}, number=1, first_step=stored)
-        second.wait_ready(10)
-        second.go(time.monotonic())
-        second.wait_done(20)
-        right_sums(second, AFTER, first_step=stored)
-    finally:
-        job.net.mend("g2")
-
-
 @pytest.mark.timed(late_ms=20)  # heartbeats of 50 ms, none 200 ms apart
 def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_peer(
     net: Emulation, launcher: AgentLauncher, tmp_path: Path
@@ -229,32 +195,6 @@ def test_a_member_says_that_it_lives_through_stages_steps_and_the_death_of_a_pee
     assert not [t for t in listener.beats(2) if t > died + 0.01]
     alive = job.events("alive")
     assert sorted(e["rank"] for e in alive) == list(BEFORE) and {e["incarnation"] for e in alive} == {0}
-
-
-@pytest.mark.beside
-def test_a_job_moves_to_other_hosts_that_fetch_from_one_it_leaves(job: Job) -> None:
-    def of(members: Sequence[int], configs: list[AgentConfig]) -> list[AgentConfig]:
-        program = training_job(members, GRADIENT, COMPUTE_S, 2, HOSTS, group="A")
-        return [replace(config, program=program) for config in configs]
-
-    first = job.launch_configs(of((0, 1), job.configs((0, 1), {})))
-    first.wait_ready(10)
-    first.go(time.monotonic())
-    until(first, job.launcher, lambda: all(first.checkpoints[rank] for rank in (0, 1)))
-    first.stop()
-    stored = first.checkpoints[0][0][0]
-    before = {path.name for path in Path(job.disk(0)).iterdir()}
-    second = job.launch_configs(
-        of((2, 3), job.configs((0, 2, 3), {2: 0, 3: 0}, number=1, first_step=stored, given=(("library", 0.1),)))
-    )
-    second.wait_ready(10)
-    second.go(time.monotonic())
-    second.wait_done(20)
-    sums = expected_checksums(training_job((2, 3), GRADIENT, COMPUTE_S, 2, HOSTS, group="A"), "A", 5, SCALE, STEPS)
-    assert second.checksums[2] == second.checksums[3] == dict(list(enumerate(sums))[stored:])
-    assert not second.checksums[0] and not second.checkpoints[0], "it only serves"
-    assert {path.name for path in Path(job.disk(0)).iterdir()} == before
-    assert {e["rank"] for e in job.events("stage") if e["incarnation"] == 1} == {2, 3}
 
 
 @pytest.mark.beside

@@ -1,7 +1,7 @@
 """Machines played by namespaces, for tests of one fabric over several machines; needs root and an sshd.
 
     with Machines(2, Underlay(delay_ms=1.0)) as machines:
-        machines.head.run([*SSH, "b", "hostname"]).stdout      # "b\\n"
+        machines.head.run(["ssh", "-F", str(SSH_CONFIG), "b", "hostname"]).stdout      # "b\\n"
         machines["b"].die()
 
 Each machine has namespaces of its own for its network, mounts, processes, host name and time: /run and /tmp are empty
@@ -27,16 +27,14 @@ from typing import Any
 
 from checkout import ROOT
 from cluster.machine_process import BED
-from cluster.underlay import Underlay, Wires, batch, shaped
+from cluster.underlay import Underlay, Wires, batch
 
 from railyard.process.start import MARK_VARIABLE
 from railyard.tools import safe_path
-from topos.kernel.netlink import Netlink
 
 NO_SSHD = "no sshd: install openssh-server, or let scripts/test.sh unpack it in /var/lib/railyard/sshd"
 SSH_CONFIG = BED / "ssh_config"
 """On the head: names all machines (``head``, ``a``, ``b``, ...) and the key for them; ~/.ssh is not read with it."""
-SSH = ("ssh", "-F", str(SSH_CONFIG))
 CLOCKS_S = (0.0, 1000.0, 2500.25, 4000.125)
 """By how much the monotonic clock is ahead of the head's, on the first machine, the second, and so on in turn."""
 _UNPACKED = Path("/var/lib/railyard/sshd")
@@ -164,14 +162,12 @@ class Machine:
         assert self.wires
         self.wires.unplug(self.name)
 
-    def die(self, *, told: bool = False) -> None:
+    def die(self) -> None:
         """End the machine at once and wait until all of its processes are gone.
 
-        As when its power fails: others hear nothing more of it. With ``told`` its connections end visibly, as when
-        its kernel kills everything.
+        As when its power fails: others hear nothing more of it.
         """
-        if not told:
-            self.unplug()
+        self.unplug()
         self.end()
 
     def end(self) -> None:
@@ -275,18 +271,7 @@ class Machines:
         }
 
     def _connect(self, machine: Machine) -> None:
-        """Set the machine's interface up, with its address and its rate."""
-        underlay, enter = self._underlay, ["nsenter", f"--target={machine.pid}", "--net"]
-        single = " gso_max_segs 1" if underlay.single else ""
+        """Set the machine's interface up, with its address."""
+        single = " gso_max_segs 1" if self._underlay.delay_ms else ""
+        enter = ["nsenter", f"--target={machine.pid}", "--net"]
         batch([f"address add {machine.ip}/24 dev eth0", f"link set eth0 up{single}"], *enter)
-        if underlay.rate_mbps is not None:
-            fd = os.open(f"/proc/{machine.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                with Netlink(fd) as kernel:
-                    kernel.run([shaped(self._index(machine), "eth0", underlay.rate_mbps)])
-            finally:
-                os.close(fd)
-
-    @staticmethod
-    def _index(machine: Machine) -> int:
-        return int((machine.root / "sys/class/net/eth0/ifindex").read_text())

@@ -1,4 +1,4 @@
-"""The network between the machines of a test: a bridge in an anonymous namespace, with delay, loss and rate."""
+"""The network between the machines of a test: a bridge in an anonymous namespace, with a delay."""
 
 from __future__ import annotations
 
@@ -17,30 +17,18 @@ _ROOM_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Underlay:
-    """MTU in bytes, delay of one way in ms, share of packets lost, and rate in Mb/s of each machine's interface."""
+    """MTU in bytes and delay of one way in ms.
+
+    With a delay frames cross it one by one, as on a wire: the relay knows no VXLAN segments.
+    """
 
     mtu: int = 9100
     delay_ms: float = 0.0
-    loss_percent: float = 0.0
-    rate_mbps: float | None = None
-
-    @property
-    def single(self) -> bool:
-        """Whether frames cross it one by one, as on a wire: each can be lost, and the relay knows no VXLAN segments."""
-        return bool(self.delay_ms or self.loss_percent)
 
 
 def batch(lines: list[str], *before: str) -> None:
     """Run lines of ``ip``, by a command that may begin with others."""
     subprocess.run([*before, "ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
-
-
-def shaped(index: int, name: str, rate_mbps: float) -> NetlinkRequest:
-    """A request that limits what leaves an interface: 2 ms of it at once, 50 ms of it in the queue, at least 64 kB."""
-    per_s = rate_mbps * 1e6 / 8
-    return queues.token_bucket(
-        index, name, rate_mbps, max(1 << 16, round(per_s * 2e-3)), max(1 << 18, round(per_s / 20))
-    )
 
 
 class Wires:
@@ -75,14 +63,8 @@ class Wires:
 
     def _requests(self, name: str, underlay: Underlay) -> list[NetlinkRequest]:
         index, port = self._index, f"to-{name}"
-        requests = [queues.filters(index[port], port)]
-        if underlay.loss_percent:
-            requests.append(queues.lose(index[port], port, underlay.loss_percent))
-        if underlay.rate_mbps is not None:
-            requests.append(shaped(index[port], port, underlay.rate_mbps))
-        if underlay.delay_ms:
-            requests.append(queues.redirect(index[port], port, index[f"in-{name}"]))
-        return requests
+        filters = queues.filters(index[port], port)
+        return [filters, queues.redirect(index[port], port, index[f"in-{name}"])] if underlay.delay_ms else [filters]
 
     def unplug(self, name: str) -> None:
         """Pull the cable of a machine."""

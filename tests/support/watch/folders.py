@@ -15,8 +15,9 @@ from synthetic_job import Job, build_groups, build_point
 from measure.metrics.point import Point
 from measure.results.manifest import build_manifest
 from measure.results.plain import plain
+from railyard.point_folder import EVENTS, NOTES, point_folder
 from railyard.scale import Scale
-from railyard.timeline import Event
+from railyard.timeline import Event, write_events
 
 SCALE = Scale(1 / 4000, 2.0)
 
@@ -53,9 +54,16 @@ def finished_folder(folder: Path, points: int = 2, steps: int = 3, *, samples: b
     """A folder with ``points`` points; returns the events of each, of which the first is ``run point``."""
     made = [synthetic(number, steps=steps, samples=samples) for number in range(points)]
     write_manifest(folder, [point for point, _ in made])
-    lines = [event.to_line() + "\n" for _, events in made for event in events]
-    (folder / "events.jsonl").write_text("".join(lines), encoding="utf-8")
+    for point, events in made:
+        write_events(folder_of(folder, point.number) / EVENTS, events)
     return [events for _, events in made]
+
+
+def folder_of(folder: Path, number: int = 0) -> Path:
+    """The folder of a point, which is made if it is not there."""
+    made = point_folder(folder, number)
+    made.mkdir(parents=True, exist_ok=True)
+    return made
 
 
 @contextmanager
@@ -69,14 +77,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def running_files(folder: Path, number: int, events: Sequence[Event]) -> dict[Path, list[Event]]:
-    """The files in ``running/`` that the processes of a point write, with their events in the order of writing."""
-    point = folder / "running" / f"point{number}"
-    point.mkdir(parents=True, exist_ok=True)
+    """The files that the processes of a point write, with their events in the order of writing."""
+    point = folder_of(folder, number)
     head, begun, *rest = events
     started = Event(head.t, "run", "started", None, {"point": number})
-    files = {point / "point.jsonl": [begun, started]}
+    files = {point / NOTES: [begun, started]}
     for event in sorted(rest, key=lambda e: e.t if e.end is None else e.end):
-        name = f"point{number}/g{event['rank']}" if event.source == "agent" else "controller"
-        name = f"point{number}/sampler" if event.source == "link" else name
-        files.setdefault(folder / "running" / f"{name}.jsonl", []).append(event)
+        name = f"g{event['rank']}" if event.source == "agent" else "controller"
+        files.setdefault(point / f"{'sampler' if event.source == 'link' else name}.jsonl", []).append(event)
     return files

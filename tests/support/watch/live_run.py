@@ -17,10 +17,11 @@ from watch.rail_results import begun, row_of, stretched
 from experiments.rails.row import RailRow
 from measure.metrics.point import Point
 from measure.results.manifest import build_manifest
-from measure.results.results import POINT, RUNNING, Results
+from measure.results.results import Results
 from measure.results.row import columns
 from measure.results.summary import Summary
 from railyard.ownership import make_folder
+from railyard.point_folder import CONTROLLER, NOTES, point_folder
 from railyard.timeline import Event, write_events
 
 SAMPLE_S = 0.1
@@ -37,10 +38,7 @@ class LiveRun:
         groups = self.point.groups
         self.manifest = build_manifest(scale=self.point.scale, plans=[self.point.plan], groups=groups, **given)
         self._results = Results.create(folder, self.manifest)
-        self._running = folder / RUNNING
-        make_folder(self._running)
         self._numbers = itertools.count()
-        write_events(self._running / "controller.jsonl", [])
         self._sampling: threading.Thread | None = None
         self._over = threading.Event()
         self._ended = False
@@ -54,7 +52,7 @@ class LiveRun:
 
     @property
     def place(self) -> Path:
-        return self._running / f"point{self.point.number}"
+        return point_folder(self.folder, self.point.number)
 
     def begin(self, title: str = "on-demand, 200 ms") -> None:
         """Begin the point: its folder is made, its circuits are noted, and the sampler starts."""
@@ -62,7 +60,7 @@ class LiveRun:
         self.began = time.monotonic()
         noted = list(begun(self.point, self.began, steps=100))
         noted[0].fields["title"] = title
-        write_events(self.place / POINT, noted)
+        write_events(self.place / NOTES, noted)
         self._sampling = threading.Thread(target=self._sample, name="sampler", daemon=True)
         self._sampling.start()
 
@@ -72,7 +70,7 @@ class LiveRun:
     def note(self, event: Event) -> None:
         """Write an event of the controller, which numbers its events."""
         numbered = replace(event, fields={**event.fields, "n": next(self._numbers)})
-        write_events(self._running / "controller.jsonl", [numbered])
+        write_events(self.place / CONTROLLER, [numbered])
 
     def rewire(self, rail: str, ports: Sequence[int], circuits: Sequence[Sequence[int]], group: str | None) -> float:
         """Note a change of circuits that is complete now; returns the moment of the clock just before the write."""
@@ -89,8 +87,8 @@ class LiveRun:
         job = stretched(Job(self.point, 3, self.began), factor).with_samples()
         events = job.timeline()
         blocks = [self.point.event(job.start, job.end), *begun(self.point, job.start, 3), *events]
-        self._results.add_events(blocks)
-        self._results.remove_running(self.place.name)
+        self._results.write_point(self.point.number, blocks)
+        self._results.tidy_point(self.point.number)
         self._results.write_rows(Summary([row_of(self.point, events).to_json()]), columns(RailRow))
         return self.point
 
@@ -100,7 +98,6 @@ class LiveRun:
         self._ended = True
         self._stop_sampling()
         self._results.write_manifest({**self.manifest, "ended": "complete"})
-        self._results.end_running(log=False)
         self._results.free()
 
     def _stop_sampling(self) -> None:

@@ -11,7 +11,6 @@ from synthetic_job import Job, build_point
 
 from experiments.rails.row import RailRow
 from experiments.runner import Measured
-from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.metrics.point import Point
 from measure.model.prediction import Prediction
@@ -51,7 +50,7 @@ def rail_results(
         job = stretched(Job(point, steps, start), longer, names)
         job.with_samples(busy=1.0 if point.mode in saturated else 0.4)
         events = job.timeline()
-        results.add_events([point.event(job.start, job.end), *begun(point, job.start, steps), *events])
+        results.write_point(point.number, [point.event(job.start, job.end), *begun(point, job.start, steps), *events])
         alone = measure_point(point, events)
         point = dataclasses.replace(point, predicted_step_time_s=1.02 * (alone.step_time_s or 1.0) / longer)
         rows.append(row_of(point, events))
@@ -91,7 +90,6 @@ def begun(point: Point, t: float, steps: int) -> Iterator[Event]:
 
 
 def row_of(point: Point, events: Sequence[Event]) -> RailRow:
-    metrics = measure_point(point, events)
     row = RailRow(
         workload="smoke",
         fabric=point.plan.fabric,
@@ -102,5 +100,5 @@ def row_of(point: Point, events: Sequence[Event]) -> RailRow:
         predicted_step_time_s=point.predicted_step_time_s,
     )
     row.at(point.scale, 1)
-    row.take(Measured(point, (), metrics, judge(point, events, metrics), cast(Prediction, None), None))
+    row.take(Measured(point, events, cast(Prediction, None), None))
     return row

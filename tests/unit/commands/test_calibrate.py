@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import pytest
 
+from commands.bench.bed import laps_s
 from commands.calibrate import (
     COMPUTE_S,
     TRANSFER_S,
     Calibrate,
     cost_of,
-    cycles_s,
     hop_cost,
     program_of,
     shortest_kept,
@@ -56,7 +56,9 @@ def gathers(group: Group, beyond_s: list[float], skew_s: float = 0.0) -> list[Ev
         now += COMPUTE_S + (len(group.members) - 1) * (TRANSFER_S + more)
         for rank in group.members:
             end = now - skew_s * (rank != group.members[-1])
-            events.append(Event(now - 0.1, "agent", "communicate", end, {"rank": rank, "group": group.name, "op": op}))
+            events.append(
+                Event(now - 0.1, "agent", "communicate", end, {"rank": rank, "group": group.name, "step": 0, "op": op})
+            )
     return events
 
 
@@ -101,7 +103,7 @@ def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks
 
     def cycle_s(alpha_s: float) -> float:
         events = predict(program, plan, None, "native", steps=1, costs=Costs(alpha_s)).events
-        (cycles,) = cycles_s(events, program.groups).values()
+        (cycles,) = laps_s(events, program.groups).values()
         assert cycles == [pytest.approx(cycles[0])] * 2
         return cycles[0]
 

@@ -21,7 +21,7 @@ from railyard import AUTHORS, LICENSE, __version__
 from railyard.scale import Scale
 
 MANIFEST: dict[str, Any] = {
-    "railyard_results": 1,
+    "railyard_results": 2,
     "written": "2026-01-31T12:00:00+0100",
     "ended_at": "2026-01-31T12:03:20+0100",
     "ended": "complete",
@@ -108,7 +108,7 @@ def test_neither_the_token_nor_links_are_described(tmp_path: Path) -> None:
     ("manifest", "sentence"),
     [
         (None, "is not a Railyard results folder; it has no manifest.json by Railyard"),
-        ({"railyard_results": 99}, "has format 99 and this version reads 1; use the version that wrote it"),
+        ({"railyard_results": 99}, "has format 99 and this version reads 2; use the version that wrote it"),
         ({**RUN, "inputs": ["x"]}, "manifest.json: inputs.0: "),
         ({**RUN, "versions": [1]}, "manifest.json: versions: "),
     ],

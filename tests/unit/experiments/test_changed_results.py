@@ -77,9 +77,9 @@ def test_a_faithful_row_whose_verdict_says_otherwise(folder: Path, capsys: pytes
 def test_a_line_that_is_no_event_is_named(
     command: list[str], line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / "events.jsonl"
+    path = folder / "points" / "000" / "events.jsonl"
     path.write_text(f"{line}\n{path.read_text()}")
-    assert refused(command, folder, capsys, "events.jsonl:1").startswith("is no event; restore the file")
+    assert refused(command, folder, capsys, "points/000/events.jsonl:1").startswith("is no event; restore the file")
 
 
 def test_a_row_of_another_version_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

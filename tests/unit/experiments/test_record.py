@@ -10,12 +10,12 @@ import pytest
 from fabric_plans import rail_plan
 
 from experiments.acts import ACTS, acted_on
-from experiments.point_run import Counted, PointRun, note_circuits
+from experiments.point_run import note_circuits
 from experiments.record import Record
 from experiments.redraw import read_folder
-from experiments.session import FabricSession
-from measure.results.results import POINT
+from experiments.session import Session
 from railyard.errors import MachineError
+from railyard.point_folder import BESIDE, NOTES, events_of
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
 from topos.plan import FabricPlan
@@ -45,7 +45,7 @@ def record(tmp_path: Path) -> Record:
 
 def test_the_folder_of_a_point_says_at_once_what_it_is(record: Record) -> None:
     folder = record.point_folder(3, mode="on-demand", plan="ocs-8", title="on-demand, 50 ms", delay_s=0.2, steps=4)
-    (begun,) = read_events(folder / POINT)
+    (begun,) = read_events(folder / NOTES)
     assert (begun.source, begun.kind, begun.end) == ("run", "begun", None)
     assert begun.fields == {
         "point": 3,
@@ -66,7 +66,6 @@ def test_the_manifest_counts_acts_and_the_run_says_so_wherever_it_is_read(record
     def measured(number: int, title: str, *events: Event) -> None:
         folder = record.point_folder(number, mode="on-demand", plan="ocs", title=title)
         record.add_events([Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0}), *events], folder)
-        record.remove(folder)
 
     measured(0, "native")
     assert acted_on(record.manifest) is None and ACTS not in record.results.manifest()
@@ -87,27 +86,14 @@ def test_the_manifest_counts_acts_and_the_run_says_so_wherever_it_is_read(record
     record.close(None)
 
 
-class Beside:
-    """A session whose controller has noted these events since the last point."""
-
-    def __init__(self, *events: Event) -> None:
-        self.events = events
-
-    def collect(self, folder: Path) -> None:
-        """The machines of a cluster send their files; here there are none."""
-
-    def new_controller_events(self) -> list[Event]:
-        return list(self.events)
-
-
-def test_an_act_before_a_point_begins_is_one_of_its_events_and_what_the_registration_changes_is_not(
-    tmp_path: Path,
-) -> None:
-    changed = [Event(t, "controller", "reconfigure", t + 0.1, {"rail": "rail0"}) for t in (2.0, 12.0)]
-    run = PointRun.__new__(PointRun)
-    run._session = cast(FabricSession, Beside(act(1.0), changed[0], changed[1], act(13.0)))
-    run._folder, run._counted, run.began = tmp_path, Counted(run._session), 10.0
-    assert run.events() == [act(1.0), changed[1], act(13.0)]
+def test_what_was_measured_beside_the_jobs_is_among_the_events_of_the_point(record: Record) -> None:
+    folder = record.point_folder(0, mode="photonic", plan="rack", title="photonic")
+    beside, own = (Event(t, "link", "sampled", None, {"events": 0}) for t in (1.0, 2.0))
+    record.add_events([beside])
+    assert beside in record.results.events() and beside not in events_of(folder, without=BESIDE)
+    record.add_events([own], folder)
+    assert record.results.events() == [beside, own]
+    record.close(None)
 
 
 def test_a_point_that_cannot_begin_keeps_no_folder(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +103,8 @@ def test_a_point_that_cannot_begin_keeps_no_folder(record: Record, monkeypatch: 
     monkeypatch.setattr("experiments.record.write_events", full)
     with pytest.raises(OSError, match="No space"):
         record.point_folder(0, mode="native", plan="ocs", title="native")
-    running = record.running
     record.close(MachineError("the disk is full"))
-    assert not running.exists()
+    assert not record.exists
 
 
 class Controller:
@@ -136,8 +121,8 @@ class Controller:
 def test_the_circuits_that_stand_are_noted_once_for_each_optical_switch(tmp_path: Path) -> None:
     optical = {"name": "rail0", "kind": "ocs", "circuits": [[1, 3], [2, 4]], "ports": {"1": "tuned", "7": "failed"}}
     session = Controller(rail_plan(4), switches=[optical, {"name": "fe", "kind": "electrical"}])
-    note_circuits(cast(FabricSession, session), tmp_path)
-    (noted,) = read_events(tmp_path / POINT)
+    note_circuits(cast(Session, session), tmp_path)
+    (noted,) = read_events(tmp_path / NOTES)
     assert (noted.source, noted.kind) == ("controller", "circuits")
     assert noted.fields == {"rail": "rail0", "circuits": [[1, 3], [2, 4]], "failed": [7]}
     assert session.asked == ["circuits"]
@@ -145,9 +130,9 @@ def test_the_circuits_that_stand_are_noted_once_for_each_optical_switch(tmp_path
 
 def test_nothing_is_noted_without_a_controller_of_ours_or_optical_switches(tmp_path: Path) -> None:
     remote = Controller(rail_plan(4))
-    note_circuits(cast(FabricSession, remote), tmp_path)
-    assert remote.asked == ["circuits"] and read_events(tmp_path / POINT) == []
+    note_circuits(cast(Session, remote), tmp_path)
+    assert remote.asked == ["circuits"] and read_events(tmp_path / NOTES) == []
     electrical = Controller(rail_plan(4))
     electrical.plan = SimpleNamespace(switches=[SimpleNamespace(kind="electrical")])  # type: ignore[assignment]
-    note_circuits(cast(FabricSession, electrical), tmp_path)
+    note_circuits(cast(Session, electrical), tmp_path)
     assert electrical.asked == []

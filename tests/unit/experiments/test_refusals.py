@@ -19,7 +19,7 @@ from commands.sweep.workers.machine_check import MachineReport, check_machines
 from experiments.collectives.all_to_all.experiment import read_demand
 from experiments.collectives.collective.nccl_table import table_row
 from experiments.collectives.straggler.law import StragglerLaw
-from experiments.racks.setting import check_kills, parse_kills
+from experiments.faults import check_kills, parse_kills
 from experiments.rails.experiment import Rails
 from experiments.rails.job import check_floors, resolve_scale
 from experiments.rails.settings import make_settings

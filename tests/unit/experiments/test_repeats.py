@@ -25,7 +25,7 @@ from experiments.runner import Runner
 from experiments.settings import RepeatedSettings, UnscaledSection
 from measure.metrics.checks import Check, Verdict
 from measure.metrics.point import Point
-from measure.results.results import EVENTS, REPORT, Results
+from measure.results.results import REPORT, Results
 from measure.results.row import MeasuredRow, ResultRow
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -247,7 +247,7 @@ def test_a_run_that_is_stopped_has_a_report_of_its_rows_or_says_how_to_see_what_
     experiment, out = Numbers([*[GOOD] * rows, None], repeats=1), tmp_path / "out"  # type: ignore[list-item]
     runner = Runner(experiment, out, RunProgress())
     with pytest.raises(KeyboardInterrupt), runner:
-        (out / EVENTS).touch()
+        (out / "points").mkdir()
         experiment.run(runner)
     _report(experiment, runner, out, Namespace(json=None, wide=False, no_figures=False))
     said = capsys.readouterr().out

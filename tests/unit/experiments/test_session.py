@@ -3,12 +3,14 @@
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from experiments import session as sessions
 from experiments.session import Session
+from experiments.spread.machines import Cluster
+from experiments.spread.part import FabricPart
 from railyard.errors import ControlError, MachineError
 
 
@@ -47,7 +49,8 @@ class _Channel:
 
 def _session(network: _Network) -> Session:
     session = object.__new__(Session)
-    session.net = network  # type: ignore[assignment]
+    session.cluster = Cluster()
+    session.cluster.here = cast(FabricPart, network)
     session.settings = SimpleNamespace(ack_timeout_s=1.0)  # type: ignore[assignment]
     running = SimpleNamespace(files=SimpleNamespace(channel=Path("channel")), process=SimpleNamespace(wait=_runs))
     session.controller = running  # type: ignore[assignment]

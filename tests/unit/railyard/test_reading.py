@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from railyard.reading import files_below, lines_after, read_bytes
+from railyard.reading import Tail, files_below, read_bytes
 
 
 def test_a_named_pipe_without_a_writer_is_empty_and_not_waited_for(tmp_path: Path) -> None:
@@ -43,11 +43,53 @@ def test_files_are_found_while_their_folders_are_removed(tmp_path: Path) -> None
     assert not list(files_below(tmp_path / "missing"))
 
 
-def test_a_file_that_grows_is_read_line_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    assert lines_after(path, 0) == ([], 0), "it is not there yet"
-    path.write_bytes(b"one\n\xfftwo\nthr")
-    assert lines_after(path, 0) == (["one\n", "\N{REPLACEMENT CHARACTER}two\n"], 9)
-    assert lines_after(path, 9) == ([], 9), "the last line has no end yet"
-    path.write_bytes(b"one\n\xfftwo\nthree\n")
-    assert lines_after(path, 9) == (["three\n"], 15)
+LINES = [f'{{"t":{n}.5,"source":"run","kind":"point","point":{n},"end":{n}.9}}\n'.encode() for n in range(3)]
+
+
+def test_every_cut_of_a_file_gives_its_whole_lines_once(tmp_path: Path) -> None:
+    data = b'{"a":1}\n\n\xff\xfe{"b":2}\n' + "{'ü'}\n".encode()
+    path = tmp_path / "events"
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        tail = Tail.of(path)
+        found = tail.lines()
+        assert b"".join(found) == data[: data.rfind(b"\n", 0, cut) + 1]
+        with path.open("ab") as out:
+            out.write(data[cut:])
+        found += tail.lines()
+        assert found == [b'{"a":1}\n', b"\n", b'\xff\xfe{"b":2}\n', "{'ü'}\n".encode()]
+        assert tail.lines() == []
+        tail.close()
+
+
+def test_byte_by_byte(tmp_path: Path) -> None:
+    path, found = tmp_path / "events", []
+    path.touch()
+    tail = Tail.of(path)
+    with path.open("ab", buffering=0) as out:
+        for byte in b"".join(LINES):
+            out.write(bytes([byte]))
+            found += tail.lines()
+    assert found == LINES
+    tail.close()
+
+
+def test_a_last_line_without_its_end_counts_when_nobody_writes_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(b"one\ntwo")
+    tail = Tail.of(path)
+    assert tail.lines() == [b"one\n"] and tail.lines() == [] and tail.lines(last=True) == [b"two"]
+    tail.close()
+
+
+def test_a_file_that_shrinks_goes_on_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(b"one\ntwo\n")
+    tail = Tail.of(path)
+    assert len(tail.lines()) == 2
+    os.truncate(path, 4)
+    assert tail.lines() == []
+    with path.open("ab") as out:
+        out.write(b"three\n")
+    assert tail.lines() == [b"three\n"]
+    tail.close()

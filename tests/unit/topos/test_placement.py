@@ -87,7 +87,8 @@ def test_nodes_with_the_option_server_stay_where_it_says() -> None:
 
 def test_what_cannot_be_cut_stays_on_one_machine() -> None:
     torus, edge = plan(RackTopo(torus="4x4", fabric="electrical-torus")), plan(EdgeTopo(clients=4, regions=2))
-    assert placed(torus, ["a", "b"], "servers").switches_on("b") == ()
+    for name in ("rails", "servers"):
+        assert placed(torus, ["a", "b"], name).switches_on("b") == () != placed(torus, ["a", "b"], name).hosts_on("b")
     assert placed(edge, ["a"]).cuts == ()
     for options in ({"delay_ms": 5}, {"loss": 1}):
         assert not placed(plan(RailTopo(servers=2, gpus=2, **options)), ("a", "b"), "single").cuts

@@ -77,6 +77,8 @@ test_refusals = refusals(
         "slice": lambda text: Slice.parse(text, "tenants"),
         "delay": lambda text: seconds("delay", text),
         "placement": place,
-        "placement of other fabrics": lambda topo, **options: placed(plan(TOPOLOGIES[topo](**options)), ["a", "b"]),
+        "placement of other fabrics": lambda topo, pinned=None, **options: placed(
+            plan(TOPOLOGIES[topo](**options)), ["a", "b"], pinned=pinned
+        ),
     },
 )

@@ -9,7 +9,7 @@ the rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,12 +17,10 @@ from workloads.agent.config import AgentConfig
 from workloads.program import Collective, Send
 from workloads.rank.flows import Flow
 from workloads.rank.in_flight import Floats, InFlight
-from workloads.schedule import Schedule
+from workloads.schedule import ADDING, Schedule
 
 PERIOD = 97 * 3
 """The values repeat after this number of elements."""
-_SUMS = ("all_reduce", "reduce_scatter", "reduce")
-_FROM_ROOT = ("broadcast", "scatter")
 
 
 def _salt(seed: int, flow: Flow) -> int:
@@ -72,7 +70,7 @@ def refill(
 
     Returns False, without a change, where that would not overwrite every slot.
     """
-    if schedule.scratch or schedule.kind not in _SUMS:
+    if schedule.scratch or schedule.kind not in ADDING:
         return False
     _contribute(buffer, seed, flow, schedule, members.index(rank), elements)
     return True
@@ -80,46 +78,23 @@ def refill(
 
 def _contribute(buffer: Floats, seed: int, flow: Flow, schedule: Schedule, me: int, elements: int) -> None:
     bounds = schedule.chunk_bounds(elements)
-    for chunk in _held_first(schedule, me):
-        start, _ = bounds[chunk]
-        into, until = bounds[schedule.input + chunk]
-        _fill(buffer[into:until], _period(seed, flow, [me], start))
+    for chunk, (start, _) in enumerate(bounds[: schedule.chunks]):
+        if schedule.starts_at(chunk) in (None, me):
+            into, until = bounds[schedule.input + chunk]
+            _fill(buffer[into:until], _period(seed, flow, [me], start))
 
 
 def wrong_elements(
     buffer: Floats, seed: int, flow: Flow, schedule: Schedule, members: Sequence[int], rank: int, elements: int
 ) -> int:
     """Number of elements of ``buffer`` (all slots) that differ from the result promised to ``rank``."""
-    wrong = 0
-    bounds = schedule.chunk_bounds(elements)
-    for chunk, position in _held_last(schedule, members.index(rank)):
-        start, end = bounds[chunk]
-        positions = range(len(members)) if position is None else [position]
-        wrong += int(np.count_nonzero(buffer[start:end] != total(seed, flow, positions, start, end)))
+    wrong, me = 0, members.index(rank)
+    for chunk, (start, end) in enumerate(schedule.chunk_bounds(elements)[: schedule.chunks]):
+        if schedule.ends_at(chunk) in (None, me):
+            position = schedule.starts_at(chunk)
+            positions = range(len(members)) if position is None else [position]
+            wrong += int(np.count_nonzero(buffer[start:end] != total(seed, flow, positions, start, end)))
     return wrong
-
-
-def _held_first(schedule: Schedule, me: int) -> Iterator[int]:
-    """The chunks of the input that position ``me`` holds before the collective (``Schedule``)."""
-    for chunk, owner in enumerate(schedule.owner):
-        if schedule.kind in _SUMS or me == (schedule.root if schedule.kind in _FROM_ROOT else owner):
-            yield chunk
-
-
-def _held_last(schedule: Schedule, me: int) -> Iterator[tuple[int, int | None]]:
-    """The chunks promised to position ``me``, each with the position that it comes from (None: the sum over all)."""
-    n, kind = schedule.n, schedule.kind
-    for chunk, owner in enumerate(schedule.owner):
-        if kind in ("reduce_scatter", "scatter"):
-            promised = owner == me
-        elif kind in ("reduce", "gather"):
-            promised = schedule.root == me
-        elif kind == "all_to_all":
-            promised = chunk * n * n // schedule.chunks % n == me
-        else:
-            promised = True
-        if promised:
-            yield chunk, None if kind in _SUMS else schedule.root if kind in _FROM_ROOT else owner
 
 
 class Values:

@@ -41,7 +41,7 @@ def runs() -> set[str]:
 def wait_for_a_point(folder: Path) -> None:
     """Wait until a run of the sweep has begun a point."""
     end = time.monotonic() + PATIENCE_S
-    while not list(folder.glob("points/*/attempt-1/results/running/point0")):
+    while not list(folder.glob("points/*/attempt-1/results/points/000/point.jsonl")):
         assert time.monotonic() < end, "no run has begun"
         time.sleep(0.05)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import pytest
 
-from commands.bench import Measurement, bed, experiment
+from commands.bench import Measurement, bed, command, fabric
 from commands.bench.bed import Baseline, Bed
-from commands.bench.catalog import BENCHES, Benchmark
-from commands.bench.experiment import Bench, BenchSettings, Name
+from commands.bench.command import BENCHES, Bench, BenchSettings
 from experiments.settings import validated
 from railyard.errors import ConfigError, MachineError
 
@@ -31,8 +30,9 @@ def test_parts_take_turns_between_the_datapaths(monkeypatch: pytest.MonkeyPatch)
         def add(self, *rows: Measurement) -> None:
             self.rows.extend(rows)
 
-    monkeypatch.setattr("commands.bench.catalog.BENCHES", {"rtt": Benchmark("says", (part("a"), part("b")))})
-    settings = validated(BenchSettings, {"datapath": ["bpf", "ovs"], "only": ["rtt"]})
+    monkeypatch.setattr(fabric, "links", part("a"))
+    monkeypatch.setattr(fabric, "links_beside_load", part("b"))
+    settings = validated(BenchSettings, {"datapath": ["bpf", "ovs"], "only": ["links"]})
     Bench(settings).run(Runner())  # type: ignore[arg-type]
     assert order == [("a", "bpf"), ("a", "ovs"), ("b", "bpf"), ("b", "ovs")]
     assert [(row.name, row.datapath) for row in Runner.rows] == order
@@ -51,7 +51,7 @@ def test_a_datapath_that_the_machine_refuses_is_a_row() -> None:
     def refuse(_: Bed) -> list[Measurement]:
         raise ConfigError("the kernel refuses bpf(2)", key="datapath")
 
-    (row,) = experiment.rows("rtt", refuse, Bed("bpf"))
+    (row,) = command.rows("rtt", refuse, Bed("bpf"))
     assert (row.value, row.ok, row.datapath) == (None, False, "bpf") and "bpf(2)" in row.why_not
 
 
@@ -73,5 +73,6 @@ def test_stock_mininet_is_measured_once_for_all_datapaths(monkeypatch: pytest.Mo
     assert len(calls) == 2
 
 
-def test_every_benchmark_can_be_named() -> None:
-    assert set(get_args(Name)) == set(BENCHES)
+def test_every_benchmark_has_its_parts() -> None:
+    parts = {name: len([*bench.parts()]) for name, bench in BENCHES.items()}
+    assert all(parts.values()) and parts["allreduce"] == 5 and parts["swap"] == 2

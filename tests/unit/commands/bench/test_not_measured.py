@@ -6,9 +6,9 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from commands.bench import (
     Measurement,
     NotMeasured,
     bed,
-    catalog,
     collectives,
+    command,
     control,
     fabric,
     finite,
@@ -30,26 +30,12 @@ from commands.main import main
 from measure.live.goodput_host import count
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
-from topos.kernel.namespaces import HostEnd
-
-
-class Host:
-    """A host that is this process: its one interface is the loopback."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.pid = name, os.getpid()
-
-    def IP(self) -> str:
-        return "127.0.0.1"
-
-    def defaultIntf(self) -> Host:
-        return self
 
 
 class Net:
     """A net that does nothing."""
 
-    hosts = (Host("g0"), Host("g1"))
+    hosts = ("g0", "g1")
     links = ()
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -71,45 +57,16 @@ def no_stock(*_: object, **__: object) -> dict[str, Any]:
 # ---- links and bring-up ----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def connected_here(ends: Sequence[HostEnd]) -> Iterator[list[HostEnd]]:
-    """The ends instead of connections between them."""
-    assert [end.ip for end in ends] == ["127.0.0.1"] * len(ends)
-    yield list(ends)
-
-
-def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float | MachineError) -> None:
+def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float) -> None:
     """Let the ring of hosts have these goodputs."""
-
-    def measured(*_: object) -> list[float]:
-        return [value if isinstance(value, float) else _raise(value) for value in found]
-
-    monkeypatch.setattr(stock, "connected_ring", connected_here)
-    monkeypatch.setattr(stock, "ring_goodputs", measured)
+    monkeypatch.setattr(stock, "ring_goodputs", lambda *_: list(found))
+    monkeypatch.setattr(fabric, "ring", lambda *_: nullcontext([]))
 
 
-def _raise(error: MachineError) -> float:
-    raise error
-
-
-def test_goodput_of_every_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    goodputs(monkeypatch, 94.5, 95.5)
-    assert stock.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1) == [94.5, 95.5]
-
-
-@pytest.mark.parametrize(
-    ("second", "why"),
-    [
-        (MachineError("10.0.0.1 cannot connect to 10.0.0.2: timed out"), "a ring: 10.0.0.1 cannot connect to 10.0.0.2"),
-        (0.0, "host g1: nothing that it sent was received"),
-    ],
-)
-def test_a_host_without_goodput_is_named(
-    monkeypatch: pytest.MonkeyPatch, second: float | MachineError, why: str
-) -> None:
-    goodputs(monkeypatch, 1.0, second)
-    with pytest.raises(NotMeasured, match=f"the goodput of {why}"):
-        stock.ring_goodput([Host("g0"), Host("g1")], 100.0, 0.1)
+def test_a_host_without_goodput_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    goodputs(monkeypatch, 1.0, 0.0)
+    with pytest.raises(NotMeasured, match="the goodput of host 1 of a ring: nothing that it sent was received"):
+        stock.ring_goodput([], 100.0, 0.1)
 
 
 def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
@@ -136,13 +93,6 @@ def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytes
 
 
 # ---- collectives and slopes ------------------------------------------------------------------------------------------
-
-
-def test_a_step_whose_end_nobody_noted() -> None:
-    events = [Event(1.0, "agent", "communicate", 2.0, {"step": 0})]
-    assert collectives._last_end(events, 0) == 2.0
-    with pytest.raises(NotMeasured, match="the end of step 1"):
-        collectives._last_end(events, 1)
 
 
 def test_collectives_that_were_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,12 +177,15 @@ def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
     def refuse(_: bed.Bed) -> list[Measurement]:
         raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
 
+    monkeypatch.setattr(fabric, "links", refuse)
+    monkeypatch.setattr(control, "rewire_64", lambda _: [Measurement("rewire", 0.002, "s", ok=True)])
+    monkeypatch.setattr(model, "slopes", refuse)
     benches = {
-        "links": catalog.Benchmark("says", (refuse,)),
-        "rewire": catalog.Benchmark("says", (lambda _: [Measurement("rewire", 0.002, "s", ok=True)],)),
-        "slopes": catalog.Benchmark("says", (refuse,), large=True),
+        "links": command.Benchmark("says", ("fabric:links",)),
+        "rewire": command.Benchmark("says", ("control:rewire_64",)),
+        "slopes": command.Benchmark("says", ("model:slopes",), large=True),
     }
-    monkeypatch.setattr(catalog, "BENCHES", benches)
+    monkeypatch.setattr(command, "BENCHES", benches)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(["bench", "--datapath", "ovs", "--json", str(tmp_path / "found.json")]) == 1
     said = " ".join(capsys.readouterr().out.split())

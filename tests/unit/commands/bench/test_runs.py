@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,28 @@ import pytest
 
 from commands.bench import NotMeasured, runs
 from commands.bench.bed import Bed
-from commands.bench.experiment import Bench
+from commands.bench.command import Bench
+from railyard.errors import MachineError
 
 
 def point(faithful: bool | None, step_s: float = 1.02) -> dict[str, Any]:
     verdict = "faithful" if faithful else "NOT FAITHFUL: slow"
-    return {"faithful": faithful, "verdict": verdict, "step_time_s": step_s, "predicted_step_time_s": 1.0}
+    times = {"step_time_s": step_s, "predicted_step_time_s": 1.0}
+    return {"faithful": faithful, "verdict": verdict, **times, "checks": [{"name": "other processes", "value": 0.2}]}
 
 
 def rows_of_runs(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The rows of the benchmark where its runs end with such a status, and give such points."""
     left = list(found)
 
-    def run(words: Sequence[str], heard: object) -> tuple[int, str]:
-        assert list(words[:3]) == ["run", "rails", "--quick"] and "bpf" in words
+    def run(words: Sequence[str], log: Path, **_: object) -> int:
+        assert list(words[:4]) == ["railyard", "run", "rails", "--quick"] and "bpf" in words
         status, points = left.pop(0)
         out = Path(words[list(words).index("--out") + 1])
         out.mkdir()
         (out / "summary.json").write_text(json.dumps(points))
-        return status, "first\nthe fast path ended\n"
+        log.write_text("first\nrailyard: the fast path ended\n")
+        return status
 
     monkeypatch.setattr(runs, "run_command", run)
     return [row.to_json() for row in runs.quick_runs(Bed("bpf", runs=len(found)))]
@@ -43,7 +45,7 @@ def test_only_runs_with_faithful_points_alone_count(monkeypatch: pytest.MonkeyPa
     assert (whole["value"], whole["limit"], whole["ok"]) == (1, 5, False)
     assert [row["value"] for row in each] == [2, 1, None, 0, 0]
     assert each[0]["off"] == pytest.approx(0.02) and each[1]["off"] == pytest.approx(0.1)
-    assert each[1]["verdict"] == "NOT FAITHFUL: slow" and 0 <= each[0]["others"] <= 1
+    assert each[1]["verdict"] == "NOT FAITHFUL: slow" and 0 < each[0]["others"] <= 0.2
     assert each[2]["why_not"] == "run.sh --quick ended with status 3: the fast path ended"
 
 
@@ -58,12 +60,12 @@ def test_the_report_says_how_many_runs_were_faithful(monkeypatch: pytest.MonkeyP
 
 
 def test_a_run_that_does_not_end_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(words: Sequence[str], heard: object) -> tuple[int, str]:
-        raise subprocess.TimeoutExpired(list(words), 1800)
+    def run(*_: object, longest_s: float, **__: object) -> int:
+        raise MachineError(f"it did not end within {longest_s:g} s")
 
     monkeypatch.setattr(runs, "run_command", run)
     (row, whole) = runs.quick_runs(Bed("bpf", runs=1))
-    assert (row.value, row.why_not) == (None, "run.sh --quick did not end within 1800 s") and not whole.ok
+    assert (row.value, row.why_not) == (None, "run.sh --quick: it did not end within 1800 s") and not whole.ok
 
 
 # ---- a page beside a run ---------------------------------------------------------------------------------------------
@@ -108,5 +110,6 @@ def test_without_a_browser_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_page_that_was_never_named_was_not_open(tmp_path: Path) -> None:
     with runs.OpenPage(tmp_path) as page, pytest.raises(NotMeasured, match="showed 'nothing'"):
-        page.heard("fabric ocs is up\n")
+        (tmp_path / runs.LOG).write_text("fabric ocs is up\n")
+        page.look()
         page.check()

@@ -13,11 +13,11 @@ import pytest
 
 from commands.bench import NotMeasured, swap
 from commands.bench.control import matching
-from commands.bench.dark import middle_mean, split, unsure_s
+from commands.bench.dark import middle_mean
 from commands.bench.stock import echo_request
 from commands.bench.swap import PORTS, OpenFlowPeer, Probe, followed, peers
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_BARRIER_REQUEST, TYPE_ERROR, circuit_flow, header
-from measure.live.probe import dark_time
+from measure.live.probes import Frames
 
 
 def test_matchings_are_perfect_and_share_no_circuit() -> None:
@@ -60,7 +60,7 @@ def test_frames_that_never_follow() -> None:
 def test_a_train_is_split_at_the_requests() -> None:
     sent = [number * 0.001 for number in range(20)]
     received = {"3": [*range(5), *range(14, 20)], "5": [7, 8, 9, 10, 11]}
-    parts = [dark_time(*part) for part in split(sent, received, [0.002, 0.010])]
+    parts = [part.dark_time() for part in Frames(sent, received).split([0.002, 0.010])]
     assert [(part.first_lost_t, part.up_t, part.lost) for part in parts] == [
         (pytest.approx(0.005), pytest.approx(0.007), 2),
         (pytest.approx(0.012), pytest.approx(0.014), 2),
@@ -69,11 +69,11 @@ def test_a_train_is_split_at_the_requests() -> None:
 
 def test_a_dark_time_is_as_sure_as_its_ends() -> None:
     sent = [0.0, 0.1, 0.2, 0.3, 0.4, 0.9, 1.0, 1.1]
-    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 7]})) == pytest.approx(0.2)
-    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 2, 6, 7]})) == pytest.approx(0.2)
-    assert unsure_s(sent, dark_time(sent, {"3": [0, 1, 2, 5, 6, 7]})) == pytest.approx(0.6)
-    assert unsure_s(sent, dark_time(sent, {"3": range(8)})) == pytest.approx(0.5)
-    assert unsure_s([0.0], dark_time([0.0], {"3": [0]})) == math.inf
+    for arrived, off_s in (([0, 1, 7], 0.2), ([0, 1, 2, 6, 7], 0.2), ([0, 1, 2, 5, 6, 7], 0.6), (range(8), 0.5)):
+        frames = Frames(sent, {"3": arrived})
+        assert frames.unsure_s(frames.dark_time()) == pytest.approx(off_s)
+    one = Frames([0.0], {"3": [0]})
+    assert one.unsure_s(one.dark_time()) == math.inf
 
 
 def test_single_late_changes_do_not_move_the_middle() -> None:

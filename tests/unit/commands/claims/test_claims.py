@@ -387,7 +387,7 @@ def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
     (docs / "page.md").write_text("A\n<!-- measured fabric-cost -->\n<!-- end -->\n")
     assert main(["claims", "--run", "--docs", str(docs), "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr()
-    assert "mesh: the command ended with status 2: railyard: --ports: " in said.err
+    assert "mesh: the command ended with status 2: --ports: " in said.err
     kept, _ = read_kept(docs / "measured", NAMES)
     assert len(kept["fabric-cost"].rows) == 5 and len(kept["mesh"].rows) == 7
     assert "| whole switches | 8,192 | fat-tree |" in (docs / "page.md").read_text()
@@ -423,7 +423,7 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
 ) -> None:
     run = MeasuredRun(name="x", arguments="mesh", minutes=0.1)
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 1, "experiment": {"experiment": "mesh"}}')
+    (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 2, "experiment": {"experiment": "mesh"}}')
     (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
     assert "manifest.json: written: is missing; the manifest of a run needs it" in said
 

@@ -68,7 +68,7 @@ def live(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def made(address: str | None, **manifest: Any) -> Path:
-        found = {"railyard_results": 1, "experiment": {"rest": "127.0.0.1:0"}, **manifest}
+        found = {"railyard_results": 2, "experiment": {"rest": "127.0.0.1:0"}, **manifest}
         if address is not None:
             found["rest"] = address
         (tmp_path / "manifest.json").write_text(json.dumps(found))
@@ -177,7 +177,7 @@ def test_an_address_of_all_interfaces_is_that_of_loopback(live: Callable[..., Pa
 
 
 def test_a_run_that_has_ended_is_not_acted_on(tmp_path: Path, rest: Rest) -> None:
-    found = {"railyard_results": 1, "experiment": {"rest": ":0"}, "rest": rest.server.address}
+    found = {"railyard_results": 2, "experiment": {"rest": ":0"}, "rest": rest.server.address}
     (tmp_path / "manifest.json").write_text(json.dumps(found))
     assert refusal(Control(tmp_path, TOKEN)) == (409, "the run has ended")
     with pytest.raises(ConfigError, match=r"^--control: .* holds a run that has ended; leave --control out$"):

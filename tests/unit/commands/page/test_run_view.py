@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from watch.folders import SCALE, finished_folder, locked, running_files, synthetic, write_manifest
+from watch.folders import SCALE, finished_folder, folder_of, locked, running_files, synthetic, write_manifest
 
 from commands.page.run_view import RunView
 from railyard.errors import ConfigError
-from railyard.timeline import Event
+from railyard.timeline import Event, write_events
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([1]), st.just({"a": 1})
@@ -66,6 +65,10 @@ def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ConfigError, match="not a Railyard results folder"):
             RunView(folder)
+    finished_folder(tmp_path)
+    change(tmp_path / "manifest.json", railyard_results=1)
+    with pytest.raises(ConfigError, match="has format 1 and this version reads 2; use the version that wrote it"):
+        RunView(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def change(path: Path, **values: Any) -> None:
 
 def test_an_event_that_no_run_writes_is_refused_in_one_sentence(tmp_path: Path) -> None:
     finished_folder(tmp_path, points=1)
-    with (tmp_path / "events.jsonl").open("a") as out:
+    with (folder_of(tmp_path) / "events.jsonl").open("a") as out:
         out.write('{"t":1000.5,"source":"agent","kind":"step","rank":1,"end":1001.0}\n')
     with pytest.raises(ConfigError, match=r"does not write \(KeyError: 'step'\)"):
         RunView(tmp_path).timeline(0)
@@ -98,7 +101,7 @@ def test_a_point_is_read_over_several_calls_where_patience_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished_folder(tmp_path, points=1, steps=150, samples=False)
-    monkeypatch.setattr("commands.page.points._PIECE", 1 << 16)
+    monkeypatch.setattr("railyard.reading.PIECE_BYTES", 1 << 16)
     quick, patient = RunView(tmp_path, patience_s=0.0), RunView(tmp_path)
     shares = [quick.timeline(0)["loaded"]]
     while quick.refresh():
@@ -112,14 +115,14 @@ def test_few_points_are_kept(tmp_path: Path) -> None:
     finished_folder(tmp_path, points=6, samples=False)
     view = RunView(tmp_path)
     before = [whole(view, number) for number in range(6)]
-    assert len(view._points._loaded) == 3
+    assert len(view._points._readers) == 3
     assert [whole(view, number) for number in range(6)] == before
 
 
 def test_lines_that_are_cut_short_are_counted_and_left_out(tmp_path: Path) -> None:
     finished_folder(tmp_path, points=1)
     clean = whole(RunView(tmp_path))
-    path = tmp_path / "events.jsonl"
+    path = folder_of(tmp_path) / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"\xff\xfe\n", *lines[2:], b"cut sh\n", lines[-1][:40]]))
     view = RunView(tmp_path)
@@ -206,9 +209,10 @@ def begin(folder: Path, number: int = 0) -> tuple[list[Event], dict[Path, list[E
 
 
 def end(folder: Path, number: int, events: list[Event]) -> None:
-    with (folder / "events.jsonl").open("a", encoding="utf-8") as out:
-        out.write("".join(event.to_line() + "\n" for event in events))
-    shutil.rmtree(folder / "running" / f"point{number}")
+    write_events(folder_of(folder, number) / "events.jsonl", events)
+    for path in folder_of(folder, number).iterdir():
+        if path.name != "events.jsonl":
+            path.unlink()
 
 
 def test_a_run_under_way_grows_to_what_the_finished_one_shows(tmp_path: Path) -> None:
@@ -254,14 +258,11 @@ def test_the_times_of_a_point_count_from_its_first_step(tmp_path: Path) -> None:
         assert dark == [pytest.approx(SCALE.real_s(change.t - events[0].t), abs=1e-3)]
 
 
-def test_acts_before_the_first_step_are_marked_and_those_of_the_point_before_are_not(tmp_path: Path) -> None:
+def test_acts_before_the_first_step_are_marked_at_its_begin(tmp_path: Path) -> None:
     events, files = begin(tmp_path)
     head = events[0]
-    acts = [
-        Event(head.t + at, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [port]})
-        for at, port in ((-5.0, 1), (-0.5, 2))
-    ]
-    files[tmp_path / "running" / "controller.jsonl"][:0] = acts
+    act = Event(head.t - 0.5, "controller", "manual", None, {"what": "fail", "rail": "rail0", "ports": [2]})
+    files[folder_of(tmp_path) / "controller.jsonl"][:0] = [act]
     with locked(tmp_path):
         view = RunView(tmp_path)
         for t in (head.t - 0.1, head.t + 0.5):
@@ -269,7 +270,7 @@ def test_acts_before_the_first_step_are_marked_and_those_of_the_point_before_are
             view.refresh()
         marks = [mark for mark in view.timeline(0, 0, 1)["marks"] if mark["kind"] == "manual"]
         assert [(mark["t"], mark["ports"]) for mark in marks] == [(0.0, [2])]
-        end(tmp_path, 0, [head, acts[1], *events[1:]])
+        end(tmp_path, 0, [head, *events[1:], act])
         view.refresh()
         assert [m["ports"] for m in view.timeline(0, 0, 1)["marks"] if m["kind"] == "manual"] == [[2]]
 
@@ -305,16 +306,15 @@ def test_what_the_controller_wrote_before_the_plan_was_known_is_shown_with_it(tm
 def test_waits_are_divided_once_all_that_is_new_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, files = begin(tmp_path)
     unused = b'{"t":1.0,"source":"controller","kind":"phase"}\n'
-    (tmp_path / "running" / "controller.jsonl").write_bytes(unused * (1 << 13))
+    (folder_of(tmp_path) / "controller.jsonl").write_bytes(unused * (1 << 13))
     append(files, 1e9)
 
     def shown(view: RunView) -> dict[str, Any]:
         return {lane: [bars[c] for c in "sek"] for lane, bars in whole(view)["timeline"]["bars"].items()}
 
     at_once = shown(RunView(tmp_path))
-    monkeypatch.setattr("commands.page.points._LIVE", 1 << 16)
-    monkeypatch.setattr("commands.page.points._PIECE", 1 << 12)
-    view, looks = RunView(tmp_path), 1
+    monkeypatch.setattr("railyard.reading.PIECE_BYTES", 1 << 12)
+    view, looks = RunView(tmp_path, patience_s=0.0), 1
     while view.refresh():
         looks += 1
     assert looks > 3 and shown(view) == at_once
@@ -340,7 +340,7 @@ def test_a_cut_last_line_is_waited_for(tmp_path: Path) -> None:
     change = next(event for event in events if event.kind == "reconfigure").to_line().encode() + b"\n"
     with locked(tmp_path):
         view = RunView(tmp_path)
-        with (tmp_path / "running" / "controller.jsonl").open("ab", buffering=0) as out:
+        with (folder_of(tmp_path) / "controller.jsonl").open("ab", buffering=0) as out:
             for byte in change[:-1]:
                 out.write(bytes([byte]))
                 assert not view.refresh() and view.overview()["unreadable"] == 0

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from commands.command_process import run_command
+from commands.command_process import last_line, run_command
 from commands.sweep import execute
-from commands.sweep.execute import last_line, run_all, run_point
+from commands.sweep.execute import run_all, run_point
 from commands.sweep.folder import PointCounts, SweepFolder
 from commands.sweep.model import ModelProcess, Predicted, predicted
 from commands.sweep.report import Merged

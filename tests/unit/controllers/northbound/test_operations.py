@@ -545,3 +545,12 @@ def test_gates_of_a_mesh_are_noted_too() -> None:
     desk.notes.clear()
     desk.request("gates", rest, switch="rail0", gates=gates)
     assert [note.fields for note in desk.notes] == [{"what": "gates", "rail": "rail0"}]
+
+
+def test_only_the_user_of_the_controller_says_where_its_events_go() -> None:
+    desk, told = Desk(), list[tuple[int | None, float]]()
+    desk.operations.on_record = lambda *begun: told.append(begun)
+    with pytest.raises(ControlError, match="only the user of the controller"):
+        desk.request("record", Caller(trusted=False), point=3)
+    assert desk.request("record", point=3, since=1.5)[0]["ok"] and desk.request("record")[0]["ok"]
+    assert told == [(3, 1.5), (None, 0.0)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rack_plans import photonic_plan
 from rack_player import RackPlayer, rack, rented
@@ -230,7 +230,6 @@ CROWDED = [
 ] + [rack(torus="4x4x4", server="2x2x1", tenants=tenants_of(extents)) for extents in ((2, 2, 2), (4, 2, 1))]
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_no_tenants_and_no_deaths_take_more_fibres_than_there_are(data: st.DataObject) -> None:
     plan = data.draw(st.sampled_from(CROWDED))
@@ -256,6 +255,32 @@ def test_no_tenants_and_no_deaths_take_more_fibres_than_there_are(data: st.DataO
         assert max(fibres_taken(here).values(), default=0) <= 4
     here.settle()
     assert max(fibres_taken(here).values(), default=0) <= 4
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_job_that_comes_while_a_splice_waits_leaves_the_circuits_of_the_dead_chip(refused: bool) -> None:
+    """B ends while its splice tunes the spare that C wants next, so the start of A, which waits too, is tried first."""
+    plan = CROWDED[2]
+    here = RackPlayer.on(plan, FarSpares, rented(plan, "C"), rented(plan, "B"))
+    of_c = here.light_at(*here.engine.jobs["C"].groups[0].members)
+    here.fail(4)
+    here.do(here.engine.finish("B", here.now))
+    here.do(here.engine.register(rented(plan, "A"), FarSpares(plan), here.now))
+    here.fail(8)
+    assert here.engine.jobs["C"].groups[0].members[0] == 16, "the spare that was to replace chip 4 of B"
+    here.light(0)
+    start, splice = here.dark
+    ranks = {p.number: p.rank for p in plan.rail_of(0).ports}
+    assert {ranks[port] for port in start.ports} == {0, 1, 2, 3, 5, 6, 7, 16}, "chips of A, and of B, which ended"
+    assert {ranks[port] for port in splice.ports} == {8, 9, 10, 16}
+    if refused:
+        here.refuse(1)
+        here.settle()
+        assert here.kinds("C")[-1] == "stranded"
+        assert here.light_at(8, 9, 12, 13, 15, 14, 11, 10) == of_c, "its circuits are as they were"
+    else:
+        here.settle()
+        assert here.kinds("C")[-1] == "replaced"
 
 
 @pytest.mark.parametrize("refused_first", [True, False])

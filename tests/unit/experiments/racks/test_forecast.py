@@ -14,7 +14,6 @@ from controllers.engine.jobs import Detection
 from experiments.racks.failover.experiment import FABRICS, FabricName, Failover, FailoverSettings
 from experiments.racks.forecast import (
     JobWindow,
-    checkpoint_seconds,
     combined,
     detection_bounds,
     predict_recovery,
@@ -24,7 +23,7 @@ from experiments.racks.forecast import (
 from experiments.racks.row import FailoverRow
 from experiments.settings import validated
 from measure.model.simulated_control import Costs
-from measure.model.wires import wire_bytes
+from measure.model.wires import checkpoint_seconds, wire_bytes
 from railyard.errors import ConfigError
 from railyard.scale import Scale
 from topos.describe import plan
@@ -97,7 +96,8 @@ def test_the_whole_recovery() -> None:
 
 def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[JobWindow]:
     made = validated(FailoverSettings, values)
-    return windows(made.specs(made.setting(name)), dying)
+    setting = made.setting(name)
+    return windows(setting, made.jobs(setting), dying)
 
 
 def predicted_rows(**values: Any) -> list[FailoverRow]:
@@ -182,10 +182,11 @@ def test_where_nobody_is_left_there_are_fewer_windows() -> None:
 
 def recovery_on(name: FabricName, *, stored: bool) -> FailoverRow:
     made = validated(FailoverSettings, {"stages": {"data": 10.0}})
-    spec, other = made.specs(made.setting(name))
-    before, after = windows([spec, other], [1])
+    setting = made.setting(name)
+    job, other = made.jobs(setting)
+    before, after = windows(setting, [job, other], [1])
     row = FailoverRow()
-    predict_recovery(row, spec, before, after, stored=stored)
+    predict_recovery(row, setting, job, before, after, stored=stored)
     return row
 
 
@@ -207,9 +208,10 @@ def test_a_recovery_fetches_the_checkpoint_once_for_each_newcomer_of_a_host() ->
 
 def test_a_given_checkpoint_goes_before_its_bytes() -> None:
     made = validated(FailoverSettings, {"stages": {"checkpoint": 2.0}, "neighbour": None})
-    (spec,) = made.specs(made.setting("photonic"))
+    setting = made.setting("photonic")
+    (job,) = made.jobs(setting)
     row = FailoverRow()
-    predict_recovery(row, spec, *windows([spec], [1]), stored=True)
+    predict_recovery(row, setting, job, *windows(setting, [job], [1]), stored=True)
     assert row.predicted_checkpoint_s == 2.0
 
 

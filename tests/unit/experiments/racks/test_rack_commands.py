@@ -1,30 +1,14 @@
-"""``railyard run failover`` and ``server-fabric`` as a person types them, and plot on their folders, without root."""
+"""``railyard run failover`` and ``server-fabric`` as a person types them, without root."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands.main import main
-from experiments.racks.server_fabric.row import ServerFabricRow, gain
-from measure.results.results import Results
-from measure.results.summary import Summary
-from railyard.scale import Scale
-from railyard.timeline import Event
-
-MANIFEST: dict[str, Any] = {
-    "railyard_results": 1,
-    "written": "2026-11-23T12:00:00+0000",
-    "seed": 0,
-    "versions": {},
-    "scale": asdict(Scale(1 / 800)),
-    "plans": {},
-    "groups": [],
-}
 
 
 @pytest.fixture
@@ -90,32 +74,3 @@ def test_the_model_of_the_server_fabric_needs_no_root(run: Any) -> None:
     assert lines["iperf3"][3:] == ["9.927", "19.85", "2.00", "2.00"]  # two ports of 10 Gb/s, less headers
     assert float(lines["all-reduce"][5]) == pytest.approx(2.0, abs=0.01)
     assert float(lines["epoch"][3]) == pytest.approx(40.25, rel=0.01)  # the paper's, by construction
-
-
-# ---- plot --------------------------------------------------------------------------------------------------------
-
-
-def test_plot_draws_a_folder_of_shapes_and_says_that_a_run_was_not_faithful(run: Any, tmp_path: Path) -> None:
-    manifest = {**MANIFEST, "experiment": {"experiment": "server-fabric"}, "ended": "complete"}
-    results = Results.create(tmp_path / "out", manifest)
-    results.add_events([Event(1.0, "run", "point", 2.0, {"point": 0, "mode": "photonic", "fabric": "rack"})])
-    made = [
-        ServerFabricRow(measure="iperf3", shape="2x1x1", fabric=fabric, value=value, predicted=value, faithful=False)
-        for fabric, value in (("electrical", 9.9), ("photonic", 19.7))
-    ]
-    rows = [row.to_json() for row in made]
-    assert gain(rows, "iperf3", "2x1x1") == pytest.approx(1.99, abs=0.001)
-    results.write_rows(Summary(rows), [])
-    status, out, err = run("plot", tmp_path / "out")
-    assert status == 8, err  # nothing was judged
-    assert "1.99" in out and "server-fabric.png" in out
-    assert (tmp_path / "out" / "figures" / "server-fabric.png").stat().st_size > 1000
-
-
-def test_plot_of_a_failover_run_that_was_stopped_before_its_first_row(run: Any, tmp_path: Path) -> None:
-    results = Results.create(tmp_path / "out", {**MANIFEST, "experiment": {"experiment": "failover"}})
-    results.write_rows(Summary([]), [])
-    results.free()
-    status, out, err = run("plot", results.folder, "--quiet")
-    assert status == 9 and "PARTIAL: 0 points: " in err
-    assert [Path(line).name for line in out.split()] == ["trace.json", "report.html"]

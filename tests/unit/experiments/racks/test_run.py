@@ -8,210 +8,20 @@ from typing import Any
 
 import pytest
 from failover_events import FAULT, GRADIENTS, RESUMED, SLOW_STEP, STEP, Run, struck
-from fake_rack import READY_S, STEP_S, TICK_S, Rack
+from fake_rack import Rack
 
-from controllers.engine.jobs import Detection
+from experiments.job_point import JobPoint
 from experiments.racks.failover.experiment import FailoverSettings
 from experiments.racks.forecast import JobPrediction, JobWindow, windows
 from experiments.racks.recovery import recoveries
-from experiments.racks.run import (
-    STEPS_AFTER,
-    IncarnationPoint,
-    JobGroup,
-    RackResult,
-    points_of,
-    timeout_s,
-    undisturbed_intervals,
-)
-from experiments.racks.setting import JobSpec, Setting, TenantSection, parse_kills
-from experiments.racks.supervisor import GO_S, JobSupervisor
+from experiments.racks.run import IncarnationPoint, RackResult, points_of, timeout_s, undisturbed_intervals
+from experiments.racks.setting import Setting, TenantSection
 from experiments.settings import validated
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
-from railyard.errors import AgentError, ControlError
 from railyard.scale import Scale, goodput_share
 from railyard.timeline import Event
 from topos.plan import FabricPlan, HostPort, SwitchLink, SwitchPlan
-from workloads.agent.launcher import Failure
-
-BOUND_S = 120.0
-
-
-class Play:
-    """A crew on a pretended rack, and what a person heard."""
-
-    def __init__(self, rack: Rack, kills: str = "", jobs: int = 2, **more: Any) -> None:
-        self.heard: list[str] = []
-        self.jobs = [JobSupervisor(rack.context, spec) for spec in rack.specs()[:jobs]]
-        self.job_group = JobGroup(rack.context, self.jobs, parse_kills(kills), self.heard.append, **more)
-
-    def run(self, timeout_s: float = BOUND_S) -> list[str]:
-        self.job_group.run(timeout_s)
-        return [job.state for job in self.jobs]
-
-
-def faults(rack: Rack) -> list[tuple[int, float]]:
-    return [(e["rank"], e.t) for e in rack.context.notes if e.kind == "fault"]
-
-
-def test_the_first_job_decides_when_it_is_over_and_the_neighbour_is_ended(rack: Rack) -> None:
-    play = Play(rack)
-    assert play.run() == ["done", "done"]
-    assert rack.log.index("register B") < rack.log.index("go A")
-    assert rack.teams[0].steps == dict.fromkeys(range(4), 6) and min(rack.teams[1].steps.values()) >= 5
-    assert all(channel.closed for channel in rack.channels) and all(team.stopped for team in rack.teams)
-    assert rack.log.count("finish A") == rack.log.count("finish B") == 1
-
-
-@pytest.mark.parametrize(("kill", "steps"), [("1@0.5", 0.5), ("1@2.5", 2.5), ("2@4", 4.0), ("5@1.5", 1.5)])
-def test_a_chip_dies_at_its_moment(rack: Rack, kill: str, steps: float) -> None:
-    Play(rack, kill).run()
-    ((rank, t),) = faults(rack)
-    assert f"{rank}@" in kill
-    began = rack.teams[0].launched + READY_S + GO_S
-    assert began + steps * STEP_S <= t <= began + steps * STEP_S + 4 * TICK_S
-
-
-def test_a_job_that_lost_a_chip_goes_on_and_is_told_in_words(rack: Rack) -> None:
-    play = Play(rack, "1@3.5")
-    assert play.run() == ["done", "done"]
-    job, neighbour = play.jobs
-    assert (job.incarnation, job.resumed, job.acknowledged[-1]) == (1, [(2, 1)], (6, 1006))
-    assert neighbour.incarnation == 0
-    assert any("rank 1 is killed, a member of job A, 3 steps done" in text for text in play.heard)
-    assert any("rank 16 replaces 1; incarnation 1 begins at step 2" in text for text in play.heard)
-
-
-def test_the_second_kill_counts_from_the_first_one(rack: Rack) -> None:
-    play = Play(rack, "1@3.5,2@+0.25")
-    assert play.run() == ["done", "done"]
-    (_, first), (_, second) = faults(rack)
-    assert second - first == pytest.approx(0.25, abs=2 * TICK_S)
-    assert set(play.jobs[0].members) == {0, 16, 17, 3}
-
-
-def test_a_kill_that_never_came_is_said(rack: Rack) -> None:
-    play = Play(rack, "1@3.5,5@+60")
-    assert play.run() == ["done", "done"]
-    assert "the kill 5@+60 was not executed: the run ended before" in play.heard
-
-
-def test_a_spare_dies_by_the_steps_of_the_first_job(rack: Rack) -> None:
-    play = Play(rack, "16@1.5,1@3.5")
-    play.run()
-    assert any("rank 16 is killed, a spare" in text for text in play.heard)
-    assert set(play.jobs[0].members) == {0, 17, 2, 3}
-
-
-def test_a_neighbour_that_was_struck_last_shows_some_steps_before_the_end(rack: Rack) -> None:
-    play = Play(rack, "5@4.5")
-    assert play.run() == ["done", "done"]
-    neighbour = play.jobs[1]
-    assert neighbour.incarnation == 1 and neighbour.steps_done - neighbour.first_step >= STEPS_AFTER
-
-
-def test_a_neighbour_that_starts_late_is_waited_for(rack: Rack) -> None:
-    play = Play(rack)
-    rack.slow.add(5)
-    rack.due.append((rack.now + 15.0, lambda: rack.slow.discard(5)))
-    assert play.run() == ["done", "done"] and rack.now > 115.0
-    assert "go B" in rack.log
-
-
-def test_the_neighbour_goes_on_where_the_job_is_stranded(rack: Rack) -> None:
-    rack.spares.clear()
-    play = Play(rack, "1@2.5")
-    assert play.run() == ["stranded", "done"]
-    assert any(text.startswith("job A stops: rank 1 has failed") for text in play.heard)
-    assert play.jobs[1].incarnation == 0
-
-
-# ---- the controller ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("after_s", [0.2, 0.7, 2.0])
-def test_the_controller_dies_in_mid_recovery(rack: Rack, after_s: float) -> None:
-    play = Play(rack, "1@3.5", controller_dies_after_s=after_s)
-    assert play.run() == ["done", "done"]
-    assert set(play.jobs[0].members) == {0, 16, 2, 3}
-    assert "the controller is killed" in play.heard
-    assert any("was restarted" in text for text in play.heard)
-    assert play.jobs[0].acknowledged[-1] == (6, 1006) and play.jobs[1].incarnation == 1
-
-
-def test_all_jobs_are_known_before_a_new_controller_gives_spares_away(rack: Rack) -> None:
-    play = Play(rack, "1@1.5,5@+1,2@4.5", controller_dies_after_s=3.0)
-    assert play.run() == ["done", "done"]
-    again = rack.log[rack.log.index("restart the controller") :]
-    assert max(again.index("register A"), again.index("register B")) < again.index("failed A 1")
-    a, b = (set(job.members) for job in play.jobs)
-    assert not a & b and {1, 2}.isdisjoint(a) and 5 not in b
-
-
-def test_a_stranded_job_stays_so_when_the_controller_is_started_again(rack: Rack) -> None:
-    rack.spares.clear()
-    play = Play(rack, "5@1.5", controller_dies_after_s=2.0)
-    assert play.run() == ["done", "stranded"]
-    again = rack.log[rack.log.index("restart the controller") :]
-    assert "register A" in again and "register B" not in again and "finish B" not in again
-
-
-def test_agents_that_are_heard_before_the_controllers_end_are_no_fault(rack: Rack) -> None:
-    play = Play(rack)
-
-    def end() -> None:
-        rack.controller.gone = True  # the supervisors' sockets are still silent
-        rack.teams[0].failures.append(Failure(0, "the controller closed the job channel"))
-
-    rack.due.append((rack.now + 2.0, end))
-    assert play.run() == ["done", "done"]
-    assert any("was restarted" in text for text in play.heard)
-
-
-def test_what_a_controller_that_lives_refuses_ends_the_run(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play(rack, "1@1.5")
-    call = rack.controller.call
-
-    def refuse(op: str, **fields: Any) -> dict[str, Any]:
-        if op == "restart":
-            raise ControlError("no more lives")
-        return call(op, **fields)
-
-    monkeypatch.setattr(rack.controller, "call", refuse)
-    with pytest.raises(ControlError, match="no more lives"):
-        play.run()
-    assert [job.state for job in play.jobs] == ["done", "done"] and all(team.stopped for team in rack.teams)
-
-
-# ---- bounds ------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_takes_too_long_names_the_job_and_stops_everybody(rack: Rack) -> None:
-    play = Play(rack)
-    with pytest.raises(AgentError, match="job A was not over within 3 s: running in incarnation 0, 2 of 6 steps done"):
-        play.run(3.0)
-    assert all(team.stopped for team in rack.teams) and all(channel.closed for channel in rack.channels)
-
-
-def test_a_death_that_nobody_notices_has_a_bound(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play(rack, "1@1.5", jobs=1)
-    monkeypatch.setattr(rack.controller, "fail", lambda rank: None)
-    with pytest.raises(AgentError, match="job A was not over within 30 s: running in incarnation 0, 1 of 6 steps done"):
-        play.run(30.0)
-
-
-def test_the_end_of_the_nursery_is_the_sentence_of_the_run(rack: Rack) -> None:
-    play = Play(rack)
-
-    def end() -> None:
-        rack.nursery_gone = True
-        raise AgentError("the process that starts the agents is gone")
-
-    rack.due.append((rack.now + 2.0, end))
-    with pytest.raises(AgentError, match="the process that starts the agents is gone"):
-        play.run()
-    assert [job.state for job in play.jobs] == ["done", "done"] and all(channel.closed for channel in rack.channels)
-
 
 SCALE = Scale(1 / 200)
 MEMBERS = {"A": (0, 1, 2, 3), "B": (8, 9)}
@@ -241,11 +51,12 @@ def sampled(run: Run, plan: FabricPlan | None = None) -> Run:
     return run.sampled(9.0, RESUMED + 9 * SLOW_STEP, plan or photonic(), (0, 1, 2, 3, 8, 9, 12))
 
 
-def specs(plan: FabricPlan) -> list[JobSpec]:
+def rented(plan: FabricPlan) -> tuple[Setting, list[JobPoint]]:
     """Both jobs, on a fabric of this plan."""
     setting = Setting("photonic", "", "lumion", "one-shot", 0.0, {}, SCALE)
     setting.__dict__["plan"] = plan
-    return [JobSpec(name, ranks, TenantSection(), setting, 9, 2, Detection()) for name, ranks in MEMBERS.items()]
+    vars(setting)["ring_lanes"] = lambda members: 2
+    return setting, [setting.job(name, ranks, TenantSection(), 9) for name, ranks in MEMBERS.items()]
 
 
 def window(contended: bool = False, **jobs: JobPrediction) -> JobWindow:
@@ -255,7 +66,7 @@ def window(contended: bool = False, **jobs: JobPrediction) -> JobWindow:
 def points(
     run: Run, plan: FabricPlan | None = None, windows: Sequence[JobWindow] = ()
 ) -> dict[tuple[str, int], IncarnationPoint]:
-    found = points_of(run.timeline(), specs(plan or photonic()), windows)
+    found = points_of(run.timeline(), *rented(plan or photonic()), windows)
     assert [p.point.number for p in found] == list(range(len(found)))
     return {(p.job, p.window): p for p in found}
 
@@ -282,7 +93,7 @@ def test_every_job_has_a_point_before_and_after() -> None:
 
 def test_an_exact_run_is_faithful_in_every_point() -> None:
     for key, point in points(calm()).items():
-        assert point.judge().faithful, (key, str(point.judge()))
+        assert point.verdict.faithful, (key, str(point.verdict))
 
 
 def test_the_machine_is_judged_within_the_point() -> None:
@@ -291,8 +102,8 @@ def test_the_machine_is_judged_within_the_point() -> None:
         replace(e, fields={**e.fields, "busy": 1.0}) if e.kind == "cpu" and e.t > RESUMED else e for e in run.events
     ]
     found = points(run)
-    assert found["A", 0].judge().faithful
-    assert {c.name for c in found["A", 1].judge().failed} == {"cores"}
+    assert found["A", 0].verdict.faithful
+    assert {c.name for c in found["A", 1].verdict.failed} == {"cores"}
 
 
 def test_what_the_fault_drops_is_not_held_against_the_job() -> None:
@@ -300,19 +111,19 @@ def test_what_the_fault_drops_is_not_held_against_the_job() -> None:
     for place, e in enumerate(run.events):
         if e.kind == "bytes" and e["rank"] == 0 and e.t > FAULT:
             run.events[place] = replace(e, fields={**e.fields, "dropped": 500})
-    assert points(run)["A", 0].judge().faithful and points(run)["A", 1].judge().faithful
+    assert points(run)["A", 0].verdict.faithful and points(run)["A", 1].verdict.faithful
     for place, e in enumerate(run.events):
         if e.kind == "bytes" and e["rank"] == 12 and e.t > RESUMED + STEP:
             run.events[place] = replace(e, fields={**e.fields, "dropped": 500})
-    assert {c.name for c in points(run)["A", 1].judge().failed} == {"drops"}
-    assert points(run)["B", 1].judge().faithful, "not its interface"
+    assert {c.name for c in points(run)["A", 1].verdict.failed} == {"drops"}
+    assert points(run)["B", 1].verdict.faithful, "not its interface"
 
 
 def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     run = calm()
     for t, stayed in ((5.0, 0), (RESUMED + 100, 900)):
         run.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
-    assert all(point.judge().faithful for point in points(run).values())
+    assert all(point.verdict.faithful for point in points(run).values())
     whole = Run()
     whole.launch(9.0, "A", 0, (0, 1, 2, 3))
     end = whole.steps(10.0, STEP, (0, 1, 2, 3), range(6), "A")
@@ -321,13 +132,13 @@ def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     whole.sampled(9.0, end + 1, photonic(), (0, 1, 2, 3))
     for t, stayed in ((9.9, 0), (end + 0.5, 900)):
         whole.add(t, "link", "switch", switch="rack0", packets_in=10_000, packets_out=10_000 - stayed)
-    (point,) = points_of(whole.timeline(), specs(photonic()))
+    (point,) = points_of(whole.timeline(), *rented(photonic()))
     assert not point.point.cut_short
-    assert {c.name for c in point.judge().failed} == {"drops"}
+    assert {c.name for c in point.verdict.failed} == {"drops"}
 
 
 def test_a_slow_link_shows() -> None:
-    verdict = points(sampled(struck()), photonic(LANE_MBPS * 1.3))["A", 0].judge()
+    verdict = points(sampled(struck()), photonic(LANE_MBPS * 1.3))["A", 0].verdict
     assert "link rate" in {c.name for c in verdict.failed}
 
 
@@ -338,10 +149,10 @@ def test_on_shared_links_the_model_is_the_line_rate() -> None:
     before = window(A=fast, B=JobPrediction(1.0, 1.0, {("B", "gradients"): 0.5}))
     neighbour = JobPrediction(1.5, 1.5, {("B", "gradients"): 0.75})
     model = [before, window(A=slow, B=neighbour)]
-    assert all(point.judge().faithful for point in points(run, electrical(), model).values())
-    assert "link rate" in {c.name for c in points(run, electrical())["A", 1].judge().failed}, "999 Mb/s are not reached"
+    assert all(point.verdict.faithful for point in points(run, electrical(), model).values())
+    assert "link rate" in {c.name for c in points(run, electrical())["A", 1].verdict.failed}, "999 Mb/s are not reached"
     model = [before, window(A=fast, B=neighbour)]
-    failed = {c.name for c in points(run, electrical(), model)["A", 1].judge().failed}
+    failed = {c.name for c in points(run, electrical(), model)["A", 1].verdict.failed}
     assert failed == {"link rate", "model"}
 
 
@@ -350,8 +161,8 @@ def test_jobs_that_share_links_may_take_turns() -> None:
     for place, e in enumerate(run.events):
         if e.kind == "step" and e["rank"] in (0, 12, 2, 3) and e["step"] == 5 and e.end:
             run.events[place] = replace(e, end=e.end + 0.5)
-    assert {c.name for c in points(run)["A", 1].judge().failed} == {"step spread"}
-    assert points(run, windows=[window(), window(contended=True)])["A", 1].judge().faithful
+    assert {c.name for c in points(run)["A", 1].verdict.failed} == {"step spread"}
+    assert points(run, windows=[window(), window(contended=True)])["A", 1].verdict.faithful
 
 
 def test_a_life_without_a_whole_step_has_no_point() -> None:
@@ -380,8 +191,8 @@ def test_what_agents_did_not_live_to_tell_is_not_missed() -> None:
 def bound_s(**values: Any) -> float:
     made = validated(FailoverSettings, {"fabrics": "photonic", **values})
     setting = made.setting("photonic")
-    specs, kills = made.specs(setting), made.kills(setting.plan)
-    return timeout_s(specs[0], windows(specs, [kill.rank for kill in kills]), len(kills))
+    jobs, kills = made.jobs(setting), made.kills(setting.plan)
+    return timeout_s(setting, jobs[0], windows(setting, jobs, [kill.rank for kill in kills]), len(kills))
 
 
 def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
@@ -396,8 +207,8 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
 
 
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
-    job = rack.job()
+    job, setting = rack.job(), rack.setting
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = RackResult(0, (), tuple(windows([job.spec], [])), (job,), (launch,), points=(), delivered=None, seed=1)
+    played = RackResult(0, (job,), (launch,), None, setting, (), tuple(windows(setting, [job.job], [])), (), 1)
     assert played.checksum_ok(job) is None
     assert played.rows() == []

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from experiments.spread.machines import rounds
 from experiments.spread.parts import (
     first_number,
-    part_from_plain,
     part_to_plain,
     parts,
     topology_from_plain,
     topology_to_plain,
 )
 from railyard.errors import MachineError
+from railyard.validation import from_plain
 from topos.describe import plan
+from topos.kernel.links import Part
 from topos.placement import placed
 from topos.rails import RailTopo
 
@@ -49,7 +50,7 @@ def test_a_part_and_a_topology_are_the_same_after_they_were_sent() -> None:
     topo = RailTopo(servers=3, gpus=2, scale_up=True, mtu=4200)
     where = placed(plan(topo), ("a", "b"), "rails")
     for part in parts(where, {"a": "192.0.2.1", "b": "192.0.2.2"}, 7).values():
-        assert part_from_plain(json.loads(json.dumps(part_to_plain(part)))) == part
+        assert from_plain(Part, json.loads(json.dumps(part_to_plain(part))), "a part") == part
     there = topology_from_plain(json.loads(json.dumps(topology_to_plain(topo))))
     assert there.nodes() == topo.nodes()
     assert [there.nodeInfo(node) for node in there.nodes()] == [topo.nodeInfo(node) for node in topo.nodes()]

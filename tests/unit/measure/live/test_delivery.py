@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
+from measure.live import probes
 from measure.live.counters import LinkCounters
 from measure.live.delivery import Payload, delivery, payload
 from measure.live.packets import ETHERTYPE
-from measure.live.ping_matrix import PingMatrix, _frame, _sender_of
-from measure.live.probe import dark_time
-from railyard.errors import ConfigError
+from measure.live.probes import Frames, arrivals, probe_frame
+from railyard.errors import MachineError
 from railyard.timeline import Event
 from topos.describe import plan
 from topos.rails import RailTopo
@@ -73,24 +75,33 @@ def received(rank: int, **fields: Any) -> Event:
 PLAN = plan(RailTopo(servers=4, gpus=1, ports=2))
 A, B = PLAN.switches[0].port(1, 1), PLAN.switches[0].port(3, 0)
 TOKEN = b"question"
+TAPPED: Any = None
 
 
-def test_a_frame_goes_to_the_macs_own_port_and_says_who_sent_it() -> None:
-    frame = Ether(_frame(A, B, TOKEN))
+def test_a_frame_goes_to_its_mac_and_has_the_token_of_its_train_and_its_number() -> None:
+    frame = Ether(probe_frame(B.mac, A.mac, TOKEN, 258))
     assert (frame.src, frame.dst, frame.type) == (A.mac, B.mac, ETHERTYPE)
     assert len(frame) >= 60, "the shortest frame of Ethernet, without its checksum"
-    assert _sender_of(bytes(frame), TOKEN) == (1, 1)
+    assert bytes(frame)[14:26] == TOKEN + bytes([0, 0, 1, 2])
+    assert len(probe_frame(B.mac, A.mac, TOKEN, 0, 1250)) == 1250
 
 
-def test_a_frame_of_another_question_is_none() -> None:
-    assert _sender_of(_frame(A, B, b"earlier!"), TOKEN) is None
-    assert _sender_of(b"short", TOKEN) is None
+def test_frames_of_other_trains_and_short_ones_have_not_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [probe_frame(B.mac, A.mac, token, 7) for token in (TOKEN, b"earlier!")] + [b"short"]
 
+    def received(_: object, buffer: memoryview) -> Iterator[tuple[int, int, bool]]:
+        for frame in frames:
+            size = min(len(frame), len(buffer))
+            buffer[:size] = frame[:size]
+            yield size, time.time_ns(), False
 
-@pytest.mark.parametrize("quiet", [0.0, -1.0, 2.0])
-def test_a_silence_must_be_shorter_than_the_whole(quiet: float) -> None:
-    with pytest.raises(ConfigError, match="must be above 0"):
-        PingMatrix(PLAN, [], quiet_s=quiet)
+    monkeypatch.setattr(probes, "received", received)
+    monkeypatch.setattr(probes, "missed", lambda _: 0)
+    number, arrived_ns = arrivals(TAPPED, TOKEN)
+    assert number == 7 and arrived_ns / 1e9 == pytest.approx(time.monotonic(), abs=1.0)
+    monkeypatch.setattr(probes, "missed", lambda _: 3)
+    with pytest.raises(MachineError, match="no room for all"):
+        arrivals(TAPPED, TOKEN)
 
 
 TICK = 0.0003
@@ -101,7 +112,7 @@ def _train(count: int) -> list[float]:
 
 
 def test_a_rewired_circuit() -> None:
-    seen = dark_time(_train(100), {"old": range(30), "new": range(70, 100)}, "old", "new")
+    seen = Frames(_train(100), {"old": range(30), "new": range(70, 100)}).dark_time("old", "new")
     assert seen.seconds == pytest.approx(40 * TICK)
     assert seen.first_lost_t == pytest.approx(5.0 + 30 * TICK)
     assert seen.up_t == pytest.approx(5.0 + 70 * TICK)
@@ -109,26 +120,26 @@ def test_a_rewired_circuit() -> None:
 
 
 def test_a_swap_that_loses_nothing() -> None:
-    seen = dark_time(_train(10), {"old": range(5), "new": range(5, 10)}, "old", "new")
+    seen = Frames(_train(10), {"old": range(5), "new": range(5, 10)}).dark_time("old", "new")
     assert (seen.first_lost_t, seen.up_t, seen.seconds, seen.lost) == (None, None, 0.0, 0)
 
 
 def test_light_that_never_comes_back() -> None:
-    seen = dark_time(_train(10), {"old": range(4)}, "old", "new")
+    seen = Frames(_train(10), {"old": range(4)}).dark_time("old", "new")
     assert seen.seconds == math.inf and seen.up_t is None and seen.lost == 6
 
 
 def test_one_stray_loss_is_not_the_dark_time() -> None:
     arrived = [n for n in range(100) if n != 10 and not 50 <= n < 60]
-    seen = dark_time(_train(100), {"old": arrived})
+    seen = Frames(_train(100), {"old": arrived}).dark_time()
     assert (seen.lost, seen.strays) == (10, 1)
     assert seen.first_lost_t == pytest.approx(5.0 + 50 * TICK)
 
 
 def test_what_comes_out_at_the_old_end_after_the_change_is_misdelivered() -> None:
     received = {"old": [*range(5), 12, 15], "new": range(8, 20)}
-    assert dark_time(_train(20), received, "old", "new").misdelivered == 2
-    assert dark_time(_train(20), received).misdelivered == 0
+    assert Frames(_train(20), received).dark_time("old", "new").misdelivered == 2
+    assert Frames(_train(20), received).dark_time().misdelivered == 0
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 40), st.randoms())
@@ -136,6 +147,6 @@ def test_any_single_gap_is_found_whatever_the_order(before: int, gap: int, after
     received = {"old": list(range(before)), "new": list(range(before + gap, before + gap + after))}
     for numbers in received.values():
         random.shuffle(numbers)  # type: ignore[attr-defined]
-    seen = dark_time(_train(before + gap + after), received, "old", "new")
+    seen = Frames(_train(before + gap + after), received).dark_time("old", "new")
     assert seen.lost == gap and seen.misdelivered == 0
     assert seen.seconds == pytest.approx(gap * TICK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from measure.results.folder import MANIFEST
 from measure.results.results import CONTROLLER_LOG, SUMMARY, Results
 from measure.results.row import ResultRow
 from railyard.errors import ConfigError
+from railyard.point_folder import EVENTS, point_folder
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 
@@ -60,7 +62,6 @@ def run(folder: Path) -> None:
             ],
             spool,
         )
-        record.remove(spool)
         record.add([ResultRow()])
         REAL["write"](MARK, b"x")
     record.close(None)
@@ -163,7 +164,6 @@ def test_a_run_that_failed_before_it_recorded_anything_leaves_no_folder(tmp_path
         assert not record.exists
         record.open()
         make_token(folder / TOKEN_FILE)
-        (record.running / "controller.jsonl").write_text("")
         assert record.exists
         record.close(error)
         assert not record.exists and list(tmp_path.rglob("*")) == ([folder] if made_before else [])
@@ -175,9 +175,9 @@ def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> 
     record = Record(folder, Study(), Scale(1.0))
     record.open()
     if what == "events":
-        record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0, "mode": "m", "fabric": "f"})])
+        record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0, "mode": "m"})], begin(record, 0))
     elif what == "log":
-        (record.running / CONTROLLER_LOG).write_text("it began\n")
+        (folder / CONTROLLER_LOG).write_text("it began\n")
     elif what == "point":
         begin(record, 0)
     elif what == "file":
@@ -191,11 +191,12 @@ def test_a_run_that_failed_keeps_what_it_recorded(tmp_path: Path, what: str) -> 
 @pytest.mark.parametrize("by", ["link", "folder"])
 def test_nothing_is_removed_from_what_was_put_in_the_place_of_the_folder(tmp_path: Path, by: str) -> None:
     victim, out = tmp_path / "victim", tmp_path / "out"
-    kept = {victim / MANIFEST, victim / TOKEN_FILE, victim / "running" / "point0" / "data"}
+    kept = {victim / MANIFEST, victim / TOKEN_FILE, victim / "points" / "000" / "data"}
     record = Record(out, Study(), Scale(1.0))
     record.open()
     spool = begin(record, 0)
-    (spool / "g0.jsonl").touch()
+    (spool / "disks" / "g0").mkdir(parents=True)
+    record.add_events([Event(0.5, "run", "point", 1.0, {"point": 0, "mode": "m"})], spool)
     out.rename(tmp_path / "moved")
     for file in kept:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -205,8 +206,8 @@ def test_nothing_is_removed_from_what_was_put_in_the_place_of_the_folder(tmp_pat
     else:
         victim.rename(out)
         kept = {out / file.relative_to(victim) for file in kept}
-    record.remove(spool)
-    assert not (tmp_path / "moved" / "running" / "point0").exists()
-    record.close(KeyboardInterrupt())
+    record.tidy()
+    assert [path.name for path in point_folder(tmp_path / "moved", 0).iterdir()] == [EVENTS]
+    with suppress(OSError):
+        record.close(KeyboardInterrupt())
     assert {path for path in kept if path.exists()} == kept
-    assert not list((tmp_path / "moved").iterdir())

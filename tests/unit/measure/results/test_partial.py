@@ -14,7 +14,7 @@ from experiments.registry import find
 from experiments.report import Drawn, Report
 from measure.results.manifest import build_manifest
 from measure.results.partial import cut_lines, partial
-from measure.results.results import EVENTS, Results
+from measure.results.results import Results
 from railyard.errors import ControlError
 from railyard.scale import Scale
 from railyard.timeline import Event
@@ -66,7 +66,8 @@ def stopped(folder: Path, **manifest: Any) -> Path:
 def test_plot_of_a_partial_folder_says_so_and_ends_with_9(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = "PARTIAL 0 of 4 points: stopped: by a signal"
     folder = stopped(tmp_path / "a", ended="stopped: by a signal")
-    (folder / EVENTS).write_text('{"t": 1.0, "source": "ru')
+    (folder / "points" / "000").mkdir(parents=True)
+    (folder / "points" / "000" / "g0.jsonl").write_text('{"t": 1.0, "source": "ru')
     assert main(["plot", str(folder)]) == 9
     assert f"\n1 line of the logs is not readable, and left out\n{sentence}\n" in capsys.readouterr().out
     for option in ("--json", "--quiet"):
@@ -139,7 +140,8 @@ def test_a_run_that_leaves_rows_out_ends_with_9_and_one_that_cannot_know_them_co
     run = kind.run
 
     def run_with_a_cut_log(self: Any, runner: Any) -> None:
-        runner.record.add_events([Event(0.0, "run", "cut", None, {"lines": 2})])
+        folder = runner.record.point_folder(0, mode="m", plan="p", title="t")
+        runner.record.add_events([Event(0.0, "run", "cut", None, {"lines": 2})], folder)
         run(self, runner)
 
     monkeypatch.setattr(kind, "points", lambda self: 5)

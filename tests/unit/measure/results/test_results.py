@@ -12,9 +12,10 @@ import pytest
 from measure.results.folder import MANIFEST, check_folder, new_folder
 from measure.results.manifest import build_manifest, counting_points, groups_of, left_out, plans_of, scale_of
 from measure.results.plain import plain
-from measure.results.results import EVENTS, RUNNING, SUMMARY, TABLE, Results
+from measure.results.results import SUMMARY, TABLE, Results
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
+from railyard.point_folder import EVENTS, POINTS, point_folder
 from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 
@@ -61,11 +62,11 @@ def test_a_folder_with_results_is_refused_and_stays_as_it_is(make_point: Any, tm
     results = Results.create(folder, _manifest(make_point()))
     with pytest.raises(ConfigError, match=f"out: {folder} is in use by a run; name another"):
         Results.create(folder, _manifest(make_point()))
-    results.add_events([Event(1.0, "run", "point")])
+    results.write_point(0, [Event(1.0, "run", "point")])
     results.free()
     with pytest.raises(ConfigError, match=rf"{folder} holds the results of a run of \d{{4}}-.*; name a new folder"):
         Results.create(folder, _manifest(make_point()))
-    assert sorted(p.name for p in folder.iterdir()) == [EVENTS, MANIFEST]
+    assert sorted(p.name for p in folder.iterdir()) == [MANIFEST, POINTS]
 
 
 def test_the_lock_of_a_killed_run_is_free(make_point: Any, tmp_path: Path) -> None:
@@ -109,24 +110,26 @@ def test_names_of_one_second_differ(tmp_path: Path) -> None:
 def test_what_was_recorded_stays_when_the_run_dies(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     step = Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})
-    results.add_events([step])
+    results.write_point(0, [step])
     results.write_rows(Summary([{"mode": "native", "step_time_s": 1.0}]), ["mode", "step_time_s"])
-    with (tmp_path / EVENTS).open("a") as out:
-        out.write('{"t": 3.0, "sour')
     opened = Results.open(tmp_path)
-    assert opened.events() == [step, Event(1.0, "run", "cut", None, {"lines": 1})]
+    assert opened.events() == [step]
     assert opened.rows() == [{"mode": "native", "step_time_s": 1.0}]
 
 
-def test_events_that_a_killed_run_left_are_read_once(make_point: Any, tmp_path: Path) -> None:
+def test_events_of_a_point_that_has_not_ended_are_read_as_those_of_others(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     saved, lost = (Event(t, "agent", "step", t + 1, {"rank": 0, "step": 0}) for t in (1.0, 2.0))
-    results.add_events([saved])
-    folder = tmp_path / RUNNING / "point1"
-    folder.mkdir(parents=True)
-    write_events(folder / "g0.jsonl", [saved, lost])
+    results.write_point(0, [saved])
+    results.write_point(1, [saved], "predicted.jsonl")
+    folder = point_folder(tmp_path, 1)
+    write_events(folder / "g0.jsonl", [lost])
     (folder / "g1.jsonl").write_text('\x00\x00\n[1]\n{"t": "x"}\n' + SENSELESS + "[" * 100_000 + "\n")
-    assert Results.open(tmp_path).events() == [saved, lost, Event(2.0, "run", "cut", None, {"lines": 7})]
+    assert Results.open(tmp_path).events() == [Event(0.0, "run", "cut", None, {"lines": 7}), saved, lost]
+    results.write_point(1, [lost])
+    assert Results.open(tmp_path).events() == [saved, lost], "what its processes left is not read again"
+    results.tidy_point(1)
+    assert sorted(path.name for path in folder.iterdir()) == [EVENTS, "predicted.jsonl"]
 
 
 def test_a_write_that_fails_leaves_the_old_file(
@@ -185,8 +188,8 @@ def test_nothing_is_written_through_links_that_the_owner_of_the_folder_put_there
     (out / "figures").rename(out / "before")
     (out / "figures").symlink_to(outside)
     (out / SUMMARY).symlink_to(outside / SUMMARY)
-    (out / EVENTS).symlink_to(outside / EVENTS)
-    for refused in (lambda: results.write("figures/b.png", b"2"), lambda: results.add_events([])):
+    (out / POINTS).symlink_to(outside)
+    for refused in (lambda: results.write("figures/b.png", b"2"), lambda: results.write_point(0, [])):
         with pytest.raises(OSError):
             refused()
     results.write(SUMMARY, "[]\n")  # takes the place of the link

@@ -161,7 +161,9 @@ def test_messages_are_carried_out_in_order_with_requests_and_told_back() -> None
             here.tell("add", n=number)
         assert here.call("seen") == [0, 1, 2]
         here.tell("refuse", kind="machine")
-        assert here.next_message(5.0) == {"op": "error", "of": "refuse", "error": "no room; make some"}
+        kinds = ["MachineError", "RailyardError"]
+        told = {"op": "error", "of": "refuse", "error": "no room; make some", "kinds": kinds}
+        assert here.next_message(5.0) == told
 
 
 def test_messages_that_come_with_an_answer_are_pending() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import math
 from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railyard.remote.clock import DRIFT, ClockSample, Offset, between, offset_of, sampled
+from railyard.remote.clock import DRIFT, ClockSample, Offset, offset_of, sampled, time_here
 
 delays = st.floats(0.0, 0.5)
 ROUNDING_S = 1e-8
@@ -57,40 +56,10 @@ def test_the_true_offset_is_within_the_uncertainty_whatever_the_delays(
     assert abs(found.offset_s - true) <= found.uncertainty_s + ROUNDING_S
 
 
-@given(
-    st.lists(st.floats(-DRIFT, DRIFT), min_size=4, max_size=4),
-    st.floats(-1, 1),
-    st.floats(-1, 1),
-    st.floats(0, 4),
-)
-def test_between_two_measurements_the_offset_is_within_the_uncertainty(
-    rates: list[float], wrong_before: float, wrong_after: float, at: float
-) -> None:
-    """The rate changes every 25 s within its bounds; both measurements are wrong by a part of their uncertainty."""
-
-    def true(t: float) -> float:
-        return 7.0 + sum(rate * min(25.0, max(0.0, t - 25.0 * k)) for k, rate in enumerate(rates))
-
-    before = Offset(true(0.0) + wrong_before * 1e-4, 1e-4, 2e-4, 0.0, 0.0)
-    after = Offset(true(100.0) + wrong_after * 2e-4, 2e-4, 4e-4, 100.0, 0.0)
-    line = between(before, after)
-    t = at * 25.0
-    assert abs(line.offset_s(t) - true(t)) <= line.uncertainty_s(t) + ROUNDING_S
-
-
-def test_offsets_between_are_linear_and_can_be_turned_round() -> None:
-    line = between(Offset(10.0, 1e-4, 2e-4, 0.0, 0.0), Offset(10.001, 1e-4, 2e-4, 100.0, 0.0))
-    assert line.drift == pytest.approx(1e-5)
-    assert line.offset_s(50.0) == pytest.approx(10.0005)
-    assert line.here(50.0 + line.offset_s(50.0)) == pytest.approx(50.0)
-    assert line.uncertainty_s(0.0) == pytest.approx(1e-4)
-    assert 1e-4 < line.uncertainty_s(50.0) < 1e-4 + DRIFT * 50.0
-
-
-def test_two_measurements_at_one_moment_have_no_drift() -> None:
-    one = Offset(3.0, 1e-4, 2e-4, 5.0, 0.0)
-    assert between(one, one).offset_s(9.0) == 3.0
-    assert math.isfinite(between(one, one).uncertainty_s(9.0))
+def test_between_two_measurements_the_offset_is_linear() -> None:
+    before, after = Offset(10.0, 1e-4, 2e-4, 0.0, 0.0), Offset(10.001, 1e-4, 2e-4, 100.0, 0.0)
+    assert time_here(before, after, 50.0 + 10.0005) == pytest.approx(50.0)
+    assert time_here(before, before, 9.0 + 10.0) == pytest.approx(9.0)
 
 
 def test_samples_are_taken_around_each_exchange() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import socket
 import stat
@@ -12,7 +11,7 @@ from checkout import ROOT
 
 from railyard import __version__
 from railyard.errors import ConfigError, MachineError
-from railyard.remote.ssh import Address, Place, RemoteProcess
+from railyard.remote.ssh import Address, RemoteProcess
 from railyard.remote.ssh_faults import cause
 
 SERVICE = "cluster.remote_service"
@@ -151,18 +150,3 @@ def test_a_configuration_file_that_is_none_is_refused(monkeypatch: pytest.Monkey
         monkeypatch.setenv("RAILYARD_SSH_CONFIG", path)
         with pytest.raises(ConfigError, match="RAILYARD_SSH_CONFIG: names no file; give the absolute path"):
             RemoteProcess("b", SERVICE).start()
-
-
-def test_commands_there_find_railyard_in_its_place() -> None:
-    command = Place("/opt/r/.venv/bin/python", "/opt/r").command("a.b", "x y")
-    assert command == [
-        "env",
-        "PYTHONPATH=/opt/r",
-        "PYTHONSAFEPATH=1",
-        "/opt/r/.venv/bin/python",
-        "-m",
-        "railyard.process",
-        "a.b",
-        "x y",
-    ]
-    assert os.path.isabs(Place().python)

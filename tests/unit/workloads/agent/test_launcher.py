@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,16 @@ from railyard.liveness import stall_limit_s
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentConfig, Incarnation, configs_from_json
-from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES, MISSES, AgentLauncher, Failure, Hang, HangWatch
+from workloads.agent.launcher import (
+    FDS_PER_MESSAGE,
+    MESSAGE_BYTES,
+    MISSES,
+    AgentLauncher,
+    Failure,
+    Hang,
+    HangWatch,
+    LauncherProcess,
+)
 from workloads.program import Compute, Program
 
 SOON_S = 0.02
@@ -34,6 +43,7 @@ class FakeProcess:
     """The launcher's process, which ends when its socket does."""
 
     pid = 4321
+    stdin = stdout = None
 
     def __init__(self) -> None:
         self.waited = False
@@ -50,7 +60,8 @@ class Server:
         ours, self.sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(LATE_S)
         self.process = FakeProcess()
-        self.launcher = AgentLauncher(cast(Any, self.process), ours)
+        own = LauncherProcess(cast(Any, self.process), ours)
+        self.launcher = AgentLauncher({"local": own}, own)
 
     def receive(self) -> tuple[dict[str, Any], list[int]]:
         """One order, and the file descriptors that came with it."""
@@ -129,15 +140,6 @@ def test_more_namespaces_than_one_message_carries_come_in_several_and_in_order(s
         os.close(fd)
 
 
-def test_every_launch_has_a_number_of_its_own_and_news_go_where_they_belong(server: Server) -> None:
-    first, second = launched(server, 0, 1), launched(server, 0)
-    server.report(0, 1, pid=11)
-    server.report(0, 0, pid=10)
-    server.says(1, 0, ready=True)
-    listen(server, 3)
-    assert (first.pids, second.pids) == ({0: 10}, {0: 11}) and (first.ready, second.ready) == ({1}, set())
-
-
 def test_listen_takes_one_message_and_says_whether_one_came_in_time(server: Server) -> None:
     team = launched(server, 0)
     server.says(0, ready=True)
@@ -146,15 +148,6 @@ def test_listen_takes_one_message_and_says_whether_one_came_in_time(server: Serv
     assert server.launcher.listen(0.0) and team.steps == {0: 1}
     begin = time.monotonic()
     assert not server.launcher.listen(SOON_S) and time.monotonic() - begin >= SOON_S
-
-
-def test_the_end_of_the_launcher_is_an_error_in_both_directions(server: Server) -> None:
-    team = launched(server, 0)
-    server.sock.close()
-    with pytest.raises(AgentError, match="the process that starts the agents is gone"):
-        server.launcher.listen(LATE_S)
-    with pytest.raises(AgentError, match=r"the process that starts the agents is gone \(Broken pipe\)"):
-        team.go(1.0)
 
 
 def test_listen_raises_at_once_when_a_watched_process_ends(server: Server) -> None:
@@ -191,10 +184,50 @@ def test_a_process_that_ended_before_it_is_watched_is_named_too(server: Server) 
         server.launcher.listen(LATE_S)
 
 
-def test_close_ends_the_launcher_and_waits_for_it(server: Server) -> None:
-    with server.launcher:
-        assert server.launcher.pid == FakeProcess.pid
-    assert server.process.waited and server.sock.recv(1) == b""
+class Elsewhere:
+    """Another machine, which starts agents and reports about them; ``gone`` takes no orders."""
+
+    def __init__(self, *, gone: bool = False) -> None:
+        self.gone = gone
+        self.forked: list[int] = []
+        self.orders: list[dict[str, Any]] = []
+        self.news: list[dict[str, Any]] = []
+        self._fd = os.eventfd(0)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.news)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        self.forked += [config.rank for config in configs]
+
+    def send(self, order: dict[str, Any]) -> None:
+        if self.gone:
+            raise MachineError("machine b is gone")
+        self.orders.append(order)
+
+    def reports(self) -> list[dict[str, Any]]:
+        news, self.news = self.news, []
+        return news
+
+
+def test_agents_are_started_on_the_machines_of_their_ranks_and_orders_go_to_all() -> None:
+    a, b = Elsewhere(), Elsewhere(gone=True)
+    launcher = AgentLauncher({"b": b, "a": a})
+    launcher.machine_of = {0: "a", 2: "a", 3: "b"}
+    team = launcher.launch(configs(0, 3, 2), [-1] * 3)
+    assert (a.forked, b.forked) == ([0, 2], [3])
+    b.news = [{"team": 0, "rank": 3, "pid": 9}]
+    assert launcher.listen(LATE_S) and team.pids == {3: 9}, "what is pending is not waited for"
+    with pytest.raises(MachineError, match="machine b is gone"):
+        team.go(1.0)
+    assert a.orders == [{"team": 0, "say": {"go": 1.0}}]
+    launcher.close()
+    for machine in (a, b):
+        os.close(machine.fileno())
 
 
 # ---- what is known of agents -----------------------------------------------------------------------------------------
@@ -268,12 +301,6 @@ def test_wait_done_tells_the_progress_and_names_who_is_late(server: Server) -> N
     with pytest.raises(AgentError, match="the agent of rank 0 did not finish its program within"):
         team.wait_done(SOON_S, lambda rank, steps: progress.append((rank, steps)))
     assert progress == [(1, 1), (1, 2)]
-
-
-def test_go_is_told_to_all_agents_of_the_launch(server: Server) -> None:
-    launched(server, 0)
-    launched(server, 0).go(12.5)
-    assert server.receive() == ({"team": 1, "say": {"go": 12.5}}, [])
 
 
 def test_a_wait_ends_with_the_cause_also_if_a_consequence_was_heard_before(server: Server) -> None:

@@ -93,9 +93,10 @@ def all_end(pidfds: list[int]) -> bool:
 
 def test_each_agent_is_a_process_of_its_own_under_the_launcher(launcher: AgentLauncher, tmp_path: Path) -> None:
     team = launch(launcher, config(0, tmp_path), config(2, tmp_path))
-    assert set(team.pids) == {0, 2} and len({os.getpid(), launcher.pid, *team.pids.values()}) == 4
+    assert launcher.process is not None
+    assert set(team.pids) == {0, 2} and len({os.getpid(), launcher.process.pid, *team.pids.values()}) == 4
     for rank, pid in team.pids.items():
-        assert parent_of(pid) == launcher.pid
+        assert parent_of(pid) == launcher.process.pid
         assert Path(f"/proc/{pid}/comm").read_text() == f"railyard-g{rank}\n"
     team.stop()
     assert team.gone and not any(Path(f"/proc/{pid}").exists() for pid in team.pids.values()), "not even a zombie"
@@ -241,7 +242,8 @@ def test_an_unresponsive_agent_is_killed_some_time_after_the_stop_and_others_end
 
 def test_closing_the_launcher_ends_it_and_its_agents(own_launcher: AgentLauncher, tmp_path: Path) -> None:
     team = launch(own_launcher, config(0, tmp_path, FOREVER_S))
-    watched = [os.pidfd_open(pid) for pid in (own_launcher.pid, team.pids[0])]
+    assert own_launcher.process is not None
+    watched = [os.pidfd_open(pid) for pid in (own_launcher.process.pid, team.pids[0])]
     own_launcher.close()
     assert all_end(watched)
 
@@ -252,7 +254,8 @@ def test_agents_die_with_their_launcher_even_where_they_hear_nothing_and_the_run
     team = launch(own_launcher, config(0, tmp_path, FOREVER_S))
     agent = os.pidfd_open(team.pids[0])
     os.kill(team.pids[0], signal.SIGSTOP)
-    os.kill(own_launcher.pid, signal.SIGKILL)
+    assert own_launcher.process is not None
+    os.kill(own_launcher.process.pid, signal.SIGKILL)
     assert all_end([agent])
     with pytest.raises(AgentError, match="the process that starts the agents is gone"):
         team.wait_done(LATE_S)
@@ -274,7 +277,7 @@ plan = FabricPlan("electrical", 1, 1, 1, 9000, ())
 program = Program("p", ((Compute(0, "work", 3600.0),),))
 team = launcher.launch([AgentConfig(0, "job", "native", program, Scale(1.0), plan, sys.argv[1])], [-1])
 team.wait_ready()
-print(launcher.pid, team.pids[0], flush=True)
+print(launcher.process.pid, team.pids[0], flush=True)
 sys.stdin.read()
 """
 

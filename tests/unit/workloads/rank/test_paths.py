@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from railyard.protocol import Hop, SlotWindow
 from workloads.program import Group
-from workloads.rank.paths import choose_path, keys_at, paths_in, slot_window_in, wired_paths
+from workloads.rank.paths import Paths, choose_path, keys_at, paths_in, slot_window_in, wired_paths
 
 
 @given(st.integers(2, 9))
@@ -30,10 +30,13 @@ def test_a_pipeline_pair_has_one_path_for_both_directions_and_lanes() -> None:
     assert choose_path(paths, 8, 4, 0) == Hop(8, 0, 4, 1)
 
 
-def test_inside_a_server_every_pair_has_a_path() -> None:
-    paths = wired_paths(Group("tp", "tp", (0, 1, 2), domain="scale-up"))
-    assert choose_path(paths, 2, 0, 0) == Hop(2, 0, 0, 0)
-    assert wired_paths(Group("tp", "tp", (0,), domain="scale-up")) == ()
+def test_beside_the_rails_every_pair_shares_a_switch_unless_it_is_given_paths() -> None:
+    group, paths = Group("tp", "tp", (0, 1, 2), domain="scale-up"), Paths(2, forwarding=True)
+    assert paths.place(group, 2, 0, 1, incoming=False) is None
+    paths.set_wired(group)
+    assert paths.place(group, 2, 0, 1, incoming=False) == paths.place(group, 0, 2, 0, incoming=True) == (0, 0)
+    paths.set("tp", (Hop(0, 1, 2, 3),))
+    assert paths.place(group, 2, 0, 1, incoming=False) == (3, 1)
 
 
 def test_without_a_path_only_a_packet_switch_carries_it() -> None:

@@ -39,10 +39,11 @@ def row_of(
     row.predicted_after_arrival_s = 0.5
     row.after_arrival_s = times.after_arrival_s
     row.by_formula(made)
-    verdict = Verdict(not checks, checks)
     nothing: Any = None
     row.count(delivered)
-    row.by_measurement(made, Measured(point(made, scale), events, nothing, verdict, nothing, delivered), times)
+    measured = Measured(point(made, scale), events, nothing, delivered)
+    vars(measured)["verdict"] = Verdict(not checks, checks)
+    row.by_measurement(made, measured, times)
     return {**row.to_json(), "checks": [check.name for check in row.checks]}
 
 

@@ -278,7 +278,7 @@ def test_a_folder_is_drawn_again_from_itself(tmp_path: Path) -> None:
             for e in struck(after=after).timeline()
         ]
         point = Event(moved, "run", "point", moved + 999, {"point": number, "mode": fabric, "fabric": "rack"})
-        results.add_events([point, *events])
+        results.write_point(number, [point, *events])
     results.write_rows(Summary([*all_rows(), *shape_rows()]), [])
     written = {path.name for path in redraw(tmp_path / "out")}
     assert written == {"trace.json", "throughput.png", "recovery.png", "step-times.png", "recovery-timeline.png",

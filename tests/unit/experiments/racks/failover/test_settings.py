@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from commands.run import experiment_of, file_values, parser_of
+from controllers.engine.jobs import Detection
+from experiments.faults import Kill, parse_kills, random_kill
 from experiments.racks.failover.experiment import FABRICS, LIGHT_NEIGHBOUR, FabricName, Failover, FailoverSettings
-from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES, Kill, parse_kills, random_kill
+from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale
@@ -98,13 +100,17 @@ def test_who_rents_what_and_what_stands_idle(
 def test_jobs_as_they_are_rented() -> None:
     made = experiment(stages="morphlux", scale={"time": 0.5}, detection={"misses": 4, "detect": ["exit"]})
     for name in made.fabrics:
-        job, neighbour = made.specs(made.setting(name))
+        setting = made.setting(name)
+        job, neighbour = made.jobs(setting)
+        assert job.training is not None
         assert (job.name, job.steps, neighbour.name) == ("A", made.steps, "B")
         assert neighbour.steps > 100 * job.steps  # it is ended when the job is over
-        assert job.lanes == (4 if name == "photonic" else 2)  # every port is steered to the ring, or clockwise and back
-        assert (job.detection.heartbeat_s, job.detection.misses, job.detection.exit) == (0.125, 4, True)
-        assert dict(job.stages) == dict(MORPHLUX_STAGES)
-        ring = job.program().groups["A"].members
+        assert setting.ring_lanes(job.members) == (
+            4 if name == "photonic" else 2
+        )  # every port is steered to the ring, or clockwise and back
+        assert job.training.detection == Detection(0.125, 4, exit=True)
+        assert dict(job.training.stages) == dict(MORPHLUX_STAGES)
+        ring = job.program.groups["A"].members
         assert sorted(ring) == [0, 1, 2, 3]
 
 

@@ -32,6 +32,7 @@ from experiments.settings import validated
 from measure.metrics.fidelity import iperf_verdict
 from railyard.timeline import Event, write_events
 from topos.kernel.iperf import IperfResult
+from workloads.program import Compute
 
 
 def experiment(**values: Any) -> ServerFabricSettings:
@@ -115,26 +116,30 @@ def test_every_shape_uses_one_port_of_two_on_the_torus_and_both_on_photonics(sha
     (epoch,) = made.epochs()
     lanes = {}
     for fabric in ("electrical", "photonic"):
-        spec = made.spec(fabric, epoch)
-        assert spec.setting.plan.ranks == 4 and len(spec.members) == 2 and spec.steps == EPOCH_STEPS[8]
-        lanes[fabric] = len(iperf_paths(spec))
+        setting = made.setting(fabric, epoch.shape)
+        job = made.job(setting, epoch)
+        assert setting.plan.ranks == 4 and len(job.members) == 2 and job.steps == EPOCH_STEPS[8]
+        lanes[fabric] = len(iperf_paths(setting, job))
     assert lanes == {"electrical": 1, "photonic": 2}
 
 
 def test_what_is_measured_of_an_epoch_and_how_long_its_job_is() -> None:
     made = experiment(studies=["iperf3", "batch"], batch=4)
     first, *_, last = made.epochs()
-    assert (first.measures, made.spec("photonic", first).steps) == (("iperf3",), 2)
-    assert (last.measures, made.spec("photonic", last).steps) == (("all-reduce", "epoch"), EPOCH_STEPS[8])
+    setting = made.setting("photonic", "2x1x1")
+    assert (first.measures, made.job(setting, first).steps) == (("iperf3",), 2)
+    assert (last.measures, made.job(setting, last).steps) == (("all-reduce", "epoch"), EPOCH_STEPS[8])
     assert experiment().epochs()[0].measures == ("iperf3", "all-reduce", "epoch")
 
 
 def test_what_is_shared_goes_on_to_the_training_job() -> None:
     made = experiment(mtu=1500, scale={"time": 0.5}, batch=4)
-    spec = made.spec("electrical", made.epochs()[0])
-    assert spec.setting.plan.mtu == 1500
-    assert spec.setting.scale.time == 0.5 and spec.setting.scale.rate == 1 / 100
-    assert spec.tenant.compute_s == compute_s(4) and spec.detection.heartbeat_s == 0.125
+    setting = made.setting("electrical", "2x1x1")
+    job = made.job(setting, made.epochs()[0])
+    assert setting.plan.mtu == 1500
+    assert setting.scale.time == 0.5 and setting.scale.rate == 1 / 100
+    assert job.training is not None and job.training.detection.heartbeat_s == 0.125
+    assert {op.seconds for op in job.program.operations[0] if isinstance(op, Compute)} == {compute_s(4)}
 
 
 def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_sampled() -> None:
@@ -154,9 +159,7 @@ def test_iperf_must_reach_the_line_rate_on_a_machine_with_room_and_all_must_be_s
     assert [check.name for check in iperf_verdict(0.99, calm[1:], plan).failed] == ["sampler events"]
 
 
-def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     sampled, read = Event(1.0, "link", "sampled", None, {"events": 0}), Event(2.0, "link", "forwarding")
 
     @contextmanager
@@ -164,8 +167,9 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
         write_events(log, [sampled])
         yield SimpleNamespace(events=[read])
 
-    def play(runner: Any, specs: Any, before: Callable[[Any], None]) -> Any:
-        before(SimpleNamespace(data=tmp_path, register=lambda *given: None, call=lambda *words, **more: None))
+    def play(runner: Any, setting: Any, jobs: Any, before: Callable[[Any], None]) -> Any:
+        done = {name: lambda *given, **more: None for name in ("register", "call", "collect")}
+        before(SimpleNamespace(**done, iperf=lambda *given, **more: IperfResult((1.0,), (0,), 1.0)))
         return SimpleNamespace(number=0, verdicts=lambda name: [])
 
     recorded: list[Event] = []
@@ -177,8 +181,6 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(
     )
     monkeypatch.setattr(server_fabric, "counted", counted)
     monkeypatch.setattr(server_fabric, "play", play)
-    monkeypatch.setattr(server_fabric, "_lane", lambda session, path: None)
-    monkeypatch.setattr(server_fabric, "measure_iperf", lambda *given, **more: IperfResult((1.0,), (0,), 1.0))
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
     assert recorded == [sampled, read] * 2  # of both fabrics

@@ -144,8 +144,9 @@ def test_what_the_kernel_refuses_is_an_error(offload: Process, monkeypatch: pyte
         raise MachineError("attaching the program failed")
 
     monkeypatch.setattr(offload.kernel, "add", refuse)
+    kinds = ["MachineError", "RailyardError"]
     assert offload.told("attach", **ATTACH) == [
-        {"op": "error", "of": "attach", "error": "attaching the program failed"}
+        {"op": "error", "of": "attach", "error": "attaching the program failed", "kinds": kinds}
     ]
 
 

@@ -1,112 +1,49 @@
-"""Supervisor of one training job: starts and watches it, and restarts it from its last checkpoint after a failure.
+"""Supervisor of one job of a point: registers it, starts and watches its agents, and restarts a training job.
 
-The supervisor has the part of a cluster manager and a launcher (torchrun). The controller decides which chips are dead
-and which spares replace them; the supervisor then ends the rest of the incarnation and begins the next one with the new
-members, after the checkpoint is copied to members that lack it. Every wait has a timeout.
+It has the part of a cluster manager and a launcher (torchrun). Of a training job the controller decides which chips are
+dead and which spares replace them; the supervisor then ends the rest of the incarnation and begins the next one with
+the new members, after the checkpoint is copied to members that lack it. Of any other job the end of an agent is an
+error, and so is one that hangs. Every wait has a timeout.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from controllers.engine.jobs import Job
-from experiments.point_run import agent_config, note_circuits
-from experiments.racks.forecast import checkpoint_seconds
-from experiments.racks.setting import JobSpec
+from experiments.job_point import JobPoint, Training
+from experiments.point_run import PointRun
+from measure.model.wires import checkpoint_seconds
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
 from railyard.ownership import make_folder, naming, open_binary
-from railyard.scale import Scale
-from railyard.timeline import Event, events_in, read_events, with_gaps, write_events
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.job_channel import JobChannel
-from workloads.agent.launcher import AgentLauncher, AgentTeam
-
-if TYPE_CHECKING:
-    from experiments.session import Session
-
-
-@dataclass
-class RunContext:
-    """Context of a run: ``folder`` holds events and disks of all hosts, ``dead`` are the ranks of killed hosts.
-
-    ``notes`` are the events of the run itself, which are in ``folder`` too.
-
-    ``clock`` is the clock of all events, in monotonic seconds.
-    """
-
-    session: Session
-    launcher: AgentLauncher
-    folder: Path
-    scale: Scale
-    dead: set[int] = field(default_factory=set)
-    notes: list[Event] = field(default_factory=list)
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        make_folder(self.folder)
-
-    def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
-        """Add an event of the run to the timeline, now or at ``t``."""
-        self.notes.append(Event(self.clock() if t is None else t, "run", kind, None, fields))
-        write_events(self.folder / "run.jsonl", self.notes[-1:])
-
-    def note_circuits(self) -> None:
-        note_circuits(self.session, self.folder)
-
-    def disk(self, rank: int) -> str:
-        """The folder that represents the disk of a host."""
-        path = self.folder / "disks" / f"g{rank}"
-        make_folder(path)
-        return str(path)
-
-    def launch(self, configs: Sequence[AgentConfig]) -> AgentTeam:
-        """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
-        living = [config for config in configs if config.rank not in self.dead]
-        fds = [self.session.net.netns_fd(f"g{config.rank}") for config in living]
-        return self.launcher.launch(living, fds)
-
-    def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
-        """Kill a chip: cut its links and end its agent, if there is one, at once."""
-        self.dead.add(rank)
-        began = self.clock()
-        self.session.net.cut(f"g{rank}")
-        if team is not None:
-            team.kill(rank)
-        self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
-
-    def events(self) -> list[Event]:
-        """All events of agents, run and controller so far, in order of time."""
-        controller = self.session.data / "controller.jsonl"
-        found = [event for file in sorted(self.folder.glob("*.jsonl")) for event in read_events(file)]
-        if controller.exists():
-            with controller.open(encoding="utf-8", errors="replace") as lines:
-                found += with_gaps(events_in(lines))
-        return sorted(found, key=lambda event: event.t)
-
+from workloads.agent.launcher import READY_S, AgentTeam
 
 LAUNCH_S = 2.0
 """Seconds after the launch within which an agent must be forked; after that its host counts as dead."""
 GO_S = 0.1
 """Seconds from the last agent that is ready to the first step, in which the start message must reach all agents."""
 _SLACK_S = 30.0
+_TICK_S = 0.1
+"""Longest time between two checks of the timeouts of a training job; messages are handled when they arrive."""
 
-State = Literal["new", "starting", "running", "done", "stranded"]
+State = Literal["new", "starting", "ready", "running", "done", "stranded"]
 
 
 class JobSupervisor:
     """Supervisor of one job; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
 
-    def __init__(self, context: RunContext, spec: JobSpec) -> None:
-        self.spec = spec
-        self.members = spec.members
+    def __init__(self, run: PointRun, job: JobPoint) -> None:
+        self.job = job
+        self.name = job.job_name
+        self.members = job.members or tuple(range(run.session.plan.ranks))
         self.state: State = "new"
         self.reason = ""
         self.incarnation = -1
@@ -119,7 +56,8 @@ class JobSupervisor:
         self.channel: JobChannel | None = None
         self.go_t = 0.0
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
-        self._context = context
+        self._run = run
+        self._registered = False
         self._deadline = 0.0
         self._launched = 0.0
         self._reported: set[int] = set()
@@ -145,13 +83,23 @@ class JobSupervisor:
         return min(steps.get(rank, self.first_step) for rank in self.members)
 
     def register(self) -> None:
-        """Register the job with the controller and watch for changes of its members."""
-        spec, session = self.spec, self._context.session
-        groups = tuple(spec.program(self.members).groups.values())
-        delay_s = self._context.scale.emulated_s(spec.setting.delay_s)
-        job = Job(spec.name, groups, spec.setting.mode, delay_s, detection=spec.detection)
-        session.register(job, spec.setting.policy)
-        self._watch(0)
+        """Register the job with the controller, and watch for changes of the members of a training job."""
+        job, emulated = self.job, self._run.scale.emulated_s
+        self._run.session.register(
+            Job(
+                name=self.name,
+                groups=tuple(job.program_of(self.members).groups.values()),
+                mode=job.mode,
+                reconfiguration_delay_s=emulated(job.reconfiguration_delay_s),
+                link_recovery_s=emulated(job.link_recovery_s),
+                detection=None if job.training is None else job.training.detection,
+                cycle=job.cycle,
+            ),
+            job.policy,
+        )
+        self._registered = True
+        if job.training is not None:
+            self._watch(0)
 
     def report_dead(self) -> None:
         """Report chips that the controller before had declared dead to a restarted controller."""
@@ -159,59 +107,72 @@ class JobSupervisor:
             self._report_failed(rank, "dead before the controller's restart")
 
     def _report_failed(self, rank: int, cause: str) -> None:
-        self._context.session.call("failed", job=self.spec.name, rank=rank, cause=cause)
+        self._run.session.call("failed", job=self.name, rank=rank, cause=cause)
 
     # ---- incarnations --------------------------------------------------------------------------------------------
 
     def begin(self, first_step: int = 0, newcomers: Sequence[int] = ()) -> None:
         """Begin an incarnation at ``first_step``; ``newcomers`` are members that lack the checkpoint."""
-        spec, context, now = self.spec, self._context, self._context.clock()
+        run, training, now = self._run, self.job.training, self._run.clock()
         self.incarnation += 1
         self.first_step = first_step
         self.state = "starting"
         self._launched = now
-        self._deadline = now + self._start_limit_s(bool(newcomers))
         self._reported.clear()
-        context.note("launch", now, job=spec.name, incarnation=self.incarnation, members=list(self.members))
-        self.team = context.launch(self._configs(first_step, newcomers))
+        template = AgentConfig(
+            rank=0,
+            events="",
+            job=self.name,
+            mode=self.job.agent_mode,
+            program=self.job.program_of(self.members),
+            scale=run.scale,
+            plan=run.session.plan,
+            channel=run.session.channel_path,
+            steps=self.job.steps,
+            seed=run.session.settings.seed,
+            verify=run.session.settings.verify,
+            ack_timeout_s=run.session.settings.ack_timeout_s,
+        )
+        if training is None:
+            self._deadline = now + READY_S
+            configs = [replace(template, rank=rank, events=str(run.folder / f"g{rank}.jsonl")) for rank in self.members]
+        else:
+            self._deadline = now + self._start_limit_s(training, bool(newcomers))
+            run.note("launch", now, job=self.name, incarnation=self.incarnation, members=list(self.members))
+            configs = self._training_configs(template, training, newcomers)
+        self.team = run.launch(configs)
 
-    def _start_limit_s(self, copies: bool) -> float:
+    def _start_limit_s(self, training: Training, copies: bool) -> float:
         """Seconds within which agents must be ready; ``copies``: whether some have to copy the checkpoint first."""
-        spec, scale = self.spec, self._context.scale
-        given_s = sum(seconds for _, seconds in spec.stages)
-        copy_s = checkpoint_seconds(spec.tenant.state_bytes, spec.setting.plan, scale, len(self.members))
-        return scale.emulated_s(given_s + copies * 3 * copy_s) + _SLACK_S
+        start_s, scale = sum(seconds for _, seconds in training.stages), self._run.scale
+        if copies:
+            plan, members = self._run.session.plan, len(self.members)
+            start_s += 3 * checkpoint_seconds(training.state_bytes, plan, scale, members)
+        return scale.emulated_s(start_s) + _SLACK_S
 
-    def _configs(self, first_step: int, newcomers: Sequence[int]) -> list[AgentConfig]:
-        spec, context, copies = self.spec, self._context, self._copies(newcomers)
+    def _training_configs(
+        self, template: AgentConfig, training: Training, newcomers: Sequence[int]
+    ) -> list[AgentConfig]:
+        run, copies = self._run, self._copies(newcomers)
         incarnation = Incarnation(
             number=self.incarnation,
-            first_step=first_step,
-            group=spec.name,
-            checkpoint_every=spec.tenant.checkpoint_every,
-            state_bytes=round(spec.tenant.state_bytes),
-            given=spec.stages,
-            heartbeat_s=spec.detection.heartbeat_s,
+            first_step=self.first_step,
+            group=self.name,
+            checkpoint_every=training.checkpoint_every,
+            state_bytes=round(training.state_bytes),
+            given=training.stages,
+            heartbeat_s=training.detection.heartbeat_s,
         )
-        template = agent_config(
-            context.session.settings,
-            context.session,
-            context.scale,
-            spec.program(self.members),
-            job=spec.name,
-            mode=spec.setting.mode,
-            steps=spec.steps,
-        )
-        template = replace(template, ack_timeout_s=max(template.ack_timeout_s, self._decision_s))
+        template = replace(template, ack_timeout_s=max(template.ack_timeout_s, self._decision_s(training)))
         servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
         return [
             replace(
                 template,
                 rank=rank,
-                events=str(context.folder / f"{spec.name}-incarnation{self.incarnation}-g{rank}.jsonl"),
+                events=str(run.folder / f"{self.name}-incarnation{self.incarnation}-g{rank}.jsonl"),
                 incarnation=replace(
                     incarnation,
-                    store=context.disk(rank),
+                    store=run.disk(rank),
                     copy_from=copies.get(rank),
                     copy_to=tuple(new for new, old in copies.items() if old == rank),
                     heartbeat_s=incarnation.heartbeat_s if rank in self.members else 0.0,
@@ -220,13 +181,13 @@ class JobSupervisor:
             for rank in (*self.members, *servers)
         ]
 
-    @property
-    def _decision_s(self) -> float:
+    @staticmethod
+    def _decision_s(training: Training) -> float:
         """Seconds after which the controller has certainly declared a dead or hanging rank failed.
 
         Its peers wait so long at least, so that they neither give up nor end before.
         """
-        detection = self.spec.detection
+        detection = training.detection
         return 2 * (detection.heartbeat_s * detection.misses + STALL_S)
 
     def _copies(self, newcomers: Sequence[int]) -> dict[int, int]:
@@ -234,33 +195,45 @@ class JobSupervisor:
 
         ``AgentError`` if no such host is left.
         """
-        having = [rank for rank in self._holders if rank not in self._told_dead | self._context.dead]
+        having = [rank for rank in self._holders if rank not in self._told_dead | self._run.dead]
         if newcomers and not having:
-            raise AgentError(f"no host that holds the checkpoint of job {self.spec.name} is left")
+            raise AgentError(f"no host that holds the checkpoint of job {self.name} is left")
         return {rank: having[number % len(having)] for number, rank in enumerate(newcomers)}
 
     # ---- events --------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> None:
-        """Advance the job: start it when all agents are ready, record checkpoints, end it when all are done."""
+    def poll(self, now: float, heard: bool) -> None:
+        """Advance the job: start it when all agents are ready, record checkpoints, end it when all are done.
+
+        ``heard``: messages came since the last call, so more may wait.
+        """
         if self.team is None or self.over:
             return
-        self._take_checkpoints()
+        if self.job.training is None:
+            self.team.check(heard)
+        else:
+            self._take_checkpoints()
         if self.state == "starting":
-            self._start(now)
+            self._start(now, heard)
         elif self.state == "running" and self.team.finished.issuperset(self.members):
-            self.end("done")
-        self._look_for_failures()
+            if self.job.training is None:
+                self.state = "done"  # its agents end when all counters are read
+            else:
+                self.end("done")
+        if self.job.training is not None:
+            self._look_for_failures()
 
-    def _start(self, now: float) -> None:
+    def _start(self, now: float, heard: bool) -> None:
         team = self.team
         assert team is not None
         if team.ready.issuperset(self.members):
-            self.go_t = self._context.clock() + GO_S
-            team.go(self.go_t)
-            self.state = "running"
-            if self.first_step:
-                self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
+            self.state = "ready"
+            if self.job.training is not None:
+                self.go(self._run.clock() + GO_S)
+            return
+        if self.job.training is None:
+            if now >= self._deadline and not heard:
+                raise self.late(READY_S)
             return
         if now - self._launched > LAUNCH_S:
             for rank in self.members:
@@ -269,7 +242,36 @@ class JobSupervisor:
                     self._report_failed(rank, f"its agent did not start within {LAUNCH_S:g} s")
         if now > self._deadline:
             late = next(rank for rank in self.members if rank not in team.ready)
-            raise AgentError(f"rank {late} of job {self.spec.name} did not get ready in incarnation {self.incarnation}")
+            raise AgentError(f"rank {late} of job {self.name} did not get ready in incarnation {self.incarnation}")
+
+    def go(self, at: float) -> None:
+        """Start the first step of all agents, which are ready, at the time ``at``."""
+        assert self.team is not None
+        self.go_t = at
+        self.team.go(at)
+        self.state = "running"
+        if self.first_step:
+            self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
+
+    def late(self, timeout_s: float) -> AgentError:
+        """The error of a job that takes longer than ``timeout_s``."""
+        if self.job.training is not None or self.team is None:
+            return AgentError(
+                f"job {self.name} was not over within {timeout_s:.0f} s: {self.state} in incarnation "
+                f"{self.incarnation}, {self.steps_done} of {self.job.steps} steps done"
+            )
+        arrived, aim = self.team.finished, "finish its program"
+        if self.state == "starting":
+            arrived, aim = self.team.ready, "get ready"
+        late = next(rank for rank in self.members if rank not in arrived)
+        return AgentError(f"the agent of rank {late} did not {aim} within {timeout_s:g} s")
+
+    def next_poll(self, now: float) -> float:
+        """When to call ``poll`` next if no message comes."""
+        if self.job.training is not None:
+            return now + _TICK_S
+        starts = self._deadline if self.state == "starting" else math.inf
+        return starts if self.team is None else min(starts, self.team.next_check())
 
     def _look_for_failures(self) -> None:
         """Raise the error of an agent, unless the agent is dead or failed because a peer died.
@@ -278,8 +280,8 @@ class JobSupervisor:
         """
         assert self.team is not None
         for failure in self.team.failures:
-            excused = failure.consequence or failure.rank in self._context.dead
-            if not excused and not self._context.dead.intersection(self.members):
+            excused = failure.consequence or failure.rank in self._run.dead
+            if not excused and not self._run.dead.intersection(self.members):
                 raise AgentError(failure.sentence)
 
     def _take_checkpoints(self) -> None:
@@ -310,7 +312,7 @@ class JobSupervisor:
             for rank in self._told_dead.intersection(self.team.pids):
                 self.team.kill(rank)  # one that hangs would not stop
         self._interrupt()
-        self.members = tuple(answer["members"][self.spec.name])
+        self.members = tuple(answer["members"][self.name])
         self._watch(int(answer["number"]))
         if self._restart():
             self.resume()
@@ -319,7 +321,7 @@ class JobSupervisor:
 
     def _restart(self) -> bool:
         """Announce a new incarnation to the controller; False if the job is stranded, which the watch will report."""
-        call, name = self._context.session.call, self.spec.name
+        call, name = self._run.session.call, self.name
         try:
             call("restart", job=name)
         except ControlError:
@@ -348,42 +350,44 @@ class JobSupervisor:
         self.close_channel()
 
     def end(self, state: Literal["done", "stranded"], reason: str = "") -> None:
-        """End the job unless it is over. The controller is told first: it must not take ending agents for failures.
+        """End the job, unless it has ended or was not registered.
 
-        A controller that hangs delays this by up to ``ack_timeout_s``, one that has ended does not.
+        The controller is told first: it must not take ending agents for failures. One that hangs
+        delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
-        if self.over:
+        if not self._registered:
             return
-        self.state, self.reason = state, reason
-        with suppress(ControlError):
-            self._context.session.call("finish", job=self.spec.name)
-        self.close_channel()
-        if self.team is not None:
-            self._take_checkpoints()
-            self.team.stop()
+        self._registered = False
+        if not self.over:
+            self.state, self.reason = state, reason
+        try:
+            with suppress(ControlError):
+                self._run.session.call("finish", job=self.name)
+        finally:
+            self.close_channel()
+            if self.team is not None:
+                self._take_checkpoints()
+                self.team.stop()
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
         """Copy the last acknowledged checkpoint into ``folder``; returns its path, or None if there is none."""
-        living = [rank for rank in self._holders if rank not in self._context.dead]
+        living = [rank for rank in self._holders if rank not in self._run.dead]
         if not self.acknowledged or not living:
             return None
         make_folder(folder)
-        for file in Path(self._context.disk(living[0])).iterdir():
-            if f"{self.last_checkpoint:08d}" in file.name:
-                kept = folder / f"{self.spec.name}-{file.name}"
-                there = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                with open(there, "rb") as checkpoint, naming(kept), open_binary(kept, "wb") as copy:
-                    shutil.copyfileobj(checkpoint, copy)
-                return kept
-        return None
+        name = f"checkpoint-{self.last_checkpoint:08d}"
+        kept = folder / f"{self.name}-{name}"
+        with naming(kept), open_binary(kept, "wb") as copy:
+            copy.writelines(self._run.session.read_disk(living[0], self._run.disk(living[0]), name))
+        return kept
 
     def _watch(self, seen: int) -> None:
         if self.channel is None:
-            session = self._context.session
+            session = self._run.session
             if session.channel_path is None:
                 raise ControlError("a training job needs Railyard's controller (ryu or os-ken)")
             timeout_s = session.settings.ack_timeout_s
-            self.channel = JobChannel(session.channel_path, self.spec.name, self.members[0], timeout_s)
+            self.channel = JobChannel(session.channel_path, self.name, self.members[0], timeout_s)
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:

@@ -10,5 +10,5 @@ from fake_rack import Rack
 def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rack:
     """A photonic rack with jobs A and B, all of it fake."""
     made = Rack(tmp_path / "site")
-    monkeypatch.setattr("experiments.racks.supervisor.JobChannel", made.connect)
+    monkeypatch.setattr("experiments.job_supervisor.JobChannel", made.connect)
     return made

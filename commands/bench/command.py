@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from rich.console import Console
 
 from commands.bench import Datapath, Measurement, ModelRow, QuickRun, finite, not_measured
@@ -19,38 +20,88 @@ from railyard.errors import RailyardError, nearest
 
 if TYPE_CHECKING:
     from commands.bench.bed import Bed
-    from commands.bench.catalog import Measure
     from experiments.runner import Runner
 
-Name = Literal[
-    "links",
-    "allreduce",
-    "large-allreduce",
-    "collectives",
-    "stragglar",
-    "ceiling",
-    "rtt",
-    "idle",
-    "bringup",
-    "rewire",
-    "swap",
-    "barrier",
-    "dark",
-    "slots",
-    "floor",
-    "delay",
-    "loss",
-    "quick",
-    "watch",
-    "model",
-    "slopes",
-]
+Measure = Callable[["Bed"], list[Measurement]]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark: its description in a line, and the ``module:function`` that measure its parts, with root.
+
+    A name may be that of a tuple of functions, each a part. Of several datapaths each part is measured before the next
+    part begins. A benchmark that is ``large`` runs only if it is named.
+    """
+
+    says: str
+    places: tuple[str, ...]
+    large: bool = False
+
+    def parts(self) -> Iterator[Measure]:
+        for place in self.places:
+            module, name = place.split(":")
+            found = getattr(import_module(f"commands.bench.{module}"), name)
+            yield from found if isinstance(found, tuple) else (found,)
+
+
+BENCHES: dict[str, Benchmark] = {
+    "links": Benchmark(
+        "16 hosts x 100 Mb/s in a ring: goodput of each against line rate, beside TCLink, and beside a busy core",
+        ("fabric:links", "fabric:links_beside_load"),
+    ),
+    "allreduce": Benchmark("ring all-reduce against line rate at 8 to 64 hosts", ("collectives:SCALED",)),
+    "large-allreduce": Benchmark("the same at 128 to 512 hosts", ("collectives:SCALED_LARGE",), large=True),
+    "collectives": Benchmark(
+        "every collective at 16 ranks and 4 MiB against its own alpha-beta bound", ("collectives:against_bounds",)
+    ),
+    "stragglar": Benchmark(
+        "Ring / StragglAR after arrival by ranks, and their break-even delay", ("collectives:stragglar",)
+    ),
+    "ceiling": Benchmark(
+        "the highest aggregate rate of plain streams, beside TCLink, and of an all-reduce within 1.05",
+        ("fabric:plain_streams", "collectives:highest_aggregate"),
+    ),
+    "rtt": Benchmark(
+        "round-trip time of a ping of 64 bytes over a circuit, beside stock Mininet", ("fabric:round_trip",)
+    ),
+    "idle": Benchmark("processor use of an idle fabric of 128 GPUs with its controller", ("fabric:idle_fabric",)),
+    "bringup": Benchmark("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", ("fabric:bring_up",)),
+    "rewire": Benchmark("64 ports rewired: request to barrier reply, and to the answer", ("control:rewire_64",)),
+    "swap": Benchmark(
+        "64 ports rewired: OpenFlow request to packets following, in-band; the change of the map alone",
+        ("swap:swap_64", "swap:map_change"),
+    ),
+    "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", ("control:barrier_64",)),
+    "dark": Benchmark("in-band dark time against the configured one", ("dark:dark_times",)),
+    "slots": Benchmark("slots of 10 ms with 1 ms of delay: duty cycle, losses, misdelivery", ("collectives:slots",)),
+    "floor": Benchmark(
+        "the shortest dark time and the shortest slot shown within 5 percent",
+        ("dark:shortest_dark_time", "collectives:shortest_slot"),
+    ),
+    "delay": Benchmark("error of link delays of 5, 20, 50 ms on 8 links that carry 20 Mb/s each", ("fabric:delay",)),
+    "loss": Benchmark("packets that lossy links lose against the share asked for, 0.1 to 5 percent", ("fabric:loss",)),
+    "quick": Benchmark(
+        "run.sh --quick over and over: runs with faithful points alone", ("runs:quick_runs",), large=True
+    ),
+    "watch": Benchmark(
+        "step times of 16 ranks with --watch and an open page against those without, in pairs",
+        ("runs:watched_runs",),
+        large=True,
+    ),
+    "model": Benchmark(
+        "every row of the experiments against its prediction: 2 percent, 4 at 64 ranks",
+        ("model:model_parts",),
+        large=True,
+    ),
+    "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", ("model:slopes",)),
+}
+"""The benchmarks by name, in the order in which they run."""
 
 
 class BenchSettings(Settings):
     """Settings of the benchmarks: the choice of those that run, and of the datapaths that they measure."""
 
-    only: Annotated[tuple[Name, ...] | None, Option(metavar="NAME,...")] = Field(
+    only: Annotated[tuple[str, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="benchmarks to run (default all but the large ones)"
     )
     runs: int = Field(default=20, ge=1, le=1000, description="runs of benchmark quick")
@@ -64,20 +115,19 @@ class BenchSettings(Settings):
         default=("auto",), min_length=1, description="datapaths to measure side by side"
     )
 
-    @field_validator("parts")
+    @field_validator("only", "parts")
     @classmethod
-    def _known(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _known(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         from commands.bench.model import PARTS
 
+        what, known = ("a part", PARTS) if info.field_name == "parts" else ("a benchmark", BENCHES)
         for name in value or ():
-            if name not in PARTS:
-                raise ValueError(f"{name} is not a part{nearest(name, PARTS) or '; use one of ' + ', '.join(PARTS)}")
+            if name not in known:
+                raise ValueError(f"{name} is not {what}{nearest(name, known) or '; use one of ' + ', '.join(known)}")
         return value
 
 
 def list_benchmarks(experiment: Bench, console: Console) -> int:
-    from commands.bench.catalog import BENCHES
-
     for name, bench in BENCHES.items():
         print(f"{name:<16} {bench.says}" + (" (only if named)" if bench.large else ""))
     return 0
@@ -119,14 +169,13 @@ class Bench(Experiment[BenchSettings]):
     def run(self, runner: Runner) -> None:
         """Run the benchmarks: each part of them on one datapath after another."""
         from commands.bench.bed import Baseline, Bed
-        from commands.bench.catalog import BENCHES
 
         baseline = Baseline()
         asked = self.settings
         beds = [Bed(datapath, baseline, asked.runs, asked.parts, asked.repeats) for datapath in asked.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
-            for part in BENCHES[name].parts:
+            for part in BENCHES[name].parts():
                 for bed in beds:
                     runner.add(*rows(name, part, bed))
 

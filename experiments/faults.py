@@ -1,0 +1,91 @@
+"""The faults of a point, as data: which ranks are killed and when, and when the controller is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from railyard.errors import ConfigError
+
+_NUMBER = r"\d{1,6}(?:\.\d{1,6})?"
+_WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The kill of ``rank`` after ``step`` steps of its job (4.5: in the middle of the step after the fourth).
+
+    ``after_s`` instead of ``step`` is the time after the kill before it in real seconds, for a second failure during
+    the recovery. For a spare, which is in no job, the steps of the first job count.
+    """
+
+    rank: int
+    step: float | None = None
+    after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rank}@{self.step:g}" if self.step is not None else f"{self.rank}@+{self.after_s:g}"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of a point: ``kills`` happen in order.
+
+    The controller is killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
+    """
+
+    kills: tuple[Kill, ...] = ()
+    controller_dies_after_s: float | None = None
+
+
+NO_FAULTS = Faults()
+
+
+def parse_kills(text: str) -> tuple[Kill, ...]:
+    """Parse kills such as ``1@4.5,16@+0.5``; ``ConfigError`` names a kill of any other form."""
+    kills: list[Kill] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        found = _WRITTEN.fullmatch(word)
+        if found is None:
+            raise ConfigError(
+                f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word[:40]}",
+                key="kill",
+            )
+        if found["after"] is not None and not kills:
+            raise ConfigError(
+                f"{word} is relative to the kill before it, and there is none; begin with RANK@STEP", key="kill"
+            )
+        step, after = (None if number is None else float(number) for number in (found["step"], found["after"]))
+        kills.append(Kill(int(found["rank"]), step, after))
+    return tuple(kills)
+
+
+def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
+    """Raise ``ConfigError`` for kills that cannot happen.
+
+    These are kills of ranks that do not exist, that are not in ``known`` (members and spares) or are dead already, and
+    kills after the last of ``steps``.
+    """
+    dead: set[int] = set()
+    for kill in kills:
+        if kill.rank >= ranks:
+            raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")
+        if kill.rank not in known:
+            raise ConfigError(
+                f"{kill} names rank {kill.rank}, which is neither a member of a job nor a spare; use one of "
+                f"{', '.join(map(str, sorted(known)))}",
+                key="kill",
+            )
+        if kill.rank in dead:
+            raise ConfigError(f"{kill} names rank {kill.rank}, which is already dead; name another", key="kill")
+        dead.add(kill.rank)
+        if kill.step is not None and kill.step >= steps:
+            raise ConfigError(f"{kill} is after the last step of the job, which has {steps} steps", key="kill")
+
+
+def random_kill(seed: int, members: Sequence[int], steps: int) -> Kill:
+    """A kill of a random member at a random moment of the job; the same for the same seed."""
+    dice = Random(f"kill-{seed}")
+    return Kill(dice.choice(list(members)), round(dice.uniform(0.05, steps - 0.2), 3))

@@ -1,0 +1,299 @@
+"""The jobs of a point, led to their end through its faults, by one loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from math import inf
+from typing import NamedTuple
+
+from mininet.topo import Topo
+
+from experiments.faults import NO_FAULTS, Faults, Kill
+from experiments.job_point import Fabric, JobPoint
+from experiments.job_supervisor import GO_S, JobSupervisor, State
+from experiments.point_run import PointRun, note_circuits
+from experiments.session import Session
+from railyard.errors import AgentError, ControlError, RailyardError
+from railyard.loop import READ, Poller
+from railyard.ownership import temporary_folder
+from railyard.scale import Scale
+from railyard.timeline import Event
+from workloads.agent.launcher import AgentLauncher
+from workloads.program import Program
+
+STEPS_AFTER = 3
+"""Complete steps that the other training jobs must do after their last restart before the run may end."""
+_START_AFTER_S = 0.2
+"""Seconds from the start message to the first step, in which the message must reach every agent."""
+_PATIENCE_S = 1.0
+"""Longest time from a controller's sockets closing to its end where it is started again, in seconds."""
+
+
+class _Pace(NamedTuple):
+    """Progress of a job in its incarnation: steps done, start of the next step, duration of a step (0: none done)."""
+
+    done: int
+    since: float
+    took: float
+
+
+class JobGroup:
+    """The jobs of a point on one fabric.
+
+    Jobs start together and are over together. With a training job among them each starts as it is ready, and the point
+    is over when ``jobs[0]`` is and the others have resumed.
+
+    ``say`` is called with progress lines, ``on_step`` with the number of steps that ``jobs[0]`` has done.
+    """
+
+    def __init__(
+        self,
+        run: PointRun,
+        jobs: Sequence[JobPoint],
+        faults: Faults = NO_FAULTS,
+        say: Callable[[str], None] = lambda text: None,
+        on_step: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        self.jobs = tuple(JobSupervisor(run, job) for job in jobs)
+        self.began = self.ended = run.clock()
+        """When the point began and ended; of jobs that start together the preparation comes before."""
+        self._run = run
+        self._trains = any(job.training is not None for job in jobs)
+        self._say = say
+        self._on_step = on_step
+        self._kills = list(faults.kills)
+        self._kill_at: float | None = None
+        self._last_kill: float | None = None
+        self._controller_dies_after_s = faults.controller_dies_after_s
+        self._controller_dies_at: float | None = None
+        self._pace: dict[str, _Pace] = {}
+        """Progress of the running jobs, by name."""
+        self._steps = 0
+        self._heard = True
+
+    def play(self, timeout_s: float, beside: AbstractContextManager[None] | None = None) -> None:
+        """Run all jobs from their first incarnation to the end; every job is stopped in any case.
+
+        ``beside`` lasts from the registration of the jobs to the end of their agents.
+        ``AgentError`` when the jobs are not over within ``timeout_s`` (wall-clock); errors of a job are raised too.
+        """
+        try:
+            with ExitStack() as longer, ExitStack() as ending:
+                for job in self.jobs:
+                    ending.callback(job.end, "done")
+                for job in self.jobs:
+                    job.register()
+                note_circuits(self._run.session, self._run.folder)
+                longer.enter_context(beside or nullcontext())
+                if self._trains:
+                    self._play_training(timeout_s)
+                else:
+                    self._play_together(timeout_s)
+        finally:
+            if self._trains:
+                self.ended = self._run.clock()
+            self._run.record_no_more()
+        for kill in self._kills:
+            self._say(f"the kill {kill} was not executed: the run ended before")
+
+    def events(self) -> list[Event]:
+        """All recorded events of the point, in order of time."""
+        return self._run.events()
+
+    def _play_training(self, timeout_s: float) -> None:
+        run = self._run
+        with run.counting(), run.launcher.watching(run.counted.pids, run.counted.check):
+            for job in self.jobs:
+                job.begin()
+            self._until("done", timeout_s)
+            for job in self.jobs:
+                job.end("done")  # before the counters are read, so that no neighbour sends any more
+
+    def _play_together(self, timeout_s: float) -> None:
+        """Run the jobs, of which any that fails ends the run; an error of the network or the controller goes first."""
+        run = self._run
+        try:
+            with run.launcher.watching(run.session.pids, run.check):
+                for job in self.jobs:
+                    job.begin()
+                self._until("ready", inf)
+            with run.counting(), run.launcher.watching({*run.session.pids, *run.counted.pids}, self._check):
+                self.began = run.clock()
+                run.record(self.began)
+                for job in self.jobs:
+                    job.go(self.began + _START_AFTER_S)
+                run.note("started", self.began, point=run.number)
+                self._until("done", timeout_s)
+                self.ended = run.clock()
+        except RailyardError:
+            self.ended = run.clock()
+            run.check()
+            raise
+        finally:
+            self.ended = max(self.ended, self.began)
+
+    def _check(self) -> None:
+        self._run.counted.check()
+        self._run.check()
+
+    def _until(self, state: State, timeout_s: float) -> None:
+        """Let time pass until all jobs are in ``state``."""
+        end = self._run.clock() + timeout_s
+        while not self._reached(state):
+            self._poll(end)
+            if self._run.clock() > end and (self._trains or not self._heard):
+                raise next(job for job in self.jobs if not job.over).late(timeout_s)
+
+    def _reached(self, state: State) -> bool:
+        first, *others = self.jobs
+        if not self._trains:
+            return all(job.state == state for job in self.jobs)
+        return first.over and all(job.over or self._has_resumed(job) for job in others)
+
+    def _has_resumed(self, job: JobSupervisor) -> bool:
+        if job.state != "running":
+            return False
+        return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
+
+    def _poll(self, end: float) -> None:
+        now = self._run.clock()
+        try:
+            for job in self.jobs:
+                job.poll(now, self._heard)
+                if self._trains and job.state == "ready":
+                    job.go(self._run.clock() + GO_S)
+            self._count_steps(now)
+            self._kill_due(now)
+            wake = (end, self._kill_at, self._controller_dies_at, *(job.next_poll(now) for job in self.jobs))
+            self._listen(max(0.0, min(t for t in wake if t is not None) - now))
+        except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
+            if not self._trains:
+                raise
+            self._controller_gone(error)
+
+    # ---- sockets -------------------------------------------------------------------------------------------------
+
+    def _listen(self, wait_s: float) -> None:
+        """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
+        launcher, readable = self._run.launcher, set[object]()
+        channels = [(job.channel, job) for job in self.jobs if job.channel is not None]
+        if channels:
+            with Poller() as poller:
+                poller.watch(launcher, READ)
+                for channel, _ in channels:
+                    poller.watch(channel, READ)
+                readable = {owner for owner, _ in poller.wait(inf, time.monotonic() + wait_s)}
+            wait_s = 0.0
+        self._heard = more = launcher.listen(wait_s)
+        while more:
+            more = launcher.listen(0.0)
+        for channel, job in channels:
+            if channel in readable and job.channel is channel:
+                members, state = job.members, job.state
+                job.handle_messages()
+                self._report_change(job, members, state)
+
+    def _report_change(self, job: JobSupervisor, members: tuple[int, ...], state: str) -> None:
+        if job.state == "stranded" and state != "stranded":
+            self._say(f"job {job.name} stops: {job.reason}")
+        elif job.members != members:
+            new = [rank for rank in job.members if rank not in members]
+            gone = [rank for rank in members if rank not in job.members]
+            self._say(
+                f"job {job.name}: rank {', '.join(map(str, new))} replaces {', '.join(map(str, gone))}; "
+                f"incarnation {job.incarnation} begins at step {job.first_step}"
+            )
+
+    # ---- kills ---------------------------------------------------------------------------------------------------
+
+    def _count_steps(self, now: float) -> None:
+        if self.jobs[0].steps_done > self._steps:
+            self._steps = self.jobs[0].steps_done
+            self._on_step(self._steps)
+        for job in self.jobs:
+            name, done = job.name, job.steps_done
+            pace = self._pace.get(name)
+            if job.state != "running":
+                self._pace.pop(name, None)
+            elif pace is None:
+                self._pace[name] = _Pace(done, job.go_t, 0.0)
+            elif done > pace.done:
+                self._pace[name] = _Pace(done, now, (now - pace.since) / (done - pace.done))
+
+    def _kill_due(self, now: float) -> None:
+        if self._controller_dies_at is not None and now >= self._controller_dies_at:
+            self._controller_dies_at = None
+            self._kill_controller()
+        if not self._kills:
+            return
+        kill = self._kills[0]
+        job = next((job for job in self.jobs if kill.rank in job.members), self.jobs[0])
+        if self._kill_at is None:
+            self._kill_at = self._kill_time(kill, job)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kills.pop(0)
+            self._kill_at = None
+            self._kill(kill, job)
+
+    def _kill_time(self, kill: Kill, job: JobSupervisor) -> float | None:
+        """The time of a kill (event clock); None as long as it is not known."""
+        if kill.after_s is not None:
+            return None if self._last_kill is None else self._last_kill + self._run.scale.emulated_s(kill.after_s)
+        pace = self._pace.get(job.name)
+        whole, share = divmod(kill.step or 0.0, 1)
+        if pace is None or pace.done < whole:
+            return None
+        return pace.since + share * (pace.took or job.job.expected_step_s)
+
+    def _kill(self, kill: Kill, job: JobSupervisor) -> None:
+        member = kill.rank in job.members
+        self._run.kill(kill.rank, job.name if member else "", job.team if member else None)
+        self._last_kill = self._run.clock()
+        what = f"a member of job {job.name}" if member else "a spare"
+        self._say(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
+        if self._controller_dies_after_s is not None:
+            after_s = self._run.scale.emulated_s(self._controller_dies_after_s)
+            self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
+
+    # ---- the controller ------------------------------------------------------------------------------------------
+
+    def _kill_controller(self) -> None:
+        controller = self._run.session.controller
+        assert controller is not None
+        self._say("the controller is killed")
+        self._run.note("fault", job="", rank=-1, what="the controller is killed")
+        controller.process.kill()
+
+    def _controller_gone(self, error: RailyardError) -> None:
+        """Restart the controller and begin new incarnations; raises ``error`` if the controller has not ended."""
+        session = self._run.session
+        try:
+            session.check(_PATIENCE_S)
+        except ControlError:
+            pass
+        else:
+            raise error
+        going = [job for job in self.jobs if not job.over]
+        for job in going:
+            job.interrupt()
+        session.restart_controller()
+        self._say("the controller was restarted; jobs resume from their last checkpoints")
+        for job in going:
+            job.register()
+        for job in going:  # after all are registered, so that no job gets a spare that another job uses
+            job.report_dead()
+        for job in going:
+            job.resume()
+
+
+def play_program(
+    session: Session, launcher: AgentLauncher, program: Program, steps: int, timeout_s: float, scale: Scale
+) -> list[Event]:
+    """The events of ``program``, played without a control plane on a fabric that is up; nothing is counted or kept."""
+    job = JobPoint(program.name, Fabric(program.name, program.name, Topo), program, "native", "static", steps, steps)
+    with temporary_folder() as folder:
+        group = JobGroup(PointRun(session, launcher, folder, scale, counts=False), [job])
+        group.play(timeout_s)
+        return group.events()
