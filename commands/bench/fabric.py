@@ -218,7 +218,7 @@ class Pairs(Topo):  # type: ignore[misc]
 
 
 def _sent_to_b(net: Emulation, pairs: Sequence[int], count: int, interval_s: float, size: int = 0) -> Frames:
-    """What became of ``count`` frames that host a of each of ``pairs`` sends to its b, all pairs at the same time."""
+    """The fate of ``count`` frames that host a of each of ``pairs`` sends to its b, all pairs at the same time."""
     a, b = ([Tap(net.netns_fd(f"{side}{n}"), f"{side}{n}-eth0") for n in pairs] for side in "ab")
     macs, receivers = [net[f"b{n}"].MAC() for n in pairs], dict(zip(map(str, pairs), b, strict=True))
     together = len(macs)

@@ -159,7 +159,7 @@ class Points:
         return before != self._heads
 
     def _head(self, number: int) -> Mapping[str, Any] | None:
-        """What is told of a point: ``run begun``, and at its end ``run point``; None while nothing is.
+        """The facts of a point: ``run begun``, and at its end ``run point``; None before the first.
 
         Its time ``t`` is that of the first step, once that has begun.
         """
@@ -227,7 +227,7 @@ class Points:
         return "end" in self._heads[number]
 
     def head(self, number: int) -> Mapping[str, Any]:
-        """What is told of a point (``_head``); ``LookupError`` without the point."""
+        """The facts of a point (``_head``); ``LookupError`` without the point."""
         if number not in self._heads:
             raise LookupError(f"this run has no point {number}")
         return self._heads[number]

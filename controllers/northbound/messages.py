@@ -70,7 +70,7 @@ class Finish(Request):
     job: Name
 
 
-class Record(Request):
+class RecordRequest(Request):
     """Write the events from now on, acts over REST since the last point and events from ``since`` on to ``point``.
 
     Without ``point``, no point is under way.
@@ -203,7 +203,7 @@ AnyRequest = (
     | Restart
     | Failed
     | Finish
-    | Record
+    | RecordRequest
     | Circuits
     | Jobs
     | Rewire

@@ -140,7 +140,7 @@ class Operations:
         self.pending_replies.reply(reply_to)
         return actions
 
-    def _record(self, request: messages.Record, reply_to: PendingReply, now: float) -> Iterable[Action]:
+    def _record(self, request: messages.RecordRequest, reply_to: PendingReply, now: float) -> Iterable[Action]:
         if not reply_to[0].trusted:
             raise ControlError("only the user of the controller says where its events go")
         self.on_record(request.point, request.since)

@@ -47,12 +47,16 @@ class _Process:
 class _Progress:
     """The number of complete rounds of each job, as the events file of the jobs has told so far."""
 
-    tail: Tail
+    path: Path
+    tail: Tail | None = None
     rounds: dict[int, int] = field(default_factory=dict)
 
     def new(self) -> list[Event]:
-        """The events that were written since the last call."""
-        return events_in(line.decode(errors="replace") for line in self.tail.lines())
+        """The events that were written since the last call; none before the jobs' process has made its file."""
+        if self.tail is None and self.path.exists():
+            self.tail = Tail.of(self.path)
+        lines = [] if self.tail is None else self.tail.lines()
+        return events_in(line.decode(errors="replace") for line in lines)
 
 
 class EdgeProcesses:
@@ -78,7 +82,7 @@ class EdgeProcesses:
         try:
             for name in self._names:
                 self._processes[name] = self._made(name, 0)
-            self._progress = _Progress(Tail.of(self._events_file("jobs", 0)))
+            self._progress = _Progress(self._events_file("jobs", 0))
             with ThreadPoolExecutor(_STARTING_AT_ONCE) as pool:
                 list(pool.map(lambda process: process.child.start(), self._processes.values()))
         except BaseException:
@@ -159,7 +163,7 @@ class EdgeProcesses:
                 list(pool.map(lambda process: process.child.close(), running))
         for process in running:
             process.killed = True
-        if self._progress is not None:
+        if self._progress is not None and self._progress.tail is not None:
             self._progress.tail.close()
 
     def events(self) -> list[Event]:
