@@ -136,7 +136,8 @@ class Program:
 
     ``operations[rank]`` is in program order: ids are the positions 0, 1, 2, ... in that list. ``schedules`` are
     algorithms of the program itself, by the name in ``Collective.algorithm``. ``eager``: sends do not wait for their
-    receive, the receiver keeps unexpected messages (the buffered sends that traces rely on).
+    receive, the receiver keeps unexpected messages (the buffered sends that traces rely on). ``repeats``: how often the
+    rounds of a group's collectives follow one another in the job that the program stands for (for the model alone).
     """
 
     name: str
@@ -144,6 +145,7 @@ class Program:
     groups: dict[str, Group] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     eager: bool = False
+    repeats: dict[str, float] = field(default_factory=dict)
 
     @property
     def ranks_at_work(self) -> int:

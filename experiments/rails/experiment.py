@@ -74,6 +74,11 @@ class Rails(RepeatedExperiment[RailSettings]):
         return load_job(self.settings)
 
     @cached_property
+    def modelled(self) -> Workload:
+        """The workload as the model computes it by itself: ranks that cannot be told apart once."""
+        return load_job(self.settings, folded=True)
+
+    @cached_property
     def scale(self) -> Scale:
         """The scale of a run; with rate ``auto`` the largest that this machine carries."""
         return resolve_scale(self.settings, self.workload, this_machine())
@@ -86,7 +91,7 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     def check(self) -> None:
         """Load the workload, and rehearse the policy of the settings, if there is one."""
-        settings, workload = self.settings, self.workload
+        settings, workload = self.settings, self.modelled
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()
@@ -100,25 +105,27 @@ class Rails(RepeatedExperiment[RailSettings]):
         scale = model_scale(self.settings, self.workload)
         for mode, delay_ms in dict(self.settings.points()).items():
             with self._unless_impossible(mode, leave_out=self.settings.modes in _OWN_LISTS):
-                self._predicted(mode, delay_ms, scale, steps=1)
+                self._predicted(self.workload, mode, delay_ms, scale, steps=1)
 
     def predict(self) -> Iterator[RailRow]:
         """The model's step time of every point, for an ideal machine; rates, sizes and delays may be any.
 
         Modes that are impossible are left out, unless no other is left.
         """
-        scale = model_scale(self.settings, self.workload)
+        scale = model_scale(self.settings, self.modelled)
         for mode, delay_ms in self.settings.points():
             if mode in self._impossible:
                 continue
             row = self._row(mode, delay_ms, scale)
             with self._unless_impossible(mode, leave_out=True):
-                row.predict(self._predicted(mode, delay_ms, scale))
+                row.predict(self._predicted(self.modelled, mode, delay_ms, scale))
             if mode not in self._impossible:
                 yield row
 
-    def _predicted(self, mode: Mode, delay_ms: float, scale: Scale, steps: int | None = None) -> Prediction:
-        job = job_point(self.settings, self.workload, mode, delay_ms, scale)
+    def _predicted(
+        self, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, steps: int | None = None
+    ) -> Prediction:
+        job = job_point(self.settings, workload, mode, delay_ms, scale)
         return replace(job, model_steps=steps or job.model_steps).prediction(job.fabric.plan(), scale)
 
     @contextmanager
@@ -141,7 +148,7 @@ class Rails(RepeatedExperiment[RailSettings]):
             other = "" if self.settings.fabric_of(mode) == "electrical" else "; packets carry it: take mode electrical"
             source = None if self.settings.workload in CATALOG else self.settings.workload
             raise ConfigError(
-                f"mode {mode} cannot run {self.workload.name}: {reason}{other}", key="modes", source=source
+                f"mode {mode} cannot run {self.modelled.name}: {reason}{other}", key="modes", source=source
             ) from None
 
     @property
@@ -208,10 +215,10 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     def _row(self, mode: Mode, delay_ms: float, scale: Scale) -> RailRow:
         row = RailRow(
-            workload=self.workload.name,
+            workload=self.modelled.name,
             fabric=self.settings.fabric_of(mode),
             mode=mode,
-            policy=policy_name(self.settings, self.workload, mode),
+            policy=policy_name(self.settings, self.modelled, mode),
             reconfiguration_delay_ms=delay_ms,
             link_recovery_ms=self.settings.link_recovery_ms,
         )

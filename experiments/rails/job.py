@@ -17,12 +17,13 @@ from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s
 from topos.options import MOST_MBPS
 from topos.rails import RailTopo
-from workloads.catalog import Workload, load_workload
+from workloads.catalog import Workload, load_workload, make_workload
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Operation, Program, Send
 from workloads.schedule import Schedule
 from workloads.training.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
+from workloads.training.recipe import Recipe
 
 PACKET_BYTES = 4096
 """Payload of one packet of the real fabric (the largest MTU of RoCE)."""
@@ -55,7 +56,8 @@ def _on_rails(workload: Workload) -> Iterator[tuple[str, str, list[float], int]]
             yield op.name, group.dimension, [op.bytes], 1
         else:
             plan = schedule_of(program, op)
-            yield op.name, group.dimension, _transfer_bytes(plan, op.bytes), plan.n
+            times = program.repeats.get(op.group, 1.0)
+            yield op.name, group.dimension, [times * size for size in _transfer_bytes(plan, op.bytes)], plan.n
 
 
 def _transfer_bytes(plan: Schedule, size: int) -> list[float]:
@@ -166,14 +168,48 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
 FOLLOW = "follow"
 
 
-def load_job(settings: RailSettings) -> Workload:
-    """The workload that ``settings`` name, with its options.
+def load_job(settings: RailSettings, *, folded: bool = False) -> Workload:
+    """The workload that ``settings`` name, with its options; ``folded``: for the model, which computes like ranks once.
 
     ``ConfigError`` for a workload that cannot be loaded.
     """
-    training = {key: True for key in ("overlap", "tp_on_packets") if getattr(settings, key)}
-    options: dict[str, Any] = {**settings.trace.model_dump(), **training}
-    return load_workload(settings.workload, **options)
+    given: dict[str, Any] = {"tp_on_packets": settings.tp_on_packets or None, "overlap": settings.overlap}
+    training = {key: value for key, value in given.items() if value is not None}
+    workload = load_workload(settings.workload, folded=folded, **settings.trace.model_dump(), **training)
+    recipe = workload.training
+    if recipe is None or recipe.compute.native_step_s is None or port_gbps(settings, workload) == workload.port_gbps:
+        return workload
+    return make_workload(fitted(settings, recipe), folded=folded)
+
+
+_FIT_STEPS = 8
+
+
+def fitted(settings: RailSettings, recipe: Recipe) -> Recipe:
+    """``recipe`` with the forward time with which its native step on the ports of ``settings`` is the measured one.
+
+    By the secant method: a step grows with the forward time nearly in proportion.
+    """
+    aim, low = recipe.compute.native_step_s, recipe.compute.forward_ms
+    assert aim is not None and low is not None
+
+    def step_s(forward_ms: float) -> float:
+        workload = make_workload(_with_forward(recipe, forward_ms), folded=True)
+        scale = model_scale(settings, workload)
+        job = job_point(settings, workload, "native", 0.0, scale)
+        return job.prediction(job.fabric.plan(), scale).step_time_s
+
+    step_low, high = step_s(low), low * 1.1
+    for _ in range(_FIT_STEPS):
+        step_high = step_s(high)
+        if abs(step_high - aim) < 1e-9 * aim or step_high == step_low:
+            break
+        low, step_low, high = high, step_high, high + (aim - step_high) * (high - low) / (step_high - step_low)
+    return _with_forward(recipe, high)
+
+
+def _with_forward(recipe: Recipe, forward_ms: float) -> Recipe:
+    return recipe.model_copy(update={"compute": recipe.compute.model_copy(update={"forward_ms": forward_ms})})
 
 
 def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:

@@ -108,7 +108,9 @@ class RailSettings(SpreadSettings):
         le=10_000,
         description="steps of the job (of several the first is not counted: its TCP connections are cold)",
     )
-    overlap: bool = Field(default=False, description="FSDP prefetch: communication during compute")
+    overlap: bool | None = Field(
+        default=None, description="communication during compute, as FSDP prefetches (default as the workload says: yes)"
+    )
     tp_on_packets: bool = Field(default=False, description="tensor parallelism as packets instead of compute time")
     policy: Annotated[str | None, Option(metavar="NAME|FILE.py:Class")] = Field(
         default=None,

@@ -215,18 +215,21 @@ class Simulation(Timers):
     def _send(self, rank: int, item: InSlot, path: PeerKey) -> None:
         """Send a part without the bytes that were sent in earlier slots."""
         in_flight, part, sent, first = item
+        times = self.program.repeats.get(in_flight.op.group, 1.0)
 
         def done(began: float, left: float) -> None:
             since = began if first is None else first
-            self.at(left + self.costs.alpha_s, lambda: self._arrived(rank, in_flight, part, since))
+            self.at(left + times * self.costs.alpha_s, lambda: self._arrived(rank, in_flight, part, since))
             if part.transfer in in_flight.exchange.awaits_sent:
                 self._execute(rank, self._ranks[rank].left(in_flight, part))
 
-        self._transmit(rank, path, part.bytes - sent, done)
+        self._transmit(rank, path, part.bytes - sent, done, times)
 
-    def _transmit(self, rank: int, path: PeerKey, size: int, done: Callable[[float, float], None]) -> None:
+    def _transmit(
+        self, rank: int, path: PeerKey, size: int, done: Callable[[float, float], None], times: float = 1.0
+    ) -> None:
         domain, lane, peer, peer_lane = path
-        self._wires.send(self.now, domain, (rank, lane), (peer, peer_lane), size, done)
+        self._wires.send(self.now, domain, (rank, lane), (peer, peer_lane), size, done, times)
 
     def _arrived(self, rank: int, in_flight: InFlight, part: MessagePart, began: float) -> None:
         """Handle the arrival of the last byte of ``part`` at the peer, which ``rank`` learns of at once."""

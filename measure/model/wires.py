@@ -88,9 +88,16 @@ class Wires:
         self._changed: set[End] = set()
 
     def send(
-        self, now: float, domain: Domain, src: tuple[int, int], dst: tuple[int, int], payload: int, done: Done
+        self,
+        now: float,
+        domain: Domain,
+        src: tuple[int, int],
+        dst: tuple[int, int],
+        payload: int,
+        done: Done,
+        times: float = 1.0,
     ) -> None:
-        """Send ``payload`` bytes from port ``src`` to port ``dst`` (rank, lane), then call ``done(began, ended)``.
+        """Send ``payload`` bytes, ``times`` times, from port ``src`` to ``dst`` (rank, lane): ``done(began, ended)``.
 
         On a network that the plan does not have (such as a front-end network for scalars) bytes take no time.
         """
@@ -102,7 +109,7 @@ class Wires:
         links = self._links(src[0], dst[0]) if network == "rail" else ()
         route = (ends[0], *links, ends[1])
         queue = self._queued[route]
-        queue.append(_Message(route, wire_bytes(payload, self._mtu), done))
+        queue.append(_Message(route, times * wire_bytes(payload, self._mtu), done))
         if len(queue) == 1:
             self._start(queue[0], now)
 

@@ -32,7 +32,7 @@ from topos.kernel.fastpath import openflow
 from topos.plan import FabricPlan
 from workloads.agent.checkpoint import Checkpoint, Store
 from workloads.agent.config import AgentConfig, configs_to_json
-from workloads.catalog import CATALOG
+from workloads.catalog import CATALOG, job_keys
 from workloads.collectives.catalog import schedule
 from workloads.formats.layer_text import KINDS, PARALLELISMS
 from workloads.formats.msccl_writer import write_msccl
@@ -57,7 +57,7 @@ MSCCL = [
     write_msccl(schedule("all_to_all", 3, "direct")).encode(),
     (_DATA / "msccl-scheduler" / "ag-1k-512k.xml").read_bytes(),
 ]
-RECIPES = [{"name": name, **entry} for name, entry in CATALOG.items()]
+RECIPES = [job_keys(name) for name in CATALOG]
 
 
 @st.composite

@@ -29,10 +29,11 @@ Unknown keys are rejected by name. All values are those of the real system::
       forward_ms: 37.0                          # one layer, one microbatch, one GPU, without TP communication
       # or tflops: 120                          # rate that one GPU reaches (TFLOP/s)
       recompute: true                           # backward takes 3 x forward instead of 2 x
+      native_step_s: 10.178                     # optional: the measured step that forward_ms was fitted to
     training:
       sharding: fsdp                            # fsdp | ddp
       reshard_after_forward: true
-      overlap: false                            # true: prefetch and reduce while computing
+      overlap: true                             # false: one operation after another
       tp_on_packets: false                      # true: TP collectives on the scale-up switch
       tp_across_servers: false                  # true: scale-up spans servers (only with TP modelled)
       scalars: 3                                # all-reduces of one number over all ranks at the end of a step
@@ -42,6 +43,8 @@ Unknown keys are rejected by name. All values are those of the real system::
       ports_per_gpu: 2
       port_gbps: 12.5
       scale_up_gbps: 2400                       # per GPU and direction
+    assumptions:                                # optional: sizes that are not known, by their dotted keys
+      compute.forward_ms: {why: a guess, least: 30, most: 50}
 """
 
 from __future__ import annotations
@@ -76,12 +79,14 @@ class ComputeSection(Section):
 
     ``forward_ms`` is the arithmetic of one layer's forward pass over one microbatch on one GPU (a layer with experts,
     where there are any, evenly chosen); alternatively, ``tflops`` is the rate that a GPU reaches. A backward pass takes
-    twice a forward pass, three times with ``recompute``.
+    twice a forward pass, three times with ``recompute``. ``native_step_s`` is the measured step without a control plane
+    that ``forward_ms`` was fitted to: on ports of another rate it is fitted to it again.
     """
 
     forward_ms: float | None = Field(default=None, gt=0, le=1e9)
     tflops: float | None = Field(default=None, ge=1e-6, le=1e9)
     recompute: bool = False
+    native_step_s: float | None = Field(default=None, gt=0, le=1e9)
 
 
 class TrainingSection(Section):
@@ -92,15 +97,15 @@ class TrainingSection(Section):
     activation bytes x 8 / ``scale_up_gbps``; around experts each activation counts ``top_k`` times (and once more for
     shared experts). All-to-alls of experts are always operations, inside a server too.
 
-    ``overlap`` False: one linear sequence, collectives block compute; a send and a receive that follow one another run
-    together (crossing in the pipeline, they would wait for each other). True: FSDP gathers one unit ahead, gradients
-    are reduced while the backward pass goes on, and sends do not block. A stage that still has to send its last
-    gradient upstream reduces after that send: a rail cannot hold the ring while the stage before waits on the chain.
+    ``overlap`` True: FSDP gathers one unit ahead of compute, and DDP reduces gradients while the last backward pass
+    goes on; a stage that still has to send a gradient upstream reduces after that send: a rail cannot hold the ring
+    while the stage before waits on the chain. False: one linear sequence, collectives block compute; a send and a
+    receive that follow one another run together (crossing in the pipeline, they would wait for each other).
     """
 
     sharding: Literal["fsdp", "ddp"] = "fsdp"
     reshard_after_forward: bool = True
-    overlap: bool = False
+    overlap: bool = True
     tp_on_packets: bool = False
     tp_across_servers: bool = False
     scalars: int = Field(default=0, ge=0, le=100)
@@ -116,6 +121,14 @@ class FabricSection(Section):
     scale_up_gbps: float = Field(default=2400.0, ge=1e-6, le=1e6)
 
 
+class Assumption(Section):
+    """A size that is not known: why its value was taken, and the least and the most that it may be."""
+
+    why: str = Field(min_length=1)
+    least: float
+    most: float
+
+
 class Recipe(Section):
     """All keys of a workload file, validated, and the quantities of a training step that follow from them."""
 
@@ -127,6 +140,7 @@ class Recipe(Section):
     compute: ComputeSection
     training: TrainingSection = TrainingSection()
     fabric: FabricSection
+    assumptions: dict[str, Assumption] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Recipe:
@@ -141,6 +155,12 @@ class Recipe(Section):
             raise ConfigError(
                 "give either the forward time of a layer (forward_ms) or the FLOP/s of a GPU (tflops)", key="compute"
             )
+        if self.compute.native_step_s is not None and self.compute.forward_ms is None:
+            raise ConfigError("needs compute.forward_ms, which is fitted to it", key="compute.native_step_s")
+        for key in self.assumptions:
+            section, _, name = key.partition(".")
+            if name not in getattr(getattr(self, section, None), "model_fields_set", ()):
+                raise ConfigError("an assumption names a key that the file gives", key=f"assumptions.{key}")
         if ep > 1 and not self.model.experts:
             raise ConfigError(f"EP {ep} needs a model with experts; give model.experts, or EP 1", key="parallelism.ep")
         if self.model.experts % ep:
@@ -198,3 +218,13 @@ def make_recipe(data: Mapping[str, Any], source: str | None = None) -> Recipe:
         return Recipe.model_validate(dict(data))
     except ValidationError as error:
         raise config_error(error, Recipe, "a workload", source=source) from None
+
+
+def changed(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """``recipe`` with other values of the dotted keys of ``values``, checked again."""
+    data = recipe.model_dump(exclude_unset=True)
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        whole = isinstance(value, float) and value.is_integer()
+        data.setdefault(section, {})[name] = int(value) if whole else value
+    return make_recipe(data)

@@ -36,6 +36,7 @@ from workloads.training.expert_parallel import (
     exchange_bytes,
     exchange_schedules,
 )
+from workloads.training.fold import Layout, layout_of
 from workloads.training.ranks import WORLD_GROUP, Levels, group_name, groups, levels_of, parts_of
 from workloads.training.recipe import Recipe
 from workloads.training.shape import Unit, stage_units
@@ -102,21 +103,22 @@ SCALAR_BYTES = 4
 """Bytes of a loss or a norm: one float32, sent unscaled."""
 
 
-def training_step(recipe: Recipe) -> Program:
+def training_step(recipe: Recipe, *, folded: bool = False) -> Program:
     """Generate one step on the GPUs of the recipe's fabric, in real bytes and real seconds.
 
-    Raises ``ConfigError`` naming the keys when shape, sizes and fabric do not fit together.
+    ``folded``: only the ranks that stand for all others (``workloads.training.fold``). Raises ``ConfigError`` naming
+    the keys when shape, sizes and fabric do not fit together.
     """
-    fabric = recipe.fabric
     across = recipe.training.tp_across_servers
-    ranks = recipe.parallelism.ranks
+    layout = layout_of(recipe, folded=folded)
+    ranks = layout.parallelism.ranks
     units = recipe.model.layers * recipe.microbatches * ranks // recipe.parallelism.pp
     check_size(ranks, 2 * units, "model.layers, parallelism, batch")  # each is computed forward and backward
-    groups_ = groups(recipe.parallelism, fabric.servers, fabric.gpus_per_server, tp_across_servers=across)
+    groups_ = groups(layout.parallelism, layout.servers, layout.gpus_per_server, tp_across_servers=across)
     operations: list[tuple[Operation, ...]] = []
     count = 0
     for rank in range(ranks):
-        operations.append(_RankStep(recipe, rank, groups_).build())
+        operations.append(_RankStep(recipe, layout, rank, groups_).build())
         count += len(operations[-1])
         check_size(ranks, count, "model.layers, parallelism, batch")
     names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
@@ -125,19 +127,20 @@ def training_step(recipe: Recipe) -> Program:
     for group in used.values():
         if group.dimension == "ep":
             schedules |= exchange_schedules(recipe, group)
-    return Program(recipe.name, tuple(operations), used, schedules)
+    repeats = {name: layout.rounds(group) for name, group in used.items() if layout.rounds(group) != 1}
+    return Program(recipe.name, tuple(operations), used, schedules, repeats=repeats)
 
 
 class _RankStep:
     """Builds the step of one rank, operation by operation."""
 
-    def __init__(self, recipe: Recipe, rank: int, groups: dict[str, Group]) -> None:
-        p, shape = recipe.parallelism, recipe.model
+    def __init__(self, recipe: Recipe, layout: Layout, rank: int, groups: dict[str, Group]) -> None:
+        p, shape = layout.parallelism, recipe.model
 
         def levels(dimension: Dimension) -> Levels:
-            return levels_of(rank, parts_of(dimension, p, rank, recipe.fabric.gpus_per_server), groups)
+            return levels_of(rank, parts_of(dimension, p, rank, layout.gpus_per_server), groups)
 
-        self.recipe, self.groups = recipe, groups
+        self.recipe, self.layout, self.groups = recipe, layout, groups
         self.fsdp = recipe.training.sharding == "fsdp"
         self.stage, self.stages = p.coordinates(rank).pp, p.pp
         self.units = stage_units(shape, self.stage, self.stages, recipe.batch.microbatch)
@@ -154,11 +157,19 @@ class _RankStep:
         self.dimension = ""
         self.in_phase: dict[str, int] = {}
         self.before_phase: tuple[int, ...] = ()
+        self.position: tuple[int, ...] = ()
+        """The last compute, and the transfers that were waited for since: what comes next in the step follows them."""
+        self.whole_since: tuple[int, ...] = ()
+        """Where the pass before began, if it gathered nothing: the host then posts the next gather at once."""
+        self.batched: tuple[int, ...] = ()
+        """The send that is waited for with the next receive, both being one batch: the direction turns."""
+        self.late: tuple[int, ...] = ()
+        """The send that is waited for after the next pass only: the pipeline fills or drains."""
 
     def build(self) -> tuple[Operation, ...]:
         order = one_f_one_b(self.stage, self.stages, self.recipe.microbatches)
-        for place, step in enumerate(order):
-            self._pass(step, first=place == 0, last=place == len(order) - 1)
+        for before, step, after in zip((None, *order), order, (*order[1:], None), strict=False):
+            self._pass(step, before, after)
         if self.fsdp:
             self._over(self.dp, "ar.gradient-norm", "all_reduce", SCALAR_BYTES, self._tails(self.dp, self.edp))
         if WORLD_GROUP in self.groups:
@@ -166,51 +177,58 @@ class _RankStep:
                 self._collective(f"ar.scalar{number}", "all_reduce", WORLD_GROUP, SCALAR_BYTES, self._all_tails())
         return tuple(self.operations)
 
-    def _pass(self, step: Pass, first: bool, last: bool) -> None:
+    def _pass(self, step: Pass, before: Pass | None, after: Pass | None) -> None:
         """Add one microbatch's pass through the stage: receive, units, send; after the last pass the gradients."""
         forward = step.direction == "forward"
         source, target = (self.previous, self.next) if forward else (self.next, self.previous)
         has_source = self.stage > 0 if forward else self.stage < self.stages - 1
         has_target = self.stage < self.stages - 1 if forward else self.stage > 0
-        needs = (self._pair(Recv, f"recv.{step}", *source),) if has_source else ()
         settings = self.recipe.training
-        gathers = self.fsdp and (not last if settings.reshard_after_forward else first)
-        reduce_now = last and settings.overlap and not has_target
+        whole = before is not None and not (settings.reshard_after_forward and before.direction == "forward")
+        if has_source:
+            received = self._pair(Recv, f"recv.{step}", *source, self.position)
+            self.position = (*self.position, *self.batched, received)
+            self.whole_since = ()
+        late, self.batched, self.late = self.late, (), ()
         units = self.units if forward else self.units[::-1]
-        self._units(step, units, needs, gathers, reduce_now)
+        bucketed = after is None and not self.fsdp and settings.overlap and not has_target
+        self._units(step, units, gathers=self.fsdp and not whole, bucketed=bucketed)
+        self.position = (*self.position, *late)
         if has_target:
-            self._pair(Send, f"send.{step}", *target, self._last_of_pass())
-        if last and not reduce_now:
-            for unit in units:
-                self._reduce(unit)
-        for unit in units if last and self.apart else ():
-            self._reduce_experts(unit)
+            sent = (self._pair(Send, f"send.{step}", *target, self.position),)
+            turns = after is not None and after.direction != step.direction
+            self.batched, self.late = (sent, ()) if turns else ((), sent)
+        if after is None:
+            self._gradients(self.units if self.fsdp else units, bucketed=bucketed)
 
-    def _units(
-        self, step: Pass, units: Sequence[Unit], needs: tuple[int, ...], gathers: bool, reduce_now: bool
-    ) -> None:
-        """Add the compute of every unit; its parameters are gathered before (with overlap: one unit ahead)."""
-        overlap = self.recipe.training.overlap
-        gathered: list[tuple[int, ...]] = [()] * len(units)
-        done: list[tuple[int, ...]] = []
+    def _units(self, step: Pass, units: Sequence[Unit], *, gathers: bool, bucketed: bool) -> None:
+        """Add the compute of every unit; its parameters are gathered before (with overlap: one unit ahead).
 
-        def gather(i: int) -> None:
-            if gathers and i < len(units):
-                after = done[i - 2] if i >= 2 else tuple(self.computes[-1:]) if i == 0 else ()
-                name = f"{step}.{units[i].name}"
-                size, experts = self.recipe.unit_bytes(units[i]), self.recipe.expert_bytes(units[i])
-                gathered[i] = self._over(self.edp, f"ag.{name}.experts", "all_gather", experts, after)
-                gathered[i] += self._over(self.dp, f"ag.{name}", "all_gather", size, after)
-
-        gather(0)
+        ``bucketed``: the gradients of a unit are reduced as soon as it is done.
+        """
+        ahead = int(self.recipe.training.overlap)
+        gathered: list[tuple[int, ...]] = []
+        start, before = self.whole_since or self.position, self.position
+        self.whole_since = () if gathers else before
         for i, unit in enumerate(units):
-            if overlap:
-                gather(i + 1)
-            done.append((self._unit(step, unit, (*needs, *gathered[i], *(done[-1] if done else ()))),))
-            if not overlap:
-                gather(i + 1)
-            if reduce_now:
+            for following in units[len(gathered) : i + 1 + ahead] if gathers else ():
+                gathered.append(self._gather(step, following, self.position if gathered else start))
+            self.position = (self._unit(step, unit, (*self.position, *(gathered[i] if gathers else ()))),)
+            if bucketed:
                 self._reduce(unit)
+
+    def _gather(self, step: Pass, unit: Unit, needs: tuple[int, ...]) -> tuple[int, ...]:
+        """Add the gathers of a unit's parameters for one pass; returns their ids."""
+        name, recipe = f"ag.{step}.{unit.name}", self.recipe
+        experts = self._over(self.edp, f"{name}.experts", "all_gather", recipe.expert_bytes(unit), needs)
+        return experts + self._over(self.dp, name, "all_gather", recipe.unit_bytes(unit), needs)
+
+    def _gradients(self, units: Sequence[Unit], *, bucketed: bool) -> None:
+        """Add the reductions of ``units``, unless they were ``bucketed``, and last those of experts on other rings."""
+        for unit in () if bucketed else units:
+            self._reduce(unit)
+        for unit in units if self.apart else ():
+            self._reduce_experts(unit)
 
     def _unit(self, step: Pass, unit: Unit, needs: tuple[int, ...]) -> int:
         """Add the compute of one unit, with its TP and expert communication; returns the last id.
@@ -295,7 +313,7 @@ class _RankStep:
     def _collective(
         self, name: str, kind: CollectiveKind, group: str, size: int, needs: tuple[int, ...], algorithm: str = ""
     ) -> int:
-        deps = self._deps(needs, group)
+        deps, size = self._deps(needs, group), self.layout.part_bytes(self.groups[group], size)
         self.operations.append(Collective(self._communicated(group), name, kind, group, size, deps, algorithm))
         return self.tails[group]
 

@@ -99,7 +99,7 @@ def test_a_policy_whose_code_fails_is_refused_with_the_line(words: tuple[str, ..
     [
         ("StartsNothing", "StartsNothing: method start returned None; return a dict: switch name -> Matching"),
         ("WantsList", r"WantsList: method wanted returned \[.*; return a dict: switch name -> Matching"),
-        ("WantsText", r"WantsText: method wanted returned {'rail0': 'x'}; return a Matching for switches of rail0, "),
+        ("WantsText", r"WantsText: method wanted returned {'rail0': 'x'}; return a Matching for switches of rail0"),
         ("WantsElsewhere", r"WantsElsewhere: method wanted returned {'rail77': Matching.*; return a Matching for "),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_prediction_is_marked_and_has_no_verdict() -> None:
 def test_a_summary_says_what_was_calibrated_to_what_and_by_what_it_was_scaled() -> None:
     fitted = replace(REPORT, calibrated=lambda rows, settings: ["llama-forward"])
     (line,) = calibration_lines(fitted, [], {})
-    assert line.startswith("Calibrated: forward time of a layer of llama3-8b-16 = 0.0426 s to step of Llama-3 8B")
+    assert line.startswith("Calibrated: arithmetic of a layer and microbatch of llama3-8b-16 = 45.4987 ms to step")
     assert "10.178 s (Opus: authors' files, measured)" in line
     assert calibration_lines(replace(REPORT, calibrated=to_nothing), [], {}) == [
         "Calibrated to numbers from elsewhere: nothing."

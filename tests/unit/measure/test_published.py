@@ -11,7 +11,7 @@ from checkout import ROOT
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.propius.data.clients import PRIVATE_SIZE, SPEED_MS_AT
 from measure.published import KINDS, all_calibrations, all_published, markdown, published, read_table
-from workloads.catalog import CATALOG
+from workloads.catalog import job_keys
 
 NUMBERS = {each.key: each for each in all_published()}
 
@@ -60,8 +60,8 @@ def test_a_calibration_names_numbers_of_the_table_and_the_value_of_its_constant(
 
 
 def test_inputs_without_a_constant_of_their_own_are_those_of_the_table() -> None:
-    assert published("llama-8b-shape").values.items() <= CATALOG["llama3-8b-16"]["model"].items()
-    assert published("deepseek-shape").values.items() <= CATALOG["moe-ep-tp"]["model"].items()
+    assert published("llama-8b-shape").values.items() <= job_keys("llama3-8b-16")["model"].items()
+    assert published("deepseek-shape").values.items() <= job_keys("moe-ep-tp")["model"].items()
     assert published("propius-speeds").values.items() <= dict(SPEED_MS_AT).items()
     samples = published("leaf-samples").values
     assert (samples["mean"], samples["deviation"]) == (PRIVATE_SIZE.mean, PRIVATE_SIZE.stdev)

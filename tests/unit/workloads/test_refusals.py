@@ -13,7 +13,7 @@ from railyard.size import parse_size
 from topos.describe import plan
 from topos.kernel.namespaces import HostEnd
 from topos.rails import RailTopo
-from workloads.catalog import CATALOG, load_workload, make_workload
+from workloads.catalog import job_keys, load_workload, make_workload
 from workloads.check import check
 from workloads.collectives.algorithms import ring, straight_all_to_all, valiant_all_to_all
 from workloads.collectives.catalog import schedule
@@ -96,7 +96,7 @@ test_refusals = refusals(
         "recipe": of_file("my.yaml", recipe),
         "sizes of a recipe": recipe,
         "recipe with experts": lambda **model: make_recipe(
-            {**CATALOG["moe-smoke"], "name": "experts", "model": {**EXPERTS["model"], "experts": 4, **model}}
+            {**job_keys("moe-smoke"), "name": "experts", "model": {**EXPERTS["model"], "experts": 4, **model}}
         ),
         "workload with experts": lambda **sections: make_workload(
             make_recipe({**EXPERTS, **{name: {**EXPERTS[name], **values} for name, values in sections.items()}})

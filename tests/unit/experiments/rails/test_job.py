@@ -77,12 +77,12 @@ def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
 
 
 def test_forecast_knows_the_phase_changes_of_the_paper() -> None:
-    """Opus, arXiv 2602.12521: 6 phase changes per step and stage, each exposed on demand."""
+    """Opus, arXiv 2602.12521: 6 phase changes per step and stage, all but one exposed on demand."""
     experiment = make_settings({})
     base = forecast(experiment, LLAMA, "electrical", 0, RATE).step_time_s
     slow = forecast(experiment, LLAMA, "on-demand", 200, RATE)
     assert slow.reconfigurations_per_step == 6
-    assert slow.step_time_s - base == pytest.approx(6 * 0.2, rel=0.01)
+    assert slow.step_time_s - base == pytest.approx(5 * 0.2, rel=0.01)
 
 
 def test_the_native_step_is_that_which_it_was_fitted_to_within_a_percent() -> None:
@@ -101,7 +101,7 @@ def test_the_pace_of_the_llama_step_by_hand() -> None:
     """68 gathers and scatters of one transfer, one scalar of two rounds, 4 sends or receives, on two ports."""
     bytes_per_s = 2 * goodput_bytes_per_s(12.5)
     pace = step_pace(LLAMA.program, {"scale-out": bytes_per_s})
-    compute_s = 34 * (0.0426 + 0.1251)
+    compute_s = sum(op.seconds for op in LLAMA.program.operations[0] if isinstance(op, Compute))
     seconds = compute_s + (68 * 109_056_000 / 2 + 4 * 67_108_864) / bytes_per_s
     assert pace == {2: pytest.approx((68 + 2 + 4) / seconds, rel=0.01)}
 
@@ -109,7 +109,7 @@ def test_the_pace_of_the_llama_step_by_hand() -> None:
 @pytest.mark.parametrize("name", ["llama3-8b-16", "moe-smoke", "moe-ep-tp"])
 def test_the_pace_gives_the_error_that_the_model_gives_for_the_same_cost(name: str) -> None:
     experiment = make_settings({"workload": name, "modes": ["electrical"]})
-    workload, cost_s = load_workload(name), 1e-3
+    workload, cost_s = load_workload(name, overlap=False), 1e-3
     job = job_point(experiment, workload, "electrical", 0, RATE)
     plan = job.fabric.plan()
     ideal, costly = (job.prediction(plan, RATE, costs).step_time_s for costs in (None, Costs(alpha_s=cost_s)))

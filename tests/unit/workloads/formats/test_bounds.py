@@ -10,7 +10,7 @@ import yaml
 
 from railyard.errors import ConfigError
 from railyard.size import parse_size
-from workloads.catalog import CATALOG, load_workload
+from workloads.catalog import job_keys, load_workload
 from workloads.inspection import inspect_file
 
 LAYER = "layer -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1024 1\n"
@@ -76,14 +76,14 @@ def test_a_layer_file_for_many_ranks_is_shown_by_its_factors(tmp_path: Path) -> 
             {"parallelism": {"tp": 32, "dp": 4096}, "fabric": {"servers": 4096, "gpus_per_server": 32}},
             "131072 ranks are too",
         ),
-        ({"model": {**CATALOG["smoke"]["model"], "hidden": 10**400}}, "model.hidden: must be a"),
+        ({"model": {**job_keys("smoke")["model"], "hidden": 10**400}}, "model.hidden: must be a"),
         ({"compute": {"forward_ms": float("inf")}}, "compute.forward_ms: must be a finite number"),
         ({"training": {"scalars": True}}, "training.scalars: must not be true or false"),
         ({"name": "x" * 101}, "name: "),
     ],
 )
 def test_recipes(tmp_path: Path, change: dict[str, object], sentence: str) -> None:
-    text = yaml.safe_dump({"name": "own", **CATALOG["smoke"], **change})
+    text = yaml.safe_dump({**job_keys("smoke"), "name": "own", **change})
     assert sentence in within_limits(tmp_path / "own.yaml", text)
 
 

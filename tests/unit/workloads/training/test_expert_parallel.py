@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
               "experts": 8, "top_k": 2, "expert_ffn_hidden": 48, "shared_experts": 1},
     "batch": {"local_batch": 2, "microbatch": 2},
     "compute": {"forward_ms": 10},
-    "training": {"sharding": "ddp"},
+    "training": {"sharding": "ddp", "overlap": False},
     "fabric": {"gpus_per_server": 1},
 }  # fmt: skip
 ACTIVATION = 2 * 32 * 64 * 2

@@ -26,8 +26,8 @@ def test_a_file_is_a_workload(tmp_path: Path) -> None:
     workload = load_workload(str(file))
     assert (workload.name, workload.servers, workload.gpus_per_server) == ("small", 4, 1)
     assert workload.program.ranks == 4
-    linear = [op.deps for op in workload.program.operations[0]]
-    assert [op.deps for op in load_workload(str(file), overlap=True).program.operations[0]] != linear
+    ahead = [op.deps for op in workload.program.operations[0]]
+    assert [op.deps for op in load_workload(str(file), overlap=False).program.operations[0]] != ahead
 
 
 def test_the_example_in_the_docstring_is_one() -> None:
@@ -40,7 +40,12 @@ def test_the_example_in_the_docstring_is_one() -> None:
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_the_catalog_fits_its_fabric(name: str) -> None:
-    workload = load_workload(name)
+    workload = load_workload(name, folded=True)
+    recipe = workload.training
+    assert recipe is not None and recipe.name == name
     assert workload.program.ranks == workload.servers * workload.gpus_per_server
-    assert (workload.port_gbps, workload.ports_per_gpu) == (12.5, 2)
-    assert workload.uses_front_end == (name == "llama3-8b-16")
+    assert (workload.port_gbps, workload.ports_per_gpu) == (recipe.fabric.port_gbps, 2)
+    assert workload.uses_front_end == (recipe.training.scalars > 0)
+    for key, assumed in recipe.assumptions.items():
+        section, name = key.split(".")
+        assert assumed.least <= getattr(getattr(recipe, section), name) <= assumed.most
