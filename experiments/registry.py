@@ -44,6 +44,8 @@ ENTRIES = (
     Entry("propius", "experiments.propius.experiment:Propius", "Propius", "jobs that share edge clients, by policy"),
     Entry("allocation", "experiments.allocation.experiment:AllocationStudy", "MORPHLUX",
           "fragmentation and failures of 64 racks", root=False),
+    Entry("opus", "experiments.opus.experiment:Opus", "Opus", "jobs of up to 16,384 GPUs on rails, computed",
+          root=False),
     Entry("fabric-cost", "experiments.fabric_cost.experiment:FabricCost", "Opus",
           "cost and power of rails, by kind of switch", root=False),
     Entry("mesh", "experiments.mesh.experiment:MeshRouting", "PIP", "which matchings a photonic mesh can hold",

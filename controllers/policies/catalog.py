@@ -19,6 +19,7 @@ from workloads.program import Group
 
 POLICIES = {
     "opus": "controllers.policies.opus:OpusPolicy",
+    "opus-whole-rail": "controllers.policies.opus:WholeRailPolicy",
     "electrical": "controllers.policies.static:ElectricalPolicy",
     "one-shot": "controllers.policies.static:OneShotPolicy",
     "static": "controllers.policies.static:StaticPolicy",

@@ -121,15 +121,16 @@ class OpusPolicy(Policy):
         """The circuits of the rail with the stages of ``group`` in the state it needs; all other circuits stay."""
         rail = self._rail(group)
         here = current.get(rail.switch.name, NO_CIRCUITS)
-        states = read_states(rail, here)
-        states[group.stage] = STATES[group.dimension]
-        if group.dimension == "pp":
-            states[group.stage + 1] = CHAIN
+        states = read_states(rail, here) | dict.fromkeys(self._stages(rail, group), STATES[group.dimension])
         return {rail.switch.name: Matching([*here.without_ports(rail.ports()), *wire(rail, states, here)])}
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group`` whose circuits are in ``current``; an EP group has those of the ring it uses."""
         return paths_in(self._rail(group).switch, self._arcs.get(group.name) or group_paths(group), current)
+
+    def _stages(self, rail: RailGroups, group: Group) -> Sequence[int]:
+        """The stages of ``rail`` that a request of ``group`` changes: those that it uses."""
+        return (group.stage, group.stage + 1) if group.dimension == "pp" else (group.stage,)
 
     def _rail(self, group: Group) -> RailGroups:
         return self._rails[rail_of_group(self.plan, group).name]
@@ -155,3 +156,10 @@ class OpusPolicy(Policy):
             rail.add(group)
         except CircuitError as error:
             raise ConfigError(f"the groups of stage {group.stage} do not fit on {rail.switch.name}: {error}") from None
+
+
+class WholeRailPolicy(OpusPolicy):
+    """As Opus, but all stages of a rail change together: they never diverge, and each waits for all others."""
+
+    def _stages(self, rail: RailGroups, group: Group) -> Sequence[int]:
+        return rail.stages
