@@ -126,7 +126,6 @@ class Session:
         self._topo = topo
         self._forwarding: dict[str, dict[str, str]] = {}
         self._new_controller: Callable[[], ControllerProcess]
-        self._events_read = self._next_event = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Session:
