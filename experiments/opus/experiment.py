@@ -29,6 +29,7 @@ from measure.published import published
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, make_workload, recipe_of
 from workloads.program import Compute
+from workloads.training.fold import layout_of
 from workloads.training.recipe import Recipe, changed
 
 if TYPE_CHECKING:
@@ -135,14 +136,14 @@ class Opus(Experiment[OpusSettings]):
         return {name: recipe_of(name) for name in names}
 
     def check(self) -> None:
-        """Load all jobs, and lay them out."""
+        """Load all jobs, and lay their ranks out."""
         for technology in self.settings.technologies:
             if technology not in TECHNOLOGIES:
                 raise ConfigError(
                     f"has {technology}, which is not known; known: {', '.join(TECHNOLOGIES)}", key="technologies"
                 )
         for case in self.cases:
-            _workload(case.recipe)
+            layout_of(case.recipe, folded=True)
 
     def points(self) -> int:
         return len(self.cases)

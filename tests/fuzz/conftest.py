@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,7 +56,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Reader,
             signal.setitimer(signal.ITIMER_REAL, 0)
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
             for path in folder.iterdir():
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     yield read_within_limits
     for number, handler in before.items():
