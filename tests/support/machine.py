@@ -130,9 +130,11 @@ class Watch:
 
     def _read(self) -> None:
         now = time.monotonic()
-        load, others = self._processor.read(now - self._read_at), self._others.read()
-        self._readings.append((now - self._read_at, load.steal, others.share, 1 - load.busy))
-        self._read_at = now
+        seconds, self._read_at = now - self._read_at, now
+        load = self._processor.read(seconds)
+        whole = seconds * (os.cpu_count() or 1) * os.sysconf("SC_CLK_TCK")
+        others = min(1.0, self._others.used().total() / whole) if whole else 0.0
+        self._readings.append((seconds, load.steal, others, 1 - load.busy))
 
     def stretch(self, parent: Parent) -> None:
         """Note how late timers are until the next reading, and take it. /proc is read at everybody's priority."""
