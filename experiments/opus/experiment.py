@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -207,8 +206,7 @@ class Opus(Experiment[OpusSettings]):
         if not base.on_circuits:
             yield base
             return
-        fabric = base.recipe.fabric
-        needed = fabric.servers * fabric.ports_per_gpu
+        needed = _rail_ports(base.recipe)
         for technology in self.settings.technologies or TECHNOLOGIES:
             if needed <= PORTS.values[technology]:
                 yield replace(base, delay_ms=DELAYS.values[technology], shown={"technology": technology})
@@ -222,16 +220,20 @@ class Opus(Experiment[OpusSettings]):
     @property
     def omitted(self) -> Sequence[str]:  # type: ignore[override]
         """The technologies that have too few ports for a rail of a job, unless some were named."""
-        if "technologies" not in self.settings.study:
+        if "technologies" not in self.settings.study or self.settings.technologies:
             return ()
-        few = defaultdict[str, list[str]](list)
-        for job in self.settings.jobs or STUDIES["technologies"].jobs:
-            fabric = self._recipes[job].fabric
-            needed = fabric.servers * fabric.ports_per_gpu
-            few[job] += [name for name in TECHNOLOGIES if needed > PORTS.values[name]]
+        few = {
+            job: [name for name in TECHNOLOGIES if PORTS.values[name] < _rail_ports(self._recipes[job])]
+            for job in self.settings.jobs or STUDIES["technologies"].jobs
+        }
         return [
             f"Left out for {job}: {', '.join(names)}, whose ports are too few." for job, names in few.items() if names
         ]
+
+
+def _rail_ports(recipe: Recipe) -> int:
+    """Ports that a rail of the job needs at one switch."""
+    return recipe.fabric.servers * recipe.fabric.ports_per_gpu
 
 
 def placed_experts(recipe: Recipe, ep: int, placement: Placement) -> Recipe:
@@ -248,8 +250,7 @@ def placed_experts(recipe: Recipe, ep: int, placement: Placement) -> Recipe:
             key="experts",
         )
     dp = ranks // (tp * ep)
-    replicas = prod((p.ep, p.dp))
-    each, rest = divmod(batch.local_batch * replicas, ep * dp)
+    each, rest = divmod(batch.local_batch * p.ep * p.dp, ep * dp)
     if rest or each % recipe.microbatches:
         raise ConfigError(f"the batch of {recipe.name} does not divide by {ep * dp} replicas", key="experts")
     return changed(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.opus.experiment import ON_CIRCUITS
+from experiments.opus.row import spread
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
 
@@ -17,7 +18,7 @@ _STEP = (
     Column("hidden\ns", "hidden_s", ".3f"),
     Column("changes\na step", "changes", "g"),
     Column("used\n%", lambda row: 100 * row["utilisation"], ".1f", wide=True),
-    Column("assumed\n± %", lambda row: _spread(row), ".0f", wide=True),
+    Column("assumed\n± %", lambda row: _percent(spread(row["sensitivity"])), ".0f", wide=True),
 )
 _DELAY = Column("delay\nms", "delay_ms", "g")
 _PUBLISHED = Column("authors\ns", "authors", ".3f")
@@ -55,9 +56,8 @@ COLUMNS: Mapping[str, tuple[str, Sequence[Column]]] = {
 }
 
 
-def _spread(row: Row) -> float | None:
-    ratios = [abs(ratio - 1) for both in row["sensitivity"].values() for ratio in both]
-    return 100 * max(ratios) if ratios else None
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -40,7 +40,7 @@ class OpusRow(ResultRow):
         dict[str, tuple[float, float]], "step with the least and the most of each assumed size, over the step"
     ] = field(default_factory=dict)
 
-    @property
-    def spread(self) -> float | None:
-        """The largest change of the step by an assumed size, as a share of it; None without assumptions."""
-        return max((abs(ratio - 1) for both in self.sensitivity.values() for ratio in both), default=None)
+
+def spread(sensitivity: Mapping[str, Sequence[float]]) -> float | None:
+    """The largest change of a step by an assumed size, as a share of it; None without assumptions."""
+    return max((abs(ratio - 1) for both in sensitivity.values() for ratio in both), default=None)

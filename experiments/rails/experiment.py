@@ -24,6 +24,7 @@ from experiments.rails.job import (
     program_on,
     resolve_scale,
     scale_needs,
+    with_all_ranks,
 )
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import OWN_POLICY, Mode, RailSettings
@@ -71,12 +72,12 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     @cached_property
     def workload(self) -> Workload:
-        return load_job(self.settings)
+        return with_all_ranks(self.modelled)
 
     @cached_property
     def modelled(self) -> Workload:
         """The workload as the model computes it by itself: ranks that cannot be told apart once."""
-        return load_job(self.settings, folded=True)
+        return load_job(self.settings)
 
     @cached_property
     def scale(self) -> Scale:

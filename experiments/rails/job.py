@@ -168,18 +168,23 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
 FOLLOW = "follow"
 
 
-def load_job(settings: RailSettings, *, folded: bool = False) -> Workload:
-    """The workload that ``settings`` name, with its options; ``folded``: for the model, which computes like ranks once.
+def load_job(settings: RailSettings) -> Workload:
+    """The workload that ``settings`` name, with its options, for the model: ranks that stand for all others alone.
 
     ``ConfigError`` for a workload that cannot be loaded.
     """
     given: dict[str, Any] = {"tp_on_packets": settings.tp_on_packets or None, "overlap": settings.overlap}
     training = {key: value for key, value in given.items() if value is not None}
-    workload = load_workload(settings.workload, folded=folded, **settings.trace.model_dump(), **training)
+    workload = load_workload(settings.workload, folded=True, **settings.trace.model_dump(), **training)
     recipe = workload.training
     if recipe is None or recipe.compute.native_step_s is None or port_gbps(settings, workload) == workload.port_gbps:
         return workload
-    return make_workload(fitted(settings, recipe), folded=folded)
+    return make_workload(fitted(settings, recipe), folded=True)
+
+
+def with_all_ranks(workload: Workload) -> Workload:
+    """A workload of ``load_job`` with all its ranks, for a run."""
+    return workload if workload.training is None else make_workload(workload.training)
 
 
 _FIT_STEPS = 8
@@ -200,6 +205,8 @@ def fitted(settings: RailSettings, recipe: Recipe) -> Recipe:
         return job.prediction(job.fabric.plan(), scale).step_time_s
 
     step_low, high = step_s(low), low * 1.1
+    if abs(step_low - aim) < 1e-6 * aim:  # it is given to six digits
+        return recipe
     for _ in range(_FIT_STEPS):
         step_high = step_s(high)
         if abs(step_high - aim) < 1e-9 * aim or step_high == step_low:

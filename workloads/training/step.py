@@ -116,11 +116,12 @@ def training_step(recipe: Recipe, *, folded: bool = False) -> Program:
     check_size(ranks, 2 * units, "model.layers, parallelism, batch")  # each is computed forward and backward
     groups_ = groups(layout.parallelism, layout.servers, layout.gpus_per_server, tp_across_servers=across)
     operations: list[tuple[Operation, ...]] = []
-    count = 0
+    count, stage_ranks = 0, ranks // layout.parallelism.pp
     for rank in range(ranks):
         operations.append(_RankStep(recipe, layout, rank, groups_).build())
         count += len(operations[-1])
-        check_size(ranks, count, "model.layers, parallelism, batch")
+        like_it = stage_ranks - 1 - rank % stage_ranks  # the other ranks of its stage do as much
+        check_size(ranks, count + like_it * len(operations[-1]), "model.layers, parallelism, batch")
     names = {op.group for ops in operations for op in ops if not isinstance(op, Compute)}
     used = {name: group for name, group in groups_.items() if name in names}
     schedules: dict[str, Schedule] = {}

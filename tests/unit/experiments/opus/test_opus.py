@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from experiments.opus.experiment import ON_CIRCUITS, STUDIES, TECHNOLOGIES, Opus, OpusSettings, placed_experts, rows_of
-from experiments.opus.row import OpusRow
+from experiments.opus.row import OpusRow, spread
 from measure.published import published
 from railyard.errors import ConfigError
 from railyard.validation import from_plain
@@ -97,7 +97,7 @@ def test_sensitivity_is_the_step_with_each_end_of_an_assumption() -> None:
     assert row.sensitivity.keys() == {"model.hidden", "batch.microbatch", "compute.tflops"}
     slow, fast = row.sensitivity["compute.tflops"]
     assert 1.2 < slow < 1000 / 700 and 1000 / 1400 < fast < 0.9
-    assert row.spread == max(abs(ratio - 1) for both in row.sensitivity.values() for ratio in both)
+    assert spread(row.sensitivity) == max(abs(ratio - 1) for both in row.sensitivity.values() for ratio in both)
 
 
 @pytest.mark.parametrize(

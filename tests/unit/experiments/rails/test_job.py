@@ -23,6 +23,7 @@ from experiments.rails.job import (
     smallest_transfer,
     step_pace,
     topology_options,
+    with_all_ranks,
 )
 from experiments.rails.settings import Mode, make_settings
 from measure.live.calibration import default_calibration
@@ -162,7 +163,7 @@ BESIDE = (4 * 4096**2 + 2 * 4096 + 16 * 4096 + 3 * 4096 * 3072) * 2
 
 def algorithms(workload: str, mode: Mode) -> set[str]:
     experiment = make_settings({"workload": workload, "modes": [mode]})
-    program = program_on(experiment, load_job(experiment), mode)
+    program = program_on(experiment, with_all_ranks(load_job(experiment)), mode)
     return {
         op.algorithm for ops in program.operations for op in ops if isinstance(op, Collective) and on_rail(program, op)
     }
@@ -190,7 +191,7 @@ def test_packets_go_straight_and_circuits_hop_by_hop(tmp_path: Path) -> None:
     assert algorithms(recipe(tmp_path / "arcs.yaml"), "on-demand") == {"line"}
     assert algorithms("moe-ep-tp", "on-demand") == set()
     experiment = make_settings({"workload": "smoke", "modes": ["on-demand"]})
-    workload = load_job(experiment)
+    workload = with_all_ranks(load_job(experiment))
     assert program_on(experiment, workload, "on-demand") == workload.program
 
 
@@ -221,7 +222,7 @@ def test_the_catalog_keeps_the_floors(name: str) -> None:
 
 def seconds(mode: Mode, delay_ms: float = 0.0, workload: str = "moe-smoke") -> tuple[float, float]:
     experiment = make_settings({"workload": workload, "modes": [mode], "delays_ms": [delay_ms]})
-    found = forecast(experiment, load_job(experiment), mode, delay_ms, MOE_RATE)
+    found = forecast(experiment, with_all_ranks(load_job(experiment)), mode, delay_ms, MOE_RATE)
     return found.step_time_s, found.reconfigurations_per_step
 
 

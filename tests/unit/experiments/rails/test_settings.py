@@ -16,7 +16,7 @@ from reports import forecast
 from commands.main import main
 from commands.run import file_values
 from experiments.rails.experiment import Rails
-from experiments.rails.job import load_job
+from experiments.rails.job import load_job, with_all_ranks
 from experiments.rails.settings import RailSettings, make_settings
 from measure.results.results import Results
 from railyard.errors import ConfigError
@@ -180,7 +180,7 @@ def test_both_files_send_the_same_and_take_the_same_time(mode: str) -> None:
         experiment = make_settings(
             {"workload": str(name), "modes": [mode], "scale": {"rate": 1}, "fabric": {"rate_gbps": 0.05}}
         )
-        workload = load_job(experiment)
+        workload = with_all_ranks(load_job(experiment))
         sent = traffic_of(workload.program)
         assert sent == {(rank, (rank + 1) % 8): 1_835_008 for rank in range(8)}
         times.append(forecast(experiment, workload, mode, 0.0, Scale(1.0)).step_time_s)  # type: ignore[arg-type]
