@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from statistics import median
 from typing import Any
 
 import pytest
@@ -66,18 +68,25 @@ def numbered(net: Emulation, count: int, interval_s: float = 0.0005, size: int =
 @pytest.mark.timed(steal=0.02, late_ms=2.0)
 @pytest.mark.parametrize("delay_ms", [5, 20, 50])
 def test_delay_is_within_a_millisecond_on_eight_links_of_20_mbps(delay_ms: int) -> None:
-    """Watched more closely than other timed tests: the streams take one second, and a core that the hypervisor takes
-    for a twentieth of it (2.5 % of two cores) makes the p95 late.
+    """The median of three seconds, each judged by its p95, as a core that is away for 50 ms makes that of one late.
+
+    Watched more closely than other timed tests for the same reason.
     """
+    seconds = []
     with pairs(8, delay=f"{delay_ms}ms") as net:
-        found = numbered(net, 2000)
-        assert [len(stream) for stream in found] == [2000] * 8, "nothing is lost"
-        errors = sorted(abs(delay_s - delay_ms / 1e3) for stream in found for _, delay_s in stream)
-        p95 = errors[int(0.95 * len(errors))]
+        for _ in range(3):
+            streams = numbered(net, 2000)
+            assert [len(stream) for stream in streams] == [2000] * 8, "nothing is lost"
+            seconds.append([abs(delay_s - delay_ms / 1e3) for stream in streams for _, delay_s in stream])
         report = net.delays.report()
-    assert p95 <= 0.001, f"off by {p95 * 1e3:.2f} ms at the p95, of {delay_ms} ms"
+    off = ", ".join(f"{1e3 * p95(errors):.2f}" for errors in seconds)
+    assert median(map(p95, seconds)) <= 0.001, f"off by {off} ms at the p95, of {delay_ms} ms"
     if report is not None:
-        assert abs(report["late_p95_s"] - p95) <= 0.001, "what the relay says of itself is what a receiver sees"
+        assert abs(report["late_p95_s"] - p95(list(chain(*seconds)))) <= 0.001, "the relay says what a receiver sees"
+
+
+def p95(errors: list[float]) -> float:
+    return sorted(errors)[int(0.95 * len(errors))]
 
 
 @pytest.mark.beside

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Literal
 
 import pytest
+from call_count import count_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,13 +61,9 @@ def test_256_ranks_without_a_search() -> None:
     """Made and verified with a few function calls a transfer, so in about half a second: calls do not depend on the
     machine, as seconds do.
     """
-    calls = Counter[str]()
-    sys.setprofile(lambda _frame, event, _arg: calls.update([event]))
-    try:
+    with count_calls() as calls:
         made = stragglar("all_reduce", 256, straggler=100)
         verify(made)
-    finally:
-        sys.setprofile(None)
     assert phase_2(made) == 262
     check_ports(made)
     assert calls["call"] + calls["c_call"] <= CALLS_A_TRANSFER * len(made.transfers)
