@@ -22,6 +22,7 @@ from experiments.rails.job import fitted, job_point, model_scale
 from experiments.rails.settings import Mode, RailSettings, make_settings
 from experiments.settings import Delay, Delays, Option, Settings
 from measure.metrics.quantiles import median
+from measure.metrics.stall import hidden_s
 from measure.metrics.windows import read_phases, windows_between
 from measure.model.prediction import Prediction
 from measure.published import published
@@ -272,7 +273,7 @@ def rows_of(case: Case, *, sensitivity: bool = False) -> Iterator[OpusRow]:
     """The row of a case; in study windows one for each transition."""
     found, ideal = computed(case), computed(replace(case, delay_ms=0.0, recovery_s=0.0))
     recipe, dark_s = case.recipe, case.delay_ms / 1e3 + case.recovery_s
-    changes, growth_s = found.reconfigurations_per_step or 0.0, found.step_time_s - ideal.step_time_s
+    changes, exposed_s = found.reconfigurations_per_step or 0.0, found.step_time_s - ideal.step_time_s
     row = OpusRow(
         study=case.study,
         job=recipe.name,
@@ -282,8 +283,8 @@ def rows_of(case: Case, *, sensitivity: bool = False) -> Iterator[OpusRow]:
         recovery_s=case.recovery_s,
         port_gbps=recipe.fabric.port_gbps,
         step_s=found.step_time_s,
-        growth_s=growth_s,
-        hidden_s=max(0.0, changes * dark_s - growth_s) if case.on_circuits else 0.0,
+        exposed_s=exposed_s,
+        hidden_s=hidden_s(changes, dark_s, exposed_s) if case.on_circuits else 0.0,
         changes=changes,
         utilisation=_compute_s(_workload(recipe)) / found.step_time_s,
         sensitivity=_sensitivity(case, found.step_time_s) if sensitivity else {},

@@ -38,7 +38,7 @@ def _authors() -> Any:
 _PLOTS: Mapping[str, Plot] = {
     "delay": _plot(
         "delay_ms",
-        "growth_s",
+        "exposed_s",
         ("reconfiguration delay (ms)", "growth of a step (s)"),
         x_scale="delays",
         published="authors",
@@ -51,7 +51,7 @@ _PLOTS: Mapping[str, Plot] = {
         "ep", "step_s", ("degree of expert parallelism", "step (s)"), same=("job", "placement"), x_scale="log2",
         ticks="{:g}".format,
     ),
-    "recovery": _plot("recovery_s", "growth_s", ("link recovery (s)", "growth of a step (s)"), ticks="{:g}".format),
+    "recovery": _plot("recovery_s", "exposed_s", ("link recovery (s)", "growth of a step (s)"), ticks="{:g}".format),
 }  # fmt: skip
 
 

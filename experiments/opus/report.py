@@ -14,7 +14,7 @@ _HEAD = (Column("job", "job", left=True), Column("GPUs", "gpus", ",", wide=True)
 _MODE = Column("mode", "mode", left=True)
 _STEP = (
     Column("step\ns", "step_s", ".4g"),
-    Column("grows\nby s", "growth_s", ".3f"),
+    Column("exposed\ns", "exposed_s", ".3f"),
     Column("hidden\ns", "hidden_s", ".3f"),
     Column("changes\na step", "changes", "g"),
     Column("used\n%", lambda row: 100 * row["utilisation"], ".1f", wide=True),

@@ -25,8 +25,8 @@ class OpusRow(ResultRow):
     placement: Annotated[str, "where the groups of experts lie (study experts): in servers or on rails"] = ""
     transition: Annotated[str, "dimensions before and after a window (study windows)"] = ""
     step_s: Annotated[float, "time of a step"]
-    growth_s: Annotated[float, "what the delays add to the step: over its own time without them"] = 0.0
-    hidden_s: Annotated[float, "delays of the rank with the most, less what they add to the step, at least 0"] = 0.0
+    exposed_s: Annotated[float, "what the delays add to the step: over its own time without them"] = 0.0
+    hidden_s: Annotated[float, "delays of the rank with the most, less the exposed time, at least 0"] = 0.0
     changes: Annotated[float, "reconfigurations in a step, of the rank with the most"] = 0.0
     utilisation: Annotated[float, "share of the step in which the rank with the most to compute computes"] = 0.0
     window_s: Annotated[float | None, "window between two phases of this transition, median"] = None
@@ -34,7 +34,7 @@ class OpusRow(ResultRow):
     cost_ratio: Annotated[float | None, "cost of rails of packet switches over that of photonic rails"] = None
     power_ratio: Annotated[float | None, "power of rails of packet switches over that of photonic rails"] = None
     authors: Annotated[
-        float | None, "the same by the authors: growth (opus-llama-growth-*) or window (opus-windows)"
+        float | None, "the same by the authors: exposed time (opus-llama-growth-*) or window (opus-windows)"
     ] = None
     sensitivity: Annotated[
         dict[str, tuple[float, float]], "step with the least and the most of each assumed size, over the step"

@@ -113,7 +113,7 @@ class Rails(RepeatedExperiment[RailSettings]):
 
         Modes that are impossible are left out, unless no other is left.
         """
-        scale = model_scale(self.settings, self.modelled)
+        scale, rows = model_scale(self.settings, self.modelled), []
         for mode, delay_ms in self.settings.points():
             if mode in self._impossible:
                 continue
@@ -121,7 +121,9 @@ class Rails(RepeatedExperiment[RailSettings]):
             with self._unless_impossible(mode, leave_out=True):
                 row.predict(self._predicted(self.modelled, mode, delay_ms, scale))
             if mode not in self._impossible:
-                yield row
+                rows.append(row)
+        _compare(rows)
+        yield from rows
 
     def _predicted(
         self, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, steps: int | None = None
@@ -204,10 +206,14 @@ class Rails(RepeatedExperiment[RailSettings]):
         return [row]
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Add the stall law's step time, from the steps and windows without reconfigurations."""
-        found = [row for row in rows if isinstance(row, RailRow)]
-        baseline = next((row for row in found if row.mode in ("electrical", "native")), None)
-        for row in found:
+        """Add what needs other rows: exposed and hidden time, and the stall law's step time.
+
+        That law takes steps and windows of packet switches.
+        """
+        measured = [row for row in rows if isinstance(row, RailRow)]
+        _compare(measured)
+        baseline = next((row for row in measured if row.mode in ("electrical", "native")), None)
+        for row in measured:
             if baseline is not None and row.mode in ("on-demand", "provisioned"):
                 row.stall_law_step_time_s = stall_law_step_time_s(row, baseline)
 
@@ -225,6 +231,14 @@ class Rails(RepeatedExperiment[RailSettings]):
         )
         row.at(scale, self.settings.seed)
         return row
+
+
+def _compare(rows: Sequence[RailRow]) -> None:
+    """Compare every row on circuits with that of its mode without a delay, if there is one."""
+    ideals = {row.mode: row for row in rows if not row.reconfiguration_delay_ms}
+    for row in rows:
+        if row.fabric == "ocs" and row.mode in ideals:
+            row.compare(ideals[row.mode])
 
 
 _OWN_LISTS = RailSettings.model_fields["modes"].default, tuple(Rails.quick["modes"])

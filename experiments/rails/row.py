@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from experiments.job_row import JobRow
 from measure.metrics.quantiles import Quantiles
-from measure.metrics.stall import stall_law
+from measure.metrics.stall import hidden_s, stall_law
 from measure.metrics.transfers import Bandwidth
 from measure.model.prediction import Prediction
 
@@ -33,11 +33,12 @@ class RailRow(JobRow):
     stall_law_step_time_s: Annotated[float | None, "step time by Opus's stall law from the electrical row"] = None
     reconfigurations_per_step: Annotated[float | None, "reconfigurations in a step"] = None
     predicted_reconfigurations_per_step: Annotated[float | None, "the same of the model"] = None
-    exposed_stall_s: Annotated[float | None, "time of a step in which ranks waited for circuits, mean of ranks"] = None
-    predicted_exposed_stall_s: Annotated[float | None, "the same of the model"] = None
-    exposed_stall_worst_s: Annotated[float | None, "the same of the worst rank"] = None
-    hidden_stall_s: Annotated[float | None, "dark time of a step in which no rank waited"] = None
-    predicted_hidden_stall_s: Annotated[float | None, "the same of the model"] = None
+    exposed_s: Annotated[float | None, "what the delay adds to a step: over that of this mode at 0 ms"] = None
+    predicted_exposed_s: Annotated[float | None, "the same of the model"] = None
+    hidden_s: Annotated[float | None, "delays of a step's reconfigurations, less the exposed time, at least 0"] = None
+    predicted_hidden_s: Annotated[float | None, "the same of the model"] = None
+    circuit_wait_s: Annotated[float | None, "time of a step in which its last rank waited for circuits"] = None
+    circuit_wait_worst_s: Annotated[float | None, "the same of the rank that waited longest"] = None
     readiness_wait_s: Annotated[float | None, "wait of a step for the other members of a group"] = None
     control_wait_s: Annotated[float | None, "wait of a step for the controller"] = None
     window_median_s: Annotated[float | None, "window between two phases of a rail, median"] = None
@@ -61,8 +62,6 @@ class RailRow(JobRow):
     def predict(self, prediction: Prediction) -> None:
         self.predicted_step_time_s = prediction.step_time_s
         self.predicted_reconfigurations_per_step = prediction.reconfigurations_per_step
-        self.predicted_exposed_stall_s = prediction.exposed_stall_s
-        self.predicted_hidden_stall_s = prediction.hidden_stall_s
 
     def take(self, found: Measured) -> None:
         super().take(found)
@@ -74,6 +73,17 @@ class RailRow(JobRow):
         self.timer_lag_wall_s = metrics.timer_lag_s
         self.control_latency_wall_s = metrics.control_latency_s
         self.dark_error_wall_s = metrics.dark_error_s
+
+    def compare(self, ideal: RailRow) -> None:
+        """Set the exposed and the hidden time by the row of the same mode without a delay."""
+        delay_s = self.reconfiguration_delay_ms / 1e3
+        if self.step_time_s is not None and ideal.step_time_s is not None:
+            self.exposed_s = self.step_time_s - ideal.step_time_s
+            self.hidden_s = hidden_s(self.reconfigurations_per_step or 0.0, delay_s, self.exposed_s)
+        if self.predicted_step_time_s is not None and ideal.predicted_step_time_s is not None:
+            self.predicted_exposed_s = self.predicted_step_time_s - ideal.predicted_step_time_s
+            changes = self.predicted_reconfigurations_per_step or 0.0
+            self.predicted_hidden_s = hidden_s(changes, delay_s, self.predicted_exposed_s)
 
 
 def _p99(sample: Quantiles | None) -> float | None:

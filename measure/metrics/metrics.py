@@ -34,9 +34,8 @@ class PointMetrics:
     predicted_step_time_s: float | None
     reconfigurations_per_step: float
     reconfigurations: dict[str, int]
-    exposed_stall_s: float
-    exposed_stall_worst_s: float
-    hidden_stall_s: float
+    circuit_wait_s: float
+    circuit_wait_worst_s: float
     readiness_wait_s: float
     control_wait_s: float
     windows_s: tuple[float, ...]
@@ -68,7 +67,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
     warmup = point.warmup(len(times))
     measured = steps.complete[warmup:]
     darks = read_darks(point, events)
-    stall = stalls(point, events, darks, steps, measured)
+    stall = stalls(point, events, darks, measured)
     step_time = median(times[warmup:])
     dark_seconds = [d.end - d.t for d in darks]
     lost, lost_otherwise = packets_lost(point, events)
@@ -81,9 +80,8 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         predicted_step_time_s=point.predicted_step_time_s,
         reconfigurations_per_step=reconfigurations_per_step(darks, steps, measured),
         reconfigurations=dict(Counter(d.switch for d in darks)),
-        exposed_stall_s=real(stall.exposed_s),
-        exposed_stall_worst_s=real(stall.exposed_worst_s),
-        hidden_stall_s=real(stall.hidden_s),
+        circuit_wait_s=real(stall.circuits_s),
+        circuit_wait_worst_s=real(stall.circuits_worst_s),
         readiness_wait_s=real(stall.readiness_s),
         control_wait_s=real(stall.control_s),
         windows_s=tuple(map(real, windows(phases, measured))),

@@ -1,11 +1,13 @@
-"""The cost of reconfigurations to a job: exposed and hidden dark time, and other waits for acknowledgements.
+"""What ranks wait for before they may send: dark circuits, slower members, the controller; and the stall law.
 
 A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
 
-- **exposed**: overlaps a reconfiguration that sets up a circuit of the agent's group: the stall of the stall law (Opus,
-  arXiv 2507.08119: exposed stall per step = sum of max(0, T_reconf - T_window));
+- **circuits**: overlaps a reconfiguration that sets up a circuit of the agent's group;
 - **readiness**: before the last member's request: waiting for slower members, with or without an OCS;
 - **control**: the rest: messages, ports held by traffic in flight, refused and repeated requests.
+
+Where compute overlaps with communication a wait need not make the step longer: what a delay adds to a step is
+``exposed``, and is told from steps alone (``hidden_s``).
 """
 
 from __future__ import annotations
@@ -51,20 +53,18 @@ class Dark:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Stalls per step in wall-clock seconds: the median over the measured steps.
+    """Waits per step in wall-clock seconds: the median over the measured steps.
 
-    - ``exposed_s``: of the rank whose last operation on the rails ends last in the step, since the job waits as long as
-      this rank (overlapping waits count once);
-    - ``exposed_worst_s``: of the rank with the most exposed time; what exceeds ``exposed_s`` was slack;
-    - ``readiness_s`` and ``control_s``: of the worst rank;
-    - ``hidden_s``: dark time of a rank's ports for which no rank waited, of the rank with the most of it.
+    - ``circuits_s``: of the rank whose last operation on the rails ends last in the step, since the job waits as long
+      as this rank (overlapping waits count once);
+    - ``circuits_worst_s``: of the rank that waited longest for circuits; what exceeds ``circuits_s`` was slack;
+    - ``readiness_s`` and ``control_s``: of the worst rank.
     """
 
-    exposed_s: float
-    exposed_worst_s: float
+    circuits_s: float
+    circuits_worst_s: float
     readiness_s: float
     control_s: float
-    hidden_s: float
 
 
 def read_darks(point: Point, events: Sequence[Event]) -> tuple[Dark, ...]:
@@ -97,9 +97,7 @@ def reconfigurations_per_step(darks: Sequence[Dark], steps: Steps, measured: Seq
     return max(counts.values(), default=0) / len(measured) if measured else 0.0
 
 
-def stalls(
-    point: Point, events: Sequence[Event], darks: Sequence[Dark], steps: Steps, measured: Sequence[int]
-) -> Stalls:
+def stalls(point: Point, events: Sequence[Event], darks: Sequence[Dark], measured: Sequence[int]) -> Stalls:
     waits = [CircuitWait.of(point, e) for e in events if e.source == "agent" and e.kind == "wait" and e.end is not None]
     waits += _between_slots(point, events, darks)
     parts: dict[str, _PerStep] = {name: defaultdict(lambda: defaultdict(list)) for name in _PARTS}
@@ -108,17 +106,16 @@ def stalls(
         touching = [d for d in near.overlapping(wait.t, wait.end) if d.connects(wait.members)]
         for name, intervals in zip(_PARTS, split_wait(wait, touching), strict=True):
             parts[name][wait.step][wait.rank] += intervals
-    exposed = parts["exposed"]
+    circuits = parts["circuits"]
     return Stalls(
-        exposed_s=_of_rank(exposed, last_rank(point, events), measured),
-        exposed_worst_s=_worst_rank(exposed, measured),
+        circuits_s=_of_rank(circuits, last_rank(point, events), measured),
+        circuits_worst_s=_worst_rank(circuits, measured),
         readiness_s=_worst_rank(parts["readiness"], measured),
         control_s=_worst_rank(parts["control"], measured),
-        hidden_s=_worst_rank(_hidden(darks, waits, steps), measured),
     )
 
 
-_PARTS = ("exposed", "readiness", "control")
+_PARTS = ("circuits", "readiness", "control")
 _PerStep = dict[int, dict[int, list[Interval]]]
 """Step -> rank -> intervals of that rank."""
 
@@ -174,28 +171,14 @@ class _ByTime(Generic[_T]):
 
 
 def split_wait(wait: CircuitWait, touching: Sequence[Dark]) -> tuple[list[Interval], list[Interval], list[Interval]]:
-    """The exposed, readiness and control parts of one wait, in the order of ``_PARTS``."""
+    """The circuits, readiness and control parts of one wait, in the order of ``_PARTS``."""
     whole = [(wait.t, wait.end)]
-    exposed = overlap(whole, union(d.interval for d in touching))
-    rest = difference(whole, exposed)
+    circuits = overlap(whole, union(d.interval for d in touching))
+    rest = difference(whole, circuits)
     own = [d.asked for d in touching if d.group == wait.group and d.asked is not None]
     ready = min(max(own), wait.end) if own else wait.end
     before = union([(wait.t, ready)])
-    return exposed, overlap(rest, before), difference(rest, before)
-
-
-def _hidden(darks: Sequence[Dark], waits: Sequence[CircuitWait], steps: Steps) -> _PerStep:
-    """Dark time of a reconfiguration in which none of its ranks was waiting."""
-    hidden: _PerStep = defaultdict(lambda: defaultdict(list))
-    near = _ByTime(waits)
-    for dark in darks:
-        waited = union((w.t, w.end) for w in near.overlapping(dark.t, dark.end) if w.members & dark.ranks)
-        unseen = difference([dark.interval], waited)
-        for rank in dark.ranks:
-            step = steps.at(rank, dark.t)
-            if step is not None:
-                hidden[step][rank] += unseen
-    return hidden
+    return circuits, overlap(rest, before), difference(rest, before)
 
 
 def last_rank(point: Point, events: Sequence[Event]) -> dict[int, int]:
@@ -221,7 +204,7 @@ def _worst_rank(per_step: _PerStep, measured: Sequence[int]) -> float:
 
 
 def stall_law(windows_s: Sequence[float], delay_s: float) -> float:
-    """Exposed stall of a step, in seconds: the sum over its reconfigurations of max(0, T_reconf - T_window).
+    """Exposed time of a step, in seconds: the sum over its reconfigurations of max(0, T_reconf - T_window).
 
     Source: Opus, arXiv 2507.08119, section 4.
 
@@ -229,3 +212,11 @@ def stall_law(windows_s: Sequence[float], delay_s: float) -> float:
     0.30000000000000004
     """
     return sum(max(0.0, delay_s - window) for window in windows_s)
+
+
+def hidden_s(changes: float, delay_s: float, exposed_s: float) -> float:
+    """What a step does not show of the delays of its ``changes`` reconfigurations, in seconds, at least 0.
+
+    ``exposed_s``: what the delays add to the step, over its own time without them.
+    """
+    return max(0.0, changes * delay_s - exposed_s)

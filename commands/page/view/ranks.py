@@ -322,7 +322,7 @@ class StepTable:
     def shown(
         self, predicted: Sequence[float], warmup: int | None, start: float, end: float, until: float
     ) -> list[dict[str, Any]]:
-        """The complete steps that overlap the window: number, times, duration, prediction and exposed stall.
+        """The complete steps that overlap the window: number, times, duration, prediction and wait for circuits.
 
         A step lasts from the end of the step before it to its own end (``measure.metrics.steps``). ``predicted`` are
         the times of steps by the model, of which the last holds for all later ones; ``warmup``: steps that do not
@@ -355,19 +355,19 @@ class StepTable:
                 yield {"step": step.number, "s": round(step.start, 6), "e": round(step.end, 6)}
 
     def _stall(self, step: _Step) -> float | None:
-        """The exposed stall of a step: of the rank whose last operation on the rails ends last (``Stalls``)."""
+        """The wait for circuits in a step: of the rank whose last operation on the rails ends last (``Stalls``)."""
         if self._kept > _MOST_WAITS:
             return None
         if step.stall_s is None:
             first = bisect_left(self._dark_starts, step.start - self._longest_dark_s)
             near = self._darks[first : bisect_left(self._dark_starts, step.end)]
-            exposed = []
+            waited = []
             for wait in (w for w in step.waits if w.rank == step.last[1]):
-                touching = [d for d in near if d.t < wait.end and d.end > wait.t and self._exposes(d, wait)]
-                exposed += split_wait(wait, touching)[0]
-            step.stall_s = round(total(union(exposed)), 6)
+                touching = [d for d in near if d.t < wait.end and d.end > wait.t and self._is_of(d, wait)]
+                waited += split_wait(wait, touching)[0]
+            step.stall_s = round(total(union(waited)), 6)
         return step.stall_s
 
-    def _exposes(self, dark: Dark, wait: CircuitWait) -> bool:
+    def _is_of(self, dark: Dark, wait: CircuitWait) -> bool:
         """Whether a rank waits for ``dark``; in a rotation each dark time of its group is one between two slots."""
         return dark.connects(wait.members) and (wait.group not in self.rotating or dark.group == wait.group)

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.root
 SCRIPT = "rail_reconfiguration.py"
 KEYS = {
     *("experiment", "workload", "fabric", "mode", "reconfiguration_delay_ms", "seed", "steps", "step_time_s"),
-    *("predicted_step_time_s", "reconfigurations_per_step", "exposed_stall_s", "packets_lost", "faithful"),
+    *("predicted_step_time_s", "reconfigurations_per_step", "circuit_wait_s", "packets_lost", "faithful"),
 }
 RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
@@ -61,7 +61,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, framework: str, capsys: pyt
         assert row["verified"] > 0
     assert electrical["reconfigurations_per_step"] == 0
     assert on_demand["reconfigurations_per_step"] == 2
-    assert on_demand["exposed_stall_s"] >= 0.19, "two changes of 100 ms, both on the critical path"
+    assert on_demand["circuit_wait_s"] >= 0.19, "two changes of 100 ms, both on the critical path"
     assert on_demand["packets_lost"] == 0, "nothing is in flight when a port goes dark"
     for name in ("manifest.json", "points/000/events.jsonl", "summary.csv", "trace.json"):
         assert (out / name).stat().st_size > 0

@@ -130,7 +130,7 @@
     if (any("stall_s")) {
       made.push({
         id: "stalls",
-        title: "Exposed stall of a step",
+        title: "Wait for circuits in a step",
         unit: "s",
         zero: true,
         width: 2,

@@ -138,6 +138,17 @@ def test_real_rates_and_microseconds_are_predicted_since_nothing_is_sent(gbps: f
     assert short - electrical == pytest.approx(2 * 1e-6, rel=0.01)
 
 
+def test_what_the_delays_add_to_a_step_and_what_it_hides_are_the_delays_of_its_changes() -> None:
+    values = {"workload": "llama3-8b-16", "modes": ["electrical", "provisioned"], "delays_ms": [0.0, 200.0]}
+    electrical, ideal, long = Rails(make_settings(values)).predict()
+    assert electrical.predicted_exposed_s is None and ideal.predicted_exposed_s == ideal.predicted_hidden_s == 0
+    exposed_s, hidden_s = long.predicted_exposed_s or 0.0, long.predicted_hidden_s or 0.0
+    assert exposed_s == (long.predicted_step_time_s or 0.0) - (ideal.predicted_step_time_s or 0.0)
+    assert 0 < hidden_s == pytest.approx(6 * 0.2 - exposed_s)
+    (alone,) = Rails(make_settings({**values, "modes": ["on-demand"], "delays_ms": [200.0]})).predict()
+    assert alone.predicted_exposed_s is None, "nothing to compare it with"
+
+
 def test_a_prediction_does_not_depend_on_the_scale() -> None:
     """Also where a given rate would leave transfers of less than a packet, or make links too fast for a topology."""
     values = {"workload": "smoke", "modes": ["one-shot"], "fabric": {"rate_gbps": 800}}

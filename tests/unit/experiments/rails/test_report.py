@@ -57,7 +57,7 @@ def test_the_table_fits(folder: Path, width: int) -> None:
     said = printed(Rails, Results.open(folder).rows(), width)
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= width
-    assert ("hidden" in said) == (width == 400)
+    assert ("lost" in said) == (width == 400)
 
 
 def test_everything_is_drawn_again_from_the_folder_alone(folder: Path) -> None:
@@ -85,7 +85,7 @@ def test_events_of_a_point_are_found_again(folder: Path) -> None:
     for point, events in measured_points(results.manifest(), results.events(), rows):
         again = measure_point(point, events)
         assert again.step_time_s == pytest.approx(rows[point.number]["step_time_s"])
-        assert again.exposed_stall_s == pytest.approx(rows[point.number]["exposed_stall_s"])
+        assert again.circuit_wait_s == pytest.approx(rows[point.number]["circuit_wait_s"])
 
 
 def test_a_run_that_died_is_drawn_as_far_as_it_came(folder: Path) -> None:

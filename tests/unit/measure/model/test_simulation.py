@@ -372,7 +372,7 @@ def test_llama_on_demand_costs_six_delays_less_one_that_meets_a_pass_without_gat
 
 def test_llama_exposes_each_of_its_six_changes() -> None:
     made = step("llama3-8b-16", "on-demand", 0.05)
-    assert made.exposed_stall_s == pytest.approx(0.3)
+    assert made.circuit_wait_s == pytest.approx(0.3)
     assert made.reconfigurations_per_step == 6
 
 
@@ -381,7 +381,7 @@ def test_without_data_parallelism_nothing_is_rewired(mode: str) -> None:
     made = step("pp-only", mode, 1.0)
     assert made.step_time_s == step("pp-only", "electrical").step_time_s
     assert made.reconfigurations_per_step == 0
-    assert made.exposed_stall_s == 0
+    assert made.circuit_wait_s == 0
 
 
 @pytest.mark.parametrize("name", ["smoke", "llama3-8b-16"])

@@ -117,7 +117,7 @@ def test_intervals_come_from_the_repeats() -> None:
     assert found is not None and (found.a.n, found.b.n) == (3, 2)
     assert found.difference.value == 3.05 - 2.0
     assert found.difference.low is not None and found.difference.low < 1.05 < (found.difference.high or 0)
-    assert compared(pair, "hidden_stall_s") is None
+    assert compared(pair, "hidden_s") is None
 
 
 def test_an_interval_holds_zero_if_the_one_in_percent_does() -> None:

@@ -185,12 +185,12 @@ def test_partial_and_predicted_runs_say_so(made: Made) -> None:
 
 
 def test_numbers_that_are_equal_everywhere_take_no_table(made: Made) -> None:
-    a = made("a", [rail("on-demand", 0, 1.0, refusals=0, hidden_stall_s=1.0)])
-    b = made("b", [rail("on-demand", 0, 1.0, refusals=0, hidden_stall_s=2.0)])
+    a = made("a", [rail("on-demand", 0, 1.0, refusals=0, hidden_s=1.0)])
+    b = made("b", [rail("on-demand", 0, 1.0, refusals=0, hidden_s=2.0)])
     found = compared(a, b)
     assert [(table["name"], table["main"]) for table in found["tables"]] == [
         ("step_time_s", True),
-        ("hidden_stall_s", False),
+        ("hidden_s", False),
     ]
     assert any("refusals" in note and "step time of the model" in note for note in found["remarks"])
 

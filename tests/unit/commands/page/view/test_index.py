@@ -142,8 +142,8 @@ def test_rates_of_links_are_those_of_the_counters() -> None:
 def test_strips_have_the_steps_and_stalls_of_the_report() -> None:
     steps, found = Steps.read(EVENTS), strips(INDEX, 0.0, DURATION, 500)
     assert [s["seconds"] for s in found["steps"]] == [pytest.approx(SCALE.real_s(d)) for d in steps.durations()]
-    each = stalls(POINT, EVENTS, read_darks(POINT, EVENTS), steps, steps.complete)
-    assert [s["stall_s"] for s in found["steps"]] == [pytest.approx(SCALE.real_s(each.exposed_s), abs=1e-5)] * 3
+    each = stalls(POINT, EVENTS, read_darks(POINT, EVENTS), steps.complete)
+    assert [s["stall_s"] for s in found["steps"]] == [pytest.approx(SCALE.real_s(each.circuits_s), abs=1e-5)] * 3
     assert [s["warmup"] for s in found["steps"]] == [True, False, False]
 
 
