@@ -23,7 +23,7 @@ from workloads.check import check
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
-from workloads.stragglers.injection import Fixed, Injection, inject
+from workloads.stragglers.injection import Injection, inject
 
 FabricKind = Literal["electrical", "ocs"]
 OCS_PORTS = 2
@@ -151,8 +151,7 @@ class Trial:
     @property
     def varies(self) -> bool:
         """Whether steps vary on purpose, so that their mean counts and not their median."""
-        found = self.injection
-        return found is not None and (found.persistence < 1 or not isinstance(found.gaps, Fixed | None))
+        return self.injection is not None and self.injection.varies
 
     @property
     def predicted_fabric(self) -> TrialFabric:

@@ -18,6 +18,8 @@ from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import (
     fabric_on,
     job_point,
+    late_rank_of,
+    late_s,
     load_job,
     model_scale,
     policy_name,
@@ -27,7 +29,7 @@ from experiments.rails.job import (
     with_all_ranks,
 )
 from experiments.rails.row import RailRow, stall_law_step_time_s
-from experiments.rails.settings import OWN_POLICY, Mode, RailSettings
+from experiments.rails.settings import OWN_POLICY, Mode, RailPoint, RailSettings
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.calibration import this_machine
 from measure.live.scale_choice import TARGET_ERROR, expected_error
@@ -91,8 +93,10 @@ class Rails(RepeatedExperiment[RailSettings]):
         return expected_error(needs, machine.of(self.settings.datapath), self.scale) or 0.0
 
     def check(self) -> None:
-        """Load the workload, and rehearse the policy of the settings, if there is one."""
+        """Load the workload, look for the late rank, and rehearse the policy of the settings, if there is one."""
         settings, workload = self.settings, self.modelled
+        if settings.late is not None:
+            late_rank_of(self.workload, settings.late)
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()
@@ -104,9 +108,9 @@ class Rails(RepeatedExperiment[RailSettings]):
         Those of a list that is Railyard's own (the default one, and that of ``--quick``) are left out.
         """
         scale = model_scale(self.settings, self.workload)
-        for mode, delay_ms in dict(self.settings.points()).items():
-            with self._unless_impossible(mode, leave_out=self.settings.modes in _OWN_LISTS):
-                self._predicted(self.workload, mode, delay_ms, scale, steps=1)
+        for point in {point.mode: point for point in self.settings.points()}.values():
+            with self._unless_impossible(point.mode, leave_out=self.settings.modes in _OWN_LISTS):
+                self._predicted(self.workload, point, scale, steps=1)
 
     def predict(self) -> Iterator[RailRow]:
         """The model's step time of every point, for an ideal machine; rates, sizes and delays may be any.
@@ -114,22 +118,21 @@ class Rails(RepeatedExperiment[RailSettings]):
         Modes that are impossible are left out, unless no other is left.
         """
         scale, rows = model_scale(self.settings, self.modelled), []
-        for mode, delay_ms in self.settings.points():
-            if mode in self._impossible:
+        for point in self.settings.points():
+            if point.mode in self._impossible:
                 continue
-            row = self._row(mode, delay_ms, scale)
-            with self._unless_impossible(mode, leave_out=True):
-                row.predict(self._predicted(self.modelled, mode, delay_ms, scale))
-            if mode not in self._impossible:
+            row = self._row(point, scale)
+            with self._unless_impossible(point.mode, leave_out=True):
+                row.predict(self._predicted(self.workload if point.late else self.modelled, point, scale))
+            if point.mode not in self._impossible:
                 rows.append(row)
         _compare(rows)
         yield from rows
 
-    def _predicted(
-        self, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, steps: int | None = None
-    ) -> Prediction:
-        job = job_point(self.settings, workload, mode, delay_ms, scale)
-        return replace(job, model_steps=steps or job.model_steps).prediction(job.fabric.plan(), scale)
+    def _predicted(self, workload: Workload, point: RailPoint, scale: Scale, steps: int | None = None) -> Prediction:
+        job = job_point(self.settings, workload, point.mode, point.delay_ms, scale, point.late)
+        plan = job.predicted_on or job.fabric.plan()
+        return replace(job, model_steps=steps or job.model_steps).prediction(plan, scale)
 
     @contextmanager
     def _unless_impossible(self, mode: Mode, *, leave_out: bool) -> Iterator[None]:
@@ -165,26 +168,26 @@ class Rails(RepeatedExperiment[RailSettings]):
         ]
 
     @property
-    def _points(self) -> list[tuple[Mode, float]]:
-        """(mode, delay in ms) of every point that is possible, as far as that is known."""
-        return [(mode, delay_ms) for mode, delay_ms in self.settings.points() if mode not in self._impossible]
+    def _points(self) -> list[RailPoint]:
+        """Every point that is possible, as far as that is known."""
+        return [point for point in self.settings.points() if point.mode not in self._impossible]
 
     def points(self) -> int:
         return len(self._points)
 
     def pieces(self) -> list[Piece]:
-        return [Piece(f"{mode}, {delay_ms:g} ms", (mode, delay_ms)) for mode, delay_ms in self._points]
+        return [Piece(str(point), point) for point in self._points]
 
     def begin(self, runner: Runner) -> None:
         """Give the manifest all fabrics and points, and say what is left out and the scale."""
         settings, points = self.settings, self._points
         for sentence in self.omitted:
             runner.progress.say(sentence)
-        fabrics = {settings.fabric_of(mode): self.fabric(mode) for mode, _ in points}
+        fabrics = {settings.fabric_of(point.mode): self.fabric(point.mode) for point in points}
         runner.extra = {
             "plans": [fabric.plan() for fabric in fabrics.values()],
             "groups": self.workload.program.groups,
-            "points": [{"mode": mode, "delay_ms": delay} for mode, delay in points],
+            "points": [point._asdict() for point in points],
             "expected_error": self.expected_error,
             "omitted": [*self.omitted],
         }
@@ -195,9 +198,10 @@ class Rails(RepeatedExperiment[RailSettings]):
         )
 
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
-        mode, delay_ms = piece.of
-        found = runner.measure(job_point(self.settings, self.workload, mode, delay_ms, self.scale), piece.name)
-        row = self._row(mode, delay_ms, self.scale)
+        point: RailPoint = piece.of
+        job = job_point(self.settings, self.workload, point.mode, point.delay_ms, self.scale, point.late)
+        found = runner.measure(job, piece.name)
+        row = self._row(point, self.scale)
         row.predict(found.prediction)
         row.take(found)
         form = alike((row.step_time_s, row.predicted_step_time_s))
@@ -206,7 +210,7 @@ class Rails(RepeatedExperiment[RailSettings]):
         return [row]
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Add what needs other rows: exposed and hidden time, and the stall law's step time.
+        """Add what needs other rows: exposed and hidden time, what a late rank adds, and the stall law's step time.
 
         That law takes steps and windows of packet switches.
         """
@@ -214,31 +218,37 @@ class Rails(RepeatedExperiment[RailSettings]):
         _compare(measured)
         baseline = next((row for row in measured if row.mode in ("electrical", "native")), None)
         for row in measured:
-            if baseline is not None and row.mode in ("on-demand", "provisioned"):
+            if baseline is not None and row.mode in ("on-demand", "provisioned") and not row.late:
                 row.stall_law_step_time_s = stall_law_step_time_s(row, baseline)
 
     def fabric(self, mode: Mode) -> Fabric:
         return fabric_on(self.settings, self.workload, mode, self.scale)
 
-    def _row(self, mode: Mode, delay_ms: float, scale: Scale) -> RailRow:
+    def _row(self, point: RailPoint, scale: Scale) -> RailRow:
         row = RailRow(
             workload=self.modelled.name,
-            fabric=self.settings.fabric_of(mode),
-            mode=mode,
-            policy=policy_name(self.settings, self.modelled, mode),
-            reconfiguration_delay_ms=delay_ms,
+            fabric=self.settings.fabric_of(point.mode),
+            mode=point.mode,
+            policy=policy_name(self.settings, self.modelled, point.mode),
+            reconfiguration_delay_ms=point.delay_ms,
             link_recovery_ms=self.settings.link_recovery_ms,
+            late=point.late,
+            late_s=late_s(self.settings, self.workload, point.late) if point.late else None,
         )
         row.at(scale, self.settings.seed)
         return row
 
 
 def _compare(rows: Sequence[RailRow]) -> None:
-    """Compare every row on circuits with that of its mode without a delay, if there is one."""
-    ideals = {row.mode: row for row in rows if not row.reconfiguration_delay_ms}
+    """Compare every row on circuits with that without a delay, and every late one with that without a late rank."""
+    by_point = {(row.mode, row.reconfiguration_delay_ms, row.late): row for row in rows}
     for row in rows:
-        if row.fabric == "ocs" and row.mode in ideals:
-            row.compare(ideals[row.mode])
+        ideal = by_point.get((row.mode, 0.0, row.late))
+        if row.fabric == "ocs" and ideal is not None:
+            row.compare(ideal)
+        punctual = by_point.get((row.mode, row.reconfiguration_delay_ms, ""))
+        if row.late and punctual is not None:
+            row.compare_late(punctual)
 
 
 _OWN_LISTS = RailSettings.model_fields["modes"].default, tuple(Rails.quick["modes"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controllers.circuits.rotation import Cycle
@@ -22,6 +22,7 @@ from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Operation, Program, Send
 from workloads.schedule import Schedule
+from workloads.stragglers.injection import LateRank, inject, parse_late_rank
 from workloads.training.expert_parallel import ep_demand, hops_algorithm, with_ep_algorithm
 from workloads.training.recipe import Recipe
 
@@ -318,14 +319,58 @@ def program_on(settings: RailSettings, workload: Workload, mode: Mode) -> Progra
     return with_ep_algorithm(workload.program, algorithm) if algorithm else workload.program
 
 
-def fabric_on(settings: RailSettings, workload: Workload, mode: Mode, scale: Scale) -> Fabric:
-    name = settings.fabric_of(mode)
-    return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, name, scale)))
+def fabric_on(
+    settings: RailSettings, workload: Workload, mode: Mode, scale: Scale, slow: Mapping[int, float] | None = None
+) -> Fabric:
+    """The fabric of ``mode``; ``slow`` is the share of the rate that the ports of single ranks have."""
+    kind = settings.fabric_of(mode)
+    name = f"{kind}-slow" if slow else kind
+    return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, kind, scale), slow=slow))
 
 
-def job_point(settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale) -> JobPoint:
+def late_point(settings: RailSettings, workload: Workload, job: JobPoint, late: str, scale: Scale) -> JobPoint:
+    """``job`` with a late rank; the model takes the background traffic at its ports as ports of a lower rate."""
+    rank, injection = late_rank_of(workload, late)
+    ranks = workload.program.ranks
+    mode: Mode = job.mode  # type: ignore[assignment]
+    slow, taken = injection.slow_links(ranks, rank), injection.background_share
+    late_rank = injection.late_rank(ranks, rank)
+    left = {**slow, late_rank: slow.get(late_rank, 1.0) * (1 - taken)}
+    steps = job.steps if injection.varies else max(job.steps, job.model_steps)
+    return replace(
+        job,
+        name=f"{job.name}-late",
+        fabric=fabric_on(settings, workload, mode, scale, slow) if slow else job.fabric,
+        program=inject(job.program, injection, rank, steps, settings.seed),
+        background=(late_rank, taken) if taken else None,
+        predicted_on=fabric_on(settings, workload, mode, scale, left).plan() if taken else None,
+        each_step=injection.varies,
+        model_steps=steps,
+    )
+
+
+def late_rank_of(workload: Workload, late: str) -> LateRank:
+    """The late rank that ``late`` names; ``ConfigError`` if the job does not have it."""
+    found, ranks = parse_late_rank(late), workload.program.ranks
+    if found.rank >= ranks:
+        raise ConfigError(f"names rank {found.rank}, and {workload.name} has ranks 0 to {ranks - 1}", key="late")
+    return found
+
+
+def late_s(settings: RailSettings, workload: Workload, late: str) -> float:
+    """Seconds by which a rank is late, mean of the measured steps; 0 where its links or computes are slow."""
+    rank, injection = late_rank_of(workload, late)
+    ranks = workload.program.ranks
+    gaps = injection.delays(ranks, settings.steps, rank, settings.seed)[injection.late_rank(ranks, rank)]
+    counted = gaps[1:] or gaps
+    return sum(counted) / len(counted)
+
+
+def job_point(
+    settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, late: str = ""
+) -> JobPoint:
     cycle, policy = cycle_on(settings, workload, mode), policy_name(settings, workload, mode)
-    return JobPoint(
+    job = JobPoint(
         name=mode,
         fabric=fabric_on(settings, workload, mode, scale),
         program=program_on(settings, workload, mode),
@@ -339,3 +384,4 @@ def job_point(settings: RailSettings, workload: Workload, mode: Mode, delay_ms: 
         slots="ep" if MODES[mode].slots else "",
         follows=policy == FOLLOW,
     )
+    return late_point(settings, workload, job, late, scale) if late else job

@@ -55,8 +55,41 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     )
 
 
+_LATE = (
+    Column("mode", "mode", left=True),
+    Column("delay\nms", "reconfiguration_delay_ms", "g"),
+    Column("late", "late", left=True),
+    Column("step\ns", "step_time_s", significant),
+    spread("step_time_s"),
+    Column("model\ns", "predicted_step_time_s", significant),
+    Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
+    Column("late by\ns", "late_s", ".3g"),
+    Column("adds\ns", "late_adds_s", ".3f"),
+    Column("model\nadds", "predicted_late_adds_s", ".3f"),
+    FAITHFUL,
+)
+_DELAYS = (
+    Column("mode", "mode", left=True),
+    Column("delay\nms", "reconfiguration_delay_ms", "g"),
+    Column("of the\ndelays", "quantile", left=True),
+    *(Column(name.replace("_", " "), name, ".1f") for name in ("whole", "control", "dark", "recovery", "first_byte")),
+)
+"""A line for each quantile of ``circuit_delay_wall_s``, in milliseconds."""
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
-    yield Table(f"{rows[0]['workload']}, seed {rows[0]['seed']}", _columns(rows), rows)
+    punctual, late = ([row for row in rows if bool(row.get("late")) == wanted] for wanted in (False, True))
+    yield Table(f"{rows[0]['workload']}, seed {rows[0]['seed']}", _columns(punctual), punctual)
+    if late:
+        yield Table("With a late rank, and what it adds to the step of the same point without it", _LATE, late)
+    delays = [
+        {**row, "quantile": quantile} | {name: 1e3 * seconds for name, seconds in parts.items()}
+        for row in punctual
+        for quantile, parts in row.get("circuit_delay_wall_s", {}).items()
+    ]
+    if delays:
+        title = "From a request for circuits to the first payload over them, and its parts, in ms of the wall clock"
+        yield Table(title, _DELAYS, delays)
 
 
 _UNFINISHED = "This point was not finished."
@@ -73,7 +106,7 @@ def calibrated(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
     """How a step grows with the delay, and how the ports differ from those of the testbed whose step time is fitted."""
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        mine = [row for row in rows if row["mode"] == mode]
+        mine = [row for row in rows if row["mode"] == mode and not row.get("late")]
         found = slope_of(mine, "reconfiguration_delay_ms", "step_time_s")
         if found is not None:
             first, last = (each(row["reconfiguration_delay_ms"] for row in mine) for each in (min, max))
@@ -95,10 +128,11 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from measure.figures.step import gantt, link_throughput
 
     rows = recorded.rows
-    yield Drawn("step-time", sweep(rows), rows)
-    yield Drawn("overhead", overheads(rows), rows)
-    pooled = pooled_windows(rows, recorded.events, recorded.scale, left_out(recorded.manifest))
-    yield Drawn("windows", window_cdf(rows, pooled), rows)
+    punctual = [row for row in rows if not row.get("late")]
+    yield Drawn("step-time", sweep(punctual), punctual)
+    yield Drawn("overhead", overheads(punctual), punctual)
+    pooled = pooled_windows(punctual, recorded.events, recorded.scale, left_out(recorded.manifest))
+    yield Drawn("windows", window_cdf(punctual, pooled), punctual)
     of_number = {row["point"]: row for row in rows}
     for point, inside in measured_points(recorded.manifest, recorded.events, rows):
         row = of_number.get(point.number)
@@ -111,7 +145,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 
 REPORT = Report(
     tables=_tables,
-    point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms",
+    point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms{row['late'] and ', late'}",
     calibrated=calibrated,
     findings=_findings,
     figures=_figures,

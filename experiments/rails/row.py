@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from experiments.job_row import JobRow
+from measure.metrics.circuit_delay import circuit_delays
 from measure.metrics.quantiles import Quantiles
 from measure.metrics.stall import hidden_s, stall_law
 from measure.metrics.transfers import Bandwidth
@@ -37,6 +39,10 @@ class RailRow(JobRow):
     predicted_exposed_s: Annotated[float | None, "the same of the model"] = None
     hidden_s: Annotated[float | None, "delays of a step's reconfigurations, less the exposed time, at least 0"] = None
     predicted_hidden_s: Annotated[float | None, "the same of the model"] = None
+    late: Annotated[str, "the late rank and what makes it late; empty without one"] = ""
+    late_s: Annotated[float | None, "time by which it is late in a step, mean"] = None
+    late_adds_s: Annotated[float | None, "what the late rank adds to a step: over the same point without it"] = None
+    predicted_late_adds_s: Annotated[float | None, "the same of the model"] = None
     circuit_wait_s: Annotated[float | None, "time of a step in which its last rank waited for circuits"] = None
     circuit_wait_worst_s: Annotated[float | None, "the same of the rank that waited longest"] = None
     readiness_wait_s: Annotated[float | None, "wait of a step for the other members of a group"] = None
@@ -56,6 +62,9 @@ class RailRow(JobRow):
     timer_lag_wall_s: Annotated[Quantiles | None, "lateness of timers"] = None
     control_latency_wall_s: Annotated[Quantiles | None, "answer time of the controller"] = None
     dark_error_wall_s: Annotated[Quantiles | None, "dark time less the configured one"] = None
+    circuit_delay_wall_s: Annotated[
+        dict[str, dict[str, float]], "from request to first payload over new circuits, and its parts, at p50 and p99"
+    ] = field(default_factory=dict)
     windows_s: Annotated[Sequence[float], "every window between two phases"] = ()
     critical_windows_s: Annotated[Sequence[float], "windows of the last rank, which the stall law uses"] = ()
 
@@ -73,6 +82,16 @@ class RailRow(JobRow):
         self.timer_lag_wall_s = metrics.timer_lag_s
         self.control_latency_wall_s = metrics.control_latency_s
         self.dark_error_wall_s = metrics.dark_error_s
+        if delays := circuit_delays(found.point, found.events):
+            at = {"p50": ceil(len(delays) / 2) - 1, "p99": ceil(0.99 * len(delays)) - 1}
+            self.circuit_delay_wall_s = {name: asdict(delays[place]) for name, place in at.items()}
+
+    def compare_late(self, punctual: RailRow) -> None:
+        """Set what the late rank adds by the row of the same mode and delay without it."""
+        if self.step_time_s is not None and punctual.step_time_s is not None:
+            self.late_adds_s = self.step_time_s - punctual.step_time_s
+        if self.predicted_step_time_s is not None and punctual.predicted_step_time_s is not None:
+            self.predicted_late_adds_s = self.predicted_step_time_s - punctual.predicted_step_time_s
 
     def compare(self, ideal: RailRow) -> None:
         """Set the exposed and the hidden time by the row of the same mode without a delay."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,7 @@ from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
 from railyard.validation import Section
+from workloads.stragglers.injection import parse_late_rank
 
 Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
 
@@ -44,6 +45,17 @@ MODES: Mapping[Mode, ModeSpec] = {
 assert tuple(MODES) == get_args(Mode)
 OWN_POLICY: tuple[Mode, ...] = ("on-demand", "provisioned")
 """The modes whose policy may be another than the default one."""
+
+
+class RailPoint(NamedTuple):
+    """A point to measure: mode, reconfiguration delay, and a late rank as ``--late`` names it (empty: none)."""
+
+    mode: Mode
+    delay_ms: float
+    late: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.delay_ms:g} ms{self.late and f', late {self.late}'}"
 
 
 class RailsSection(Section):
@@ -116,6 +128,11 @@ class RailSettings(SpreadSettings):
         default=None,
         description="policy of the circuits (default opus, in modes on-demand and provisioned; docs/policies.md)",
     )
+    late: Annotated[str | None, Option(metavar="RANK:SECONDS|RANK:CAUSE")] = Field(
+        default=None,
+        description="a late rank, with and without which every point is measured; causes are those of straggler "
+        "--inject help",
+    )
     trace: TraceSection = TraceSection()
     fabric: RailsSection = RailsSection()
 
@@ -123,6 +140,13 @@ class RailSettings(SpreadSettings):
     @classmethod
     def _ascending(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(sorted(value))
+
+    @field_validator("late")
+    @classmethod
+    def _late(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_late_rank(value)
+        return value
 
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> RailSettings:
@@ -144,13 +168,15 @@ class RailSettings(SpreadSettings):
         """The fabric that ``mode`` runs on: ``ocs``, ``electrical`` or ``one-shot``."""
         return MODES[mode].fabric or self.fabric.kind
 
-    def points(self) -> tuple[tuple[Mode, float], ...]:
-        """(mode, delay in ms) of every point to measure, in the order of ``MODES``; delay 0 alone if not swept."""
+    def points(self) -> tuple[RailPoint, ...]:
+        """Every point to measure, in the order of ``MODES``; delay 0 alone if not swept, first without a late rank."""
         return tuple(
-            (mode, delay)
+            RailPoint(mode, delay, late)
             for mode, spec in MODES.items()
             if mode in self.modes
             for delay in (self.delays_ms if spec.swept else (0.0,))
+            for late in ("", self.late)
+            if late is not None
         )
 
 

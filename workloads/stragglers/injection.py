@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, repeat
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from railyard.errors import ConfigError, nearest
 from railyard.reading import read_text
@@ -167,6 +167,11 @@ class Injection:
     link_share: float = 1.0
     background_share: float = 0.0
 
+    @property
+    def varies(self) -> bool:
+        """Whether steps differ on purpose."""
+        return self.persistence < 1 or not isinstance(self.gaps, Fixed | None)
+
     def late_rank(self, n: int, rank: int) -> int:
         """The rank that is slow or (persistently) late when ``rank`` is the predicted one."""
         _check_rank(n, rank)
@@ -238,6 +243,26 @@ def parse_injection(text: str) -> Injection:
         given |= changes.keys()
         parsed = replace(parsed, **changes)  # type: ignore[arg-type]
     return parsed
+
+
+class LateRank(NamedTuple):
+    """A rank of a job and what makes it late, or slow."""
+
+    rank: int
+    injection: Injection
+
+
+def parse_late_rank(text: str) -> LateRank:
+    """Parse ``RANK:SECONDS``, or ``RANK:CAUSE`` with a cause of ``parse_injection``; ``ConfigError`` names ``late``."""
+    rank, _, cause = text.partition(":")
+    if not re.fullmatch("[0-9]{1,6}", rank) or not cause:
+        raise ConfigError(
+            f"must be RANK:SECONDS or RANK:CAUSE, such as 3:0.5 or 3:slow-link:0.5, not {text!r:.60}", key="late"
+        )
+    try:
+        return LateRank(int(rank), parse_injection(cause if cause[0].isalpha() else f"fixed:{cause}"))
+    except ConfigError as error:
+        raise ConfigError(error.message, key="late", source=error.source) from None
 
 
 def _parsed(word: str, value: str, key: str) -> dict[str, object]:

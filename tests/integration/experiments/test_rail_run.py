@@ -237,6 +237,36 @@ def test_a_policy_of_ones_own(tmp_path: Path) -> None:
     assert row["reconfigurations_per_step"] >= 2
 
 
+@pytest.mark.timed(late_ms=20)  # half a second to a tenth
+def test_a_late_rank_makes_the_step_as_much_longer_as_predicted(tmp_path: Path, machine: Try) -> None:
+    out = tmp_path / "results"
+    options = (
+        "--modes",
+        "electrical,on-demand",
+        "--delays",
+        "100",
+        "--late",
+        "3:0.5",
+        "--no-figures",
+        "--repeats",
+        "1",
+    )
+    status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    assert status in RAN, errors
+    found = rows(out)
+    for reason in late_timers(found):
+        machine.late(reason)
+    assert [(row["mode"], row["late"]) for row in found] == [
+        (mode, late) for mode in ("electrical", "on-demand") for late in ("", "3:0.5")
+    ]
+    added = {row["mode"]: row["late_adds_s"] for row in found if row["late"]}
+    assert added == pytest.approx({"electrical": 0.5, "on-demand": 0.4}, abs=0.05)
+    delays = found[2]["circuit_delay_wall_s"]["p50"]
+    assert sum(delays.values()) == pytest.approx(2 * delays["whole"]), "four parts sum to the whole"
+    assert delays["whole"] >= delays["dark"] >= 0.1
+    assert "late" in output and "first payload" in output
+
+
 @pytest.mark.timed(late_ms=100)  # a step within 30 % of the prediction
 def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     out = tmp_path / "results"

@@ -29,11 +29,21 @@ from workloads.inspection import traffic_of
 def test_points_give_baselines_one_point_and_circuit_modes_the_sweep() -> None:
     experiment = make_settings({"modes": ["on-demand", "electrical"], "delays_ms": [200, 0, 50]})
     assert experiment.points() == (
-        ("electrical", 0.0),
-        ("on-demand", 0.0),
-        ("on-demand", 50.0),
-        ("on-demand", 200.0),
+        ("electrical", 0.0, ""),
+        ("on-demand", 0.0, ""),
+        ("on-demand", 50.0, ""),
+        ("on-demand", 200.0, ""),
     )
+
+
+def test_every_point_is_measured_without_and_with_a_late_rank() -> None:
+    experiment = make_settings({"modes": ["on-demand"], "delays_ms": [0, 50], "late": "3:0.5"})
+    assert list(map(str, experiment.points())) == [
+        "on-demand, 0 ms",
+        "on-demand, 0 ms, late 3:0.5",
+        "on-demand, 50 ms",
+        "on-demand, 50 ms, late 3:0.5",
+    ]
 
 
 def test_a_fraction_is_a_scale() -> None:
