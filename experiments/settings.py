@@ -144,7 +144,10 @@ class PacketSettings(Settings):
         "first of these that the kernel has",
     )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
-        default=30.0, gt=0, le=3600, description="timeout of a controller's reply, in wall-clock seconds"
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="timeout of a controller's reply, in wall-clock seconds, to which the compute of a step is added",
     )
     wait_quiet_s: Annotated[float, Option("--wait-quiet", "SECONDS")] = Field(
         default=0.0,

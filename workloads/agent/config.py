@@ -60,9 +60,9 @@ class AgentConfig:
     """Configuration of the agent of one rank.
 
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
-    file to which the agent appends its events. ``ack_timeout_s`` bounds every wait for the controller, in wall-clock
-    seconds. ``incarnation`` makes the program a training job with a state and checkpoints (None: a plain repetition of
-    its step).
+    file to which the agent appends its events. ``ack_timeout_s`` bounds every wait for the controller or a peer, in
+    wall-clock seconds; the time in which another rank may compute is added (``peer_timeout_s``). ``incarnation`` makes
+    the program a training job with a state and checkpoints (None: a plain repetition of its step).
     """
 
     rank: int
@@ -94,9 +94,10 @@ class AgentConfig:
 
     @property
     def peer_timeout_s(self) -> float:
-        """Wall-clock seconds without a byte from a peer after which it counts as lost.
+        """Wall-clock seconds without a byte from a peer, or without an acknowledgement, after which it counts as lost.
 
-        A peer may compute for its whole step first, so the compute time of the busiest rank is added.
+        A peer, or a member of the group, may compute for its whole step first, so the compute time of the busiest rank
+        is added.
         """
         computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
         busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)

@@ -382,13 +382,13 @@ class Communications:
             self._note_wait(blocked, since, now)
         return self._drain()
 
-    def check_waits(self, now: float, phase_timeout_s: float, circuit_timeout_s: float) -> None:
-        """Raise ``ControlError`` when an acknowledgement is missing for too long."""
+    def check_waits(self, now: float, timeout_s: float) -> None:
+        """Raise ``ControlError`` when an acknowledgement is missing for longer than ``timeout_s``."""
         for key, (blocked, since) in self._waits.items():
-            what, timeout_s = ("group", phase_timeout_s) if isinstance(key, int) else ("circuit", circuit_timeout_s)
             if now - since > timeout_s:
+                kind = "group" if isinstance(key, int) else "circuit"
                 raise ControlError(
-                    f"rank {self.rank} got no acknowledgement of request {blocked.index} of {what} {blocked.group} "
+                    f"rank {self.rank} got no acknowledgement of request {blocked.index} of {kind} {blocked.group} "
                     f"within {timeout_s:g} s, and does not send without one"
                 )
 

@@ -529,7 +529,7 @@ class CommEngine:
     def check_progress(self, now: float) -> None:
         """Raise ``PeerLost`` if no byte moved for too long, ``ControlError`` if an acknowledgement is overdue."""
         limit = self._config.peer_timeout_s
-        self.machine.check_waits(now, self._config.ack_timeout_s, limit)
+        self.machine.check_waits(now, limit)
         for in_flight in self.machine.under_way:
             opened = (self.transport.find(path) for path in in_flight.paths)
             connections = [c for c in opened if c is not None]

@@ -477,6 +477,16 @@ def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controll
     assert [(event["group"], event["index"]) for event in agent.events("wait")] == [("pair", 0)]
 
 
+def test_a_member_that_computes_has_the_time_of_its_step_beside_the_timeout(run: Run, controller: Controller) -> None:
+    receiver = (Compute(0, "work", 0.3), Recv(1, "receive", "pair", 0, LITTLE, (0,)))
+    made = program([(Send(0, "send", "pair", 1, LITTLE),), receiver], Group("pair", "pp", (0, 1)))
+    agent = run(made, controller=controller, ack_timeout_s=4 * SOON_S)
+    controller.check_in()
+    agent.go()
+    controller.hears("request")
+    assert "got no acknowledgement of request 0 of group pair within 0.5 s" in str(agent.ended())
+
+
 def test_a_refused_request_ends_the_agent_with_the_reason(run: Run, controller: Controller) -> None:
     agent = run(pair(), controller=controller)
     controller.check_in()
