@@ -8,20 +8,13 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
 from typing import NamedTuple
 
-from mininet.topo import Topo
-
 from experiments.faults import NO_FAULTS, Faults, Kill
-from experiments.job_point import Fabric, JobPoint
+from experiments.job_point import JobPoint
 from experiments.job_supervisor import GO_S, JobSupervisor, State
 from experiments.point_run import PointRun, note_circuits
-from experiments.session import Session
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
-from railyard.ownership import temporary_folder
-from railyard.scale import Scale
 from railyard.timeline import Event
-from workloads.agent.launcher import AgentLauncher
-from workloads.program import Program
 
 STEPS_AFTER = 3
 """Complete steps that the other training jobs must do after their last restart before the run may end."""
@@ -286,14 +279,3 @@ class JobGroup:
             job.report_dead()
         for job in going:
             job.resume()
-
-
-def play_program(
-    session: Session, launcher: AgentLauncher, program: Program, steps: int, timeout_s: float, scale: Scale
-) -> list[Event]:
-    """The events of ``program``, played without a control plane on a fabric that is up; nothing is counted or kept."""
-    job = JobPoint(program.name, Fabric(program.name, program.name, Topo), program, "native", "static", steps, steps)
-    with temporary_folder() as folder:
-        group = JobGroup(PointRun(session, launcher, folder, scale, counts=False), [job])
-        group.play(timeout_s)
-        return group.events()

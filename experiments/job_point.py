@@ -67,6 +67,7 @@ class JobPoint:
     - ``steps``, ``model_steps``: number of steps of the run and of the model, the warm-up included;
     - ``predicted_on``: the plan that the model and the verdict take, if not that of the fabric;
     - ``each_step``: steps differ on purpose, so each is compared with its own prediction (``model_steps`` = ``steps``);
+    - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; they are the warm-up;
     - ``background``: a rank and the share of its port's rate that other traffic takes.
     """
 
@@ -85,6 +86,7 @@ class JobPoint:
     operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
     predicted_on: FabricPlan | None = None
     background: tuple[int, float] | None = None
+    profile_steps: int = 0
     each_step: bool = False
     members: tuple[int, ...] = ()
     training: Training | None = None
@@ -117,6 +119,7 @@ class JobPoint:
             steps=self.model_steps,
             costs=costs,
             cycle=self.cycle,
+            profile_steps=self.profile_steps,
         )
 
     def check_floors(self, scale: Scale, floors: Floors) -> None:
@@ -142,6 +145,7 @@ class JobPoint:
             self.reconfiguration_delay_s,
             self.link_recovery_s,
             prediction.step_time_s,
+            warmup_steps=self.profile_steps or None,
             critical=critical_paths(
                 self.program, scale, plan.ports_per_gpu, circuits=self.follows, rotating=self.slots
             ),

@@ -132,6 +132,7 @@ class JobSupervisor:
             seed=run.session.settings.seed,
             verify=run.session.settings.verify,
             ack_timeout_s=run.session.settings.ack_timeout_s,
+            profile_steps=self.job.profile_steps,
         )
         if training is None:
             self._deadline = now + READY_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -109,8 +109,6 @@ class PointRun:
     scale: Scale
     number: int | None = None
     """That of the folder among those of the session; the events of the controller are not recorded without it."""
-    counts: bool = True
-    """Whether counters are read, and links and processors sampled."""
     clock: Callable[[], float] = time.monotonic
     dead: set[int] = field(default_factory=set)
     """The ranks of killed hosts."""
@@ -125,8 +123,6 @@ class PointRun:
 
     def counting(self) -> AbstractContextManager[Counted]:
         """Read all counters before and after, and sample between (``counted``)."""
-        if not self.counts:
-            return nullcontext(self.counted)
         return counted(self.session, self.folder / "sampler.jsonl", self.counted)
 
     def disk(self, rank: int) -> str:

@@ -328,11 +328,12 @@ def fabric_on(
     return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, kind, scale), slow=slow))
 
 
-def late_point(settings: RailSettings, workload: Workload, job: JobPoint, late: str, scale: Scale) -> JobPoint:
+def late_point(
+    settings: RailSettings, workload: Workload, mode: Mode, job: JobPoint, late: str, scale: Scale
+) -> JobPoint:
     """``job`` with a late rank; the model takes the background traffic at its ports as ports of a lower rate."""
     rank, injection = late_rank_of(workload, late)
     ranks = workload.program.ranks
-    mode: Mode = job.mode  # type: ignore[assignment]
     slow, taken = injection.slow_links(ranks, rank), injection.background_share
     late_rank = injection.late_rank(ranks, rank)
     left = {**slow, late_rank: slow.get(late_rank, 1.0) * (1 - taken)}
@@ -370,6 +371,7 @@ def job_point(
     settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, late: str = ""
 ) -> JobPoint:
     cycle, policy = cycle_on(settings, workload, mode), policy_name(settings, workload, mode)
+    learning = settings.profile_steps if mode == "provisioned" else 0
     job = JobPoint(
         name=mode,
         fabric=fabric_on(settings, workload, mode, scale),
@@ -377,11 +379,12 @@ def job_point(
         mode=mode,
         policy=policy,
         steps=settings.steps,
-        model_steps=max(2, min(settings.steps, 3)),
+        model_steps=learning + 2 if learning else max(2, min(settings.steps, 3)),
+        profile_steps=learning,
         reconfiguration_delay_s=delay_ms / 1e3,
         link_recovery_s=settings.link_recovery_ms / 1e3,
         cycle=cycle and cycle.scaled(scale.time, scale.rate * scale.time),
         slots="ep" if MODES[mode].slots else "",
         follows=policy == FOLLOW,
     )
-    return late_point(settings, workload, job, late, scale) if late else job
+    return late_point(settings, workload, mode, job, late, scale) if late else job

@@ -112,6 +112,8 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
             first, last = (each(row["reconfiguration_delay_ms"] for row in mine) for each in (min, max))
             grows = in_words(found.times(1e3))
             yield f"{mode}: a step grows by {grows} s per second of delay ({first:g} to {last:g} ms)."
+    if settings.get("profile_steps"):
+        yield from _learning(rows, settings["profile_steps"])
     fabric = settings.get("fabric", {})
     if any(calibrated(rows, settings)) and fabric:
         gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
@@ -119,6 +121,17 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
             f"Ports: {gbps:g} Gb/s a GPU; {TESTBED.value:g} Gb/s assumed for the testbed of Opus ({TESTBED.label}), so "
             "the share of communication and the windows are not those of its steps."
         )
+
+
+def _learning(rows: Sequence[Row], profile_steps: int) -> Iterator[str]:
+    """What the steps cost in which mode provisioned learns the order of the phases."""
+    for row in rows:
+        times = row["step_times_s"][:profile_steps]
+        if row["mode"] == "provisioned" and times and row["step_time_s"] is not None:
+            yield (
+                f"provisioned, {row['reconfiguration_delay_ms']:g} ms: {len(times)} steps that learn the order of the "
+                f"phases took {', '.join(f'{time:.3f}' for time in times)} s, later ones {row['step_time_s']:.3f} s."
+            )
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
@@ -145,7 +158,7 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 
 REPORT = Report(
     tables=_tables,
-    point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms{row['late'] and ', late'}",
+    point=lambda row: f"{row['mode']} {row['reconfiguration_delay_ms']:g} ms{', late' if row.get('late') else ''}",
     calibrated=calibrated,
     findings=_findings,
     figures=_figures,

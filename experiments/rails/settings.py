@@ -120,6 +120,13 @@ class RailSettings(SpreadSettings):
         le=10_000,
         description="steps of the job (of several the first is not counted: its TCP connections are cold)",
     )
+    profile_steps: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="first steps, on demand, in which mode provisioned learns the order of the phases; no other number "
+        "counts them (the paper's: 3)",
+    )
     overlap: bool | None = Field(
         default=None, description="communication during compute, as FSDP prefetches (default as the workload says: yes)"
     )
@@ -152,6 +159,12 @@ class RailSettings(SpreadSettings):
     def _policy_has_a_use(self) -> RailSettings:
         if self.policy and self.controller == "remote":
             raise ConfigError("is for Railyard's controller, and controller is remote; leave it out", key="policy")
+        if self.profile_steps and not self.profile_steps < self.steps:
+            raise ConfigError(
+                f"must be more than profile_steps {self.profile_steps}, so that a step is left to measure", key="steps"
+            )
+        if self.profile_steps and "provisioned" not in self.modes:
+            raise ConfigError("needs mode provisioned, which asks for circuits in advance", key="profile_steps")
         if self.policy and not set(OWN_POLICY) & set(self.modes):
             raise ConfigError("needs mode on-demand or provisioned; other modes have fixed policies", key="policy")
         if self.controller == "remote" and set(self.modes) != {"native"}:

@@ -18,6 +18,7 @@ from measure.live.interference import OtherProcesses
 from measure.live.processor import Processor
 from railyard.errors import MachineError
 from railyard.ownership import open_text
+from railyard.priority import set_priority
 from railyard.process.child import Child
 from railyard.process.parent import Parent, writing
 from railyard.timeline import Event, read_events
@@ -25,6 +26,8 @@ from topos.kernel.fastpath.offload import tap_name
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 
 INTERVAL_S = 0.1
+_NICE = -10
+"""Priority: that of the agents, 64 of which left a sampler of ordinary priority without a processor for 2 s."""
 _END_S = 5.0
 
 
@@ -219,5 +222,6 @@ def _sample(parent: Parent, out: TextIO) -> None:
 def main() -> None:
     """Run the sampler process."""
     parent = Parent()
+    set_priority(_NICE)
     with writing(parent.settings["out"]), open_text(parent.settings["out"], "a") as out:
         _sample(parent, out)

@@ -45,24 +45,23 @@ def circuit_delays(point: Point, events: Sequence[Event]) -> list[CircuitDelay]:
         elif (e.source, e.kind) == ("agent", "transfer"):
             key = e["rank"], e["step"], e["op"]
             first_bytes[key] = min(e.t, first_bytes.get(key, e.t))
-    last: dict[tuple[str, int], tuple[Dark, float]] = {}
+    last: dict[tuple[str, int], tuple[Dark, float, float]] = {}
     for dark in read_darks(point, events):
         answers = acks[dark.group]
         place = bisect_left(answers, (dark.end, -1))
         if dark.asked is not None and place < len(answers):
             ack, index = answers[place]
-            last[dark.group, index] = dark, ack
+            last[dark.group, index] = dark, dark.asked, ack
     found = []
-    for request, (dark, ack) in last.items():
+    for request, (dark, asked, ack) in last.items():
         waiting = [e for e in waits[request] if e.t < ack <= (e.end or e.t)]
         received = [first_bytes[key] for e in waiting if (key := (e["rank"], e["step"], e["op"])) in first_bytes]
         if received:
-            found.append(_delay(point, dark, ack, min(received)))
+            found.append(_delay(point, dark, asked, ack, min(received)))
     return sorted(found)
 
 
-def _delay(point: Point, dark: Dark, ack: float, first_byte: float) -> CircuitDelay:
-    asked = dark.asked or dark.t
+def _delay(point: Point, dark: Dark, asked: float, ack: float, first_byte: float) -> CircuitDelay:
     recovery = min(point.scale.emulated_s(point.link_recovery_s), dark.end - dark.t)
     return CircuitDelay(
         whole=first_byte - asked,

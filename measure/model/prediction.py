@@ -83,12 +83,13 @@ class Simulation(Timers):
         costs: Costs,
         *,
         provisioned: bool,
+        profile_steps: int = 0,
         routing: Routing | None = None,
     ) -> None:
         super().__init__()
         self.program, self.plan, self.policy = program, plan, policy
         self.job, self.scale, self.steps, self.costs = job, scale, steps, costs
-        self.provisioned = provisioned
+        self.provisioned, self.profile_steps = provisioned, profile_steps
         self.events: list[Event] = []
         self._wires = Wires(plan, self.at, routing)
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
@@ -132,6 +133,7 @@ class Simulation(Timers):
             ports_per_gpu=self.plan.ports_per_gpu,
             forwarding=all(switch.kind == "electrical" for switch in self.plan.network("rail")),
             provisioned=self.provisioned,
+            profile_steps=self.profile_steps,
             facts=self._facts,
         )
         for group in self.program.groups.values():
@@ -282,6 +284,7 @@ def predict(
     costs: Costs | None = None,
     avoid: frozenset[int] = frozenset(),
     cycle: Cycle | None = None,
+    profile_steps: int = 0,
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
@@ -290,7 +293,8 @@ def predict(
     - ``mode``: with ``provisioned``, ranks request circuits in advance, else on demand;
     - ``delay_s`` and ``link_recovery_s``: real seconds;
     - ``avoid``: dead chips, around which the routes over links between switches lead;
-    - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes.
+    - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes;
+    - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; the warm-up, if any.
 
     Several jobs on one fabric are one program with groups that have no rank in common; ranks in no group have no
     operations. Raises ``ConfigError`` if plan and program do not match, and ``ControlError`` if the control plane
@@ -311,9 +315,10 @@ def predict(
         cycle=cycle,
     )
     run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
-                     routing=_routing(plan, avoid))  # fmt: skip
+                     profile_steps=profile_steps, routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
-    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s)
+    warmup_steps = profile_steps or None
+    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s, warmup_steps=warmup_steps)
     metrics = vars(measure_point(point, events))
     return Prediction(**{**metrics, "step_time_s": metrics["step_time_s"] or 0.0, "events": events})
 

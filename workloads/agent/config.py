@@ -62,7 +62,8 @@ class AgentConfig:
     ``channel`` is the path of the controller's job channel (None: no control plane, mode native only); ``events`` the
     file to which the agent appends its events. ``ack_timeout_s`` bounds every wait for the controller or a peer, in
     wall-clock seconds; the time in which another rank may compute is added (``peer_timeout_s``). ``incarnation`` makes
-    the program a training job with a state and checkpoints (None: a plain repetition of its step).
+    the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
+    first steps in which mode provisioned requests on demand, as it learns the order of the phases.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class AgentConfig:
     seed: int = 1
     verify: bool = False
     ack_timeout_s: float = 30.0
+    profile_steps: int = 0
     incarnation: Incarnation | None = None
 
     @property

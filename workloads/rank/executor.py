@@ -121,7 +121,7 @@ class Executor:
 
     ``phases`` lists, in program order, the operation ids of each phase; ``circuit_groups`` the groups that request
     their circuits. ``provisioned``: request the circuits of a phase when the phase before it is done, instead of when
-    they are first needed.
+    they are first needed; in the first ``profile_steps`` steps the order of the phases is not known yet.
     """
 
     def __init__(
@@ -133,13 +133,14 @@ class Executor:
         *,
         first_step: int = 0,
         provisioned: bool = False,
+        profile_steps: int = 0,
     ) -> None:
         self._operations = tuple(operations)
         self._phases = tuple(tuple(phase) for phase in phases)
         self._circuit_groups = frozenset(circuit_groups)
         self._steps = steps
         self._first_step = first_step
-        self._provisioned = provisioned
+        self._provisioned, self._profile_steps = provisioned, profile_steps
         self._phase_of = {op: number for number, phase in enumerate(self._phases) for op in phase}
         self._needs = all_dependencies(self._operations)
         self._enables: list[list[int]] = [[] for _ in self._operations]
@@ -300,7 +301,7 @@ class Executor:
             self._current += 1
         if self._current == before or self._current == len(self._phases):
             return
-        if self._provisioned:
+        if self._provisioned and self._step >= self._profile_steps:
             self._request_phase(self._current)
         ready, self._later_phases = self._later_phases, []
         for op in ready:

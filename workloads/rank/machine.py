@@ -35,9 +35,8 @@ from workloads.rank.slot_sender import SlotSender
 class RankMachine(Communications):
     """The machine of ``rank`` for the steps from ``first_step`` to ``steps`` - 1 of ``program``.
 
-    ``phases`` are those of the rank. ``provisioned``: request the circuits of a phase when the phase before it is done.
-    The other parameters are those of ``Communications``. First call ``checked_in`` for the groups of the rank, then
-    ``begin``.
+    ``phases`` are those of the rank. ``provisioned`` and ``profile_steps`` are those of the ``Executor``. The other
+    parameters are those of ``Communications``. First call ``checked_in`` for the groups of the rank, then ``begin``.
     """
 
     def __init__(
@@ -52,6 +51,7 @@ class RankMachine(Communications):
         forwarding: bool,
         first_step: int = 0,
         provisioned: bool = False,
+        profile_steps: int = 0,
         values: Callable[[InFlight], Floats] | None = None,
         facts: ScheduleFacts | None = None,
     ) -> None:
@@ -59,7 +59,8 @@ class RankMachine(Communications):
             program, rank, scale, ports_per_gpu=ports_per_gpu, forwarding=forwarding, values=values, facts=facts
         )
         self._phases = phases
-        self._steps, self._first_step, self._provisioned = steps, first_step, provisioned
+        self._steps, self._first_step = steps, first_step
+        self._provisioned, self._profile_steps = provisioned, profile_steps
         self._circuit_groups: set[str] = set()
         """The groups whose phases request their circuits."""
         self._executor: Executor | None = None
@@ -114,6 +115,7 @@ class RankMachine(Communications):
             self._steps,
             first_step=self._first_step,
             provisioned=self._provisioned,
+            profile_steps=self._profile_steps,
         )
         self._carry_out(self._executor.begin(), at, now)
         return self._drain()

@@ -72,7 +72,7 @@ def run(
     job = JobPoint(name, Fabric("", "", RailTopo), program, mode, policy, steps, steps, delay_s or 0.0)
     number = len(numbers_in(session.data))
     folder = point_folder(session.data, number)
-    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), number, counts=False), [job])
+    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), number), [job])
     group.play(PATIENCE_S)
     return group.events()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from fake_rack import READY_S, STEP_S, TICK_S, Rack
 
 from experiments.faults import Faults, parse_kills
-from experiments.job_group import STEPS_AFTER, JobGroup, play_program
+from experiments.job_group import STEPS_AFTER, JobGroup
 from experiments.job_point import JobPoint
 from experiments.job_supervisor import GO_S, LAUNCH_S, JobSupervisor
 from railyard.errors import AgentError, ControlError
@@ -492,13 +491,3 @@ def test_who_is_late_is_named(rack: Rack, plain: list[JobPoint], slow: set[int],
     rack.slow |= slow
     with pytest.raises(AgentError, match=f"^the agent of {sentence}$"):
         JobGroup(rack.context, plain).play(2.0)
-
-
-def test_a_program_is_played_without_a_control_plane_and_nothing_is_kept(rack: Rack, plain: list[JobPoint]) -> None:
-    session, launcher = rack.context.session, rack.context.launcher
-    rack.now = time.monotonic()  # it has no clock of its own
-    events = play_program(session, launcher, plain[0].program, 2, 10.0, rack.scale)
-    assert [e.kind for e in events] == ["circuits", "started"]
-    (team,) = rack.teams
-    assert team.stopped and set(team.configs) == set(range(rack.plan.ranks))
-    assert not Path(team.configs[0].events).parent.exists()

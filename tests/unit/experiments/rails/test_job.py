@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from experiments.rails.job import (
     check_floors,
     job_point,
     load_job,
+    model_scale,
     program_on,
     rail_traffic,
     rail_transfers,
@@ -147,6 +149,22 @@ def test_what_the_delays_add_to_a_step_and_what_it_hides_are_the_delays_of_its_c
     assert 0 < hidden_s == pytest.approx(6 * 0.2 - exposed_s)
     (alone,) = Rails(make_settings({**values, "modes": ["on-demand"], "delays_ms": [200.0]})).predict()
     assert alone.predicted_exposed_s is None, "nothing to compare it with"
+
+
+def test_a_profile_is_learned_on_demand() -> None:
+    """The first three steps are those of on-demand, later ones those of a job whose phases are known."""
+    values = {"workload": "smoke", "modes": ["on-demand", "provisioned"], "delays_ms": [100.0], "steps": 6}
+
+    def steps_s(mode: Mode, profile_steps: int = 0) -> tuple[float, ...]:
+        settings = make_settings({**values, "profile_steps": profile_steps})
+        workload = load_job(settings)
+        scale = model_scale(settings, workload)
+        job = replace(job_point(settings, workload, mode, 100.0, scale), model_steps=6)
+        return job.prediction(job.fabric.plan(), scale).step_times_s
+
+    on_demand, known, learned = steps_s("on-demand"), steps_s("provisioned"), steps_s("provisioned", 3)
+    assert on_demand[-1] > known[-1] + 0.05, "provisioned hides a part of the delay"
+    assert learned[:3] == pytest.approx(on_demand[:3]) and learned[4:] == pytest.approx(known[4:])
 
 
 def test_a_prediction_does_not_depend_on_the_scale() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from experiments.rails.experiment import Rails
 from experiments.rails.settings import make_settings
-from railyard.errors import ConfigError
 
 MODES = ["electrical", "on-demand", "provisioned"]
 
@@ -20,11 +19,6 @@ def added(late: str, delays_ms: list[float]) -> dict[tuple[str, float], float]:
         for row in experiment.predict()
         if row.late
     }
-
-
-def test_a_rank_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="late: names rank 8, and smoke has ranks 0 to 7"):
-        added("8:0.5", [0])
 
 
 def test_a_rank_that_all_wait_for_makes_the_step_as_much_longer() -> None:
