@@ -331,13 +331,17 @@ def fabric_on(
 def late_point(
     settings: RailSettings, workload: Workload, mode: Mode, job: JobPoint, late: str, scale: Scale
 ) -> JobPoint:
-    """``job`` with a late rank; the model takes the background traffic at its ports as ports of a lower rate."""
+    """``job`` with a late rank; the model takes the background traffic at its ports as ports of a lower rate.
+
+    Of a run of one step the model plays that step, and not a later one: from the second step on a rank of the last
+    stage is late while the first stage still ends the step before.
+    """
     rank, injection = late_rank_of(workload, late)
     ranks = workload.program.ranks
     slow, taken = injection.slow_links(ranks, rank), injection.background_share
     late_rank = injection.late_rank(ranks, rank)
     left = {**slow, late_rank: slow.get(late_rank, 1.0) * (1 - taken)}
-    steps = job.steps if injection.varies else max(job.steps, job.model_steps)
+    steps = job.steps if injection.varies or job.steps == 1 else max(job.steps, job.model_steps)
     return replace(
         job,
         name=f"{job.name}-late",

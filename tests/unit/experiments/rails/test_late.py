@@ -10,9 +10,9 @@ from experiments.rails.settings import make_settings
 MODES = ["electrical", "on-demand", "provisioned"]
 
 
-def added(late: str, delays_ms: list[float]) -> dict[tuple[str, float], float]:
+def added(late: str, delays_ms: list[float], steps: int = 3) -> dict[tuple[str, float], float]:
     """Seconds that a late rank adds to the step of job smoke, by mode and delay."""
-    values = {"workload": "smoke", "modes": MODES, "delays_ms": delays_ms, "late": late}
+    values = {"workload": "smoke", "modes": MODES, "delays_ms": delays_ms, "late": late, "steps": steps}
     experiment = Rails(make_settings(values))
     return {
         (row.mode, row.reconfiguration_delay_ms): row.predicted_late_adds_s or 0.0
@@ -40,6 +40,11 @@ def test_a_rank_of_the_last_stage_may_be_late_while_it_waits_for_the_first() -> 
             else:
                 on_demand_s = by_point["on-demand", delay_ms]
                 assert on_demand_s - 1e-3 <= added_s <= by_point["electrical", 0] + 1e-3
+
+
+def test_a_run_of_one_step_has_the_slack_of_its_first_step() -> None:
+    """Until the first activations: 0.11 s of compute."""
+    assert added("5:1", [0], steps=1)["electrical", 0] == pytest.approx(1 - 0.112, abs=0.005)
 
 
 def test_other_causes() -> None:
