@@ -63,7 +63,7 @@ _LATE = (
     spread("step_time_s"),
     Column("model\ns", "predicted_step_time_s", significant),
     Column("off\n%", lambda row: off_percent(row["step_time_s"], row["predicted_step_time_s"]), "+.1f"),
-    Column("late by\ns", "late_s", ".3g"),
+    Column("late by\ns", "late_s", ".3g", wide=True),
     Column("adds\ns", "late_adds_s", ".3f"),
     Column("model\nadds", "predicted_late_adds_s", ".3f"),
     FAITHFUL,
