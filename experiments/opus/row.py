@@ -33,9 +33,9 @@ class OpusRow(ResultRow):
     windows_s: Annotated[Sequence[float], "every window of a step of this transition"] = ()
     cost_ratio: Annotated[float | None, "cost of rails of packet switches over that of photonic rails"] = None
     power_ratio: Annotated[float | None, "power of rails of packet switches over that of photonic rails"] = None
-    authors: Annotated[
-        float | None, "the same by the authors: exposed time (opus-llama-growth-*) or window (opus-windows)"
-    ] = None
+    authors: Annotated[float | None, "of the authors: exposed time (opus-llama-growth-*) or window (opus-windows)"] = (
+        None
+    )
     sensitivity: Annotated[
         dict[str, tuple[float, float]], "step with the least and the most of each assumed size, over the step"
     ] = field(default_factory=dict)

@@ -125,7 +125,7 @@ class RailSettings(SpreadSettings):
         ge=0,
         le=100,
         description="first steps, on demand, in which mode provisioned learns the order of the phases; no other number "
-        "counts them (the paper's: 3)",
+        "counts them",
     )
     overlap: bool | None = Field(
         default=None, description="communication during compute, as FSDP prefetches (default as the workload says: yes)"
