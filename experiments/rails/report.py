@@ -124,7 +124,7 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
 
 
 def _learning(rows: Sequence[Row], profile_steps: int) -> Iterator[str]:
-    """What the steps cost in which mode provisioned learns the order of the phases."""
+    """Times of the steps in which mode provisioned learns the order of the phases, beside those of later steps."""
     for row in rows:
         times = row["step_times_s"][:profile_steps]
         if row["mode"] == "provisioned" and times and row["step_time_s"] is not None:

@@ -1,4 +1,4 @@
-"""What a reconfiguration delay is to a job: from the last member's request to the first payload, in four parts."""
+"""The delay of new circuits as a job sees it: from the last member's request to the first payload, in four parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks wait for before they may send: dark circuits, slower members, the controller; and the stall law.
+"""Waits of ranks before they may send, for dark circuits, slower members, the controller; and the stall law.
 
 A ``wait`` of an agent (blocked on an acknowledgement) has three parts, told apart by the controller's events:
 
@@ -215,7 +215,7 @@ def stall_law(windows_s: Sequence[float], delay_s: float) -> float:
 
 
 def hidden_s(changes: float, delay_s: float, exposed_s: float) -> float:
-    """What a step does not show of the delays of its ``changes`` reconfigurations, in seconds, at least 0.
+    """Delays of the ``changes`` reconfigurations of a step that it does not show, in seconds, at least 0.
 
     ``exposed_s``: what the delays add to the step, over its own time without them.
     """
