@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -73,12 +73,12 @@ def ctrl_c_apart() -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let the block end before a signal stops the run: it raises ``KeyboardInterrupt`` after the block."""
+    """Let the block end before a signal stops the run: what the signal raises is raised after the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    former = {number: signal.getsignal(number) for number in _STOPPING}
+    former: dict[int, Any] = {number: signal.getsignal(number) for number in _STOPPING}
     for number, handler in former.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: came.append(number))
@@ -88,4 +88,7 @@ def held_back() -> Iterator[None]:
         for number, handler in former.items():
             signal.signal(number, handler)
     if came:
+        handler = former[came[0]]
+        if callable(handler):
+            handler(came[0], None)
         raise KeyboardInterrupt

@@ -19,6 +19,7 @@ from typing import Any
 
 from railyard.errors import ConfigError, MachineError
 from railyard.process.start import end_child, start_program
+from railyard.signals import held_back
 from railyard.tools import TOOLS, how_to_install
 from topos.kernel.namespaces import HostEnd, inside
 
@@ -63,8 +64,7 @@ def first_that_answers(lanes: Sequence[IperfLane]) -> IperfLane | None:
         children = []
         for lane in lanes:
             words = ["ping", "-n", "-q", "-c1", "-W1", "-I", lane.client.interface, lane.server.ip]
-            children.append(_start(lane.client, words))
-            stack.callback(end_child, children[-1])
+            children.append(_start(lane.client, words, stack))
         return next((lane for child, lane in zip(children, lanes, strict=True) if child.wait() == 0), None)
 
 
@@ -98,8 +98,7 @@ def iperf_servers(ends: Mapping[int, HostEnd], seconds: float) -> Iterator[None]
     with ExitStack() as stack:
         servers = {}
         for number, end in ends.items():
-            servers[number] = _start(end, [PROGRAM, *_server_words(end, number, seconds)])
-            stack.callback(end_child, servers[number])
+            servers[number] = _start(end, [PROGRAM, *_server_words(end, number, seconds)], stack)
         deadline = time.monotonic() + _START_S
         for number, server in servers.items():
             _wait_listening(server, f"the server of lane {number}", deadline)
@@ -114,8 +113,7 @@ def iperf_clients(
         clients = {}
         for number, lane in lanes.items():
             words = _client_words(lane, number, seconds, omit_s, udp_rate)
-            clients[number] = _start(lane.client, [PROGRAM, *words])
-            stack.callback(end_child, clients[number])
+            clients[number] = _start(lane.client, [PROGRAM, *words], stack)
         deadline = time.monotonic() + seconds + omit_s + _SLACK_S
         answers = {number: _answer(client, lanes[number], number, deadline) for number, client in clients.items()}
     return {
@@ -153,13 +151,18 @@ def _client_words(lane: IperfLane, number: int, seconds: float, omit_s: float, u
     return [*words, "-O", f"{omit_s:g}"] if omit_s else words
 
 
-def _start(end: HostEnd, words: Sequence[str]) -> subprocess.Popen[str]:
-    """Start a program in the namespace of ``end``, which a child inherits from the thread that starts it."""
+def _start(end: HostEnd, words: Sequence[str], stack: ExitStack) -> subprocess.Popen[str]:
+    """Start a program in the namespace of ``end``, which a child inherits from the thread that starts it.
+
+    It ends with ``stack``, also where Ctrl-C comes just when it has started.
+    """
     try:
-        with inside(end.netns_fd):
-            return start_program(
+        with held_back(), inside(end.netns_fd):
+            process: subprocess.Popen[str] = start_program(
                 words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=False
             )
+            stack.callback(end_child, process)
+            return process
     except FileNotFoundError:
         raise MachineError(f"{words[0]} is not installed; {how_to_install(TOOLS.get(words[0], words[0]))}") from None
 

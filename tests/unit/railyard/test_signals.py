@@ -26,6 +26,21 @@ def test_a_block_ends_before_a_signal_stops_the_run(number: signal.Signals) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_was_held_back_is_no_ctrl_c(number: signal.Signals) -> None:
+    mine, went_on = signal.signal(number, signal.default_int_handler), False
+    try:
+        with pytest.raises(KeyboardInterrupt), ctrl_c_apart():
+            try:
+                with held_back():
+                    os.kill(os.getpid(), number)
+            except KeyboardInterrupt:
+                went_on = True
+        assert not went_on
+    finally:
+        signal.signal(number, mine)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_block_that_catches_ctrl_c_is_ended_by_the_other_signals(number: signal.Signals) -> None:
     mine, caught = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, number)}, 0
     try:
