@@ -81,7 +81,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
         refuse_unused(options, _FOR_OUR_CONTROLLER, "with --controller remote")
     else:
         refuse_unused(options, ("remote",), "without --controller remote")
-    action = kind.actions.get(options.mode)
+    action = kind.actions.get(options.verb)
     if action is not None:
         if action.root:
             need_root()
@@ -89,11 +89,11 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
 
         return action.do(experiment, console_for_tables(wide=options.wide))
     check_json(options.json)
-    if options.mode == "predict" and options.out is None:
+    if options.verb == "predict" and options.out is None:
         refuse_unused(options, ("no_figures",), "in a prediction without --out, which draws nothing")
     serving.check_options(experiment, options)
     experiment.check()
-    if options.mode == "predict":
+    if options.verb == "predict":
         return _predict(experiment, options)
     experiment.check_run()
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
@@ -190,7 +190,7 @@ def parser_of(kind: type[Experiment[Any]], mode: str = "run") -> Parser:
     add("--wide", action="store_true", help="all columns of the tables")
     if "watch" not in left_out:
         serving.add_options(add)
-    parser.set_defaults(mode=mode, out=None, json=None, no_figures=False, watch=None, control=False)
+    parser.set_defaults(verb=mode, out=None, json=None, no_figures=False, watch=None, control=False)
     return parser
 
 
@@ -313,7 +313,7 @@ def _origin(experiment: Experiment[Any], options: argparse.Namespace) -> Mapping
 
     path = getattr(options, "yaml file")
     files = [experiment.identifier, *([] if path is None else [str(path)])]
-    verb = "predict" if options.mode == "predict" else "run"
+    verb = "predict" if options.verb == "predict" else "run"
     return origin(verb, options.arguments, experiment.settings.model_dump(), files)
 
 

@@ -1,4 +1,4 @@
-"""The faults of a point, as data: which ranks are killed and when, and when the controller is."""
+"""The faults of a point, as data: which ranks, servers and ports fail and when, and when the controller is killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from random import Random
 
 from railyard.errors import ConfigError
+from topos.plan import FabricPlan
 
 _NUMBER = r"\d{1,6}(?:\.\d{1,6})?"
-_WRITTEN = re.compile(rf"(?P<rank>\d{{1,6}})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")
+_PLACE = r"\d{1,6}|server\d{1,6}|[a-z]+\d{0,6}:\d{1,6}"
+_WRITTEN = re.compile(rf"(?P<place>{_PLACE})@(?:(?P<step>{_NUMBER})|\+(?P<after>{_NUMBER}))")
 
 
 @dataclass(frozen=True)
 class Kill:
     """The kill of ``rank`` after ``step`` steps of its job (4.5: in the middle of the step after the fourth).
 
+    ``place`` is what dies, where it is not one chip: ``server1``, all ranks of a server, of which ``rank`` is the
+    first, or ``rail0:3``, a port of an optical switch, which is that of ``rank``.
     ``after_s`` instead of ``step`` is the time after the kill before it in real seconds, for a second failure during
     the recovery. For a spare, which is in no job, the steps of the first job count.
     """
@@ -24,9 +28,10 @@ class Kill:
     rank: int
     step: float | None = None
     after_s: float | None = None
+    place: str = ""
 
     def __str__(self) -> str:
-        return f"{self.rank}@{self.step:g}" if self.step is not None else f"{self.rank}@+{self.after_s:g}"
+        return f"{self.place or self.rank}@" + (f"{self.step:g}" if self.step is not None else f"+{self.after_s:g}")
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,15 @@ class Faults:
 NO_FAULTS = Faults()
 
 
-def parse_kills(text: str) -> tuple[Kill, ...]:
-    """Parse kills such as ``1@4.5,16@+0.5``; ``ConfigError`` names a kill of any other form."""
+def parse_kills(text: str, plan: FabricPlan) -> tuple[Kill, ...]:
+    """Parse kills such as ``1@4.5,16@+0.5,server1@7,rail0:3@9`` on ``plan``; ``ConfigError`` names a wrong one."""
     kills: list[Kill] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         found = _WRITTEN.fullmatch(word)
         if found is None:
             raise ConfigError(
-                f"must be RANK@STEP such as 1@4.5, or RANK@+SECONDS after the kill before it, not {word[:40]}",
+                f"must be RANK@STEP such as 1@4.5 (or serverN@STEP, SWITCH:PORT@STEP), or RANK@+SECONDS after the kill "
+                f"before it, not {word[:40]}",
                 key="kill",
             )
         if found["after"] is not None and not kills:
@@ -58,8 +64,26 @@ def parse_kills(text: str) -> tuple[Kill, ...]:
                 f"{word} is relative to the kill before it, and there is none; begin with RANK@STEP", key="kill"
             )
         step, after = (None if number is None else float(number) for number in (found["step"], found["after"]))
-        kills.append(Kill(int(found["rank"]), step, after))
+        place = found["place"]
+        kills.append(Kill(_rank_at(place, plan), step, after, "" if place.isdecimal() else place))
     return tuple(kills)
+
+
+def _rank_at(place: str, plan: FabricPlan) -> int:
+    if place.isdecimal():
+        return int(place)
+    switch, _, number = place.partition(":")
+    if not number:
+        server = int(switch.removeprefix("server"))
+        if server >= plan.servers:
+            raise ConfigError(f"names server{server}; this fabric has server0 to server{plan.servers - 1}", key="kill")
+        return plan.on_server(server)[0]
+    optical = [each for each in plan.switches if each.kind == "ocs"]
+    ports = [port.rank for each in optical if each.name == switch for port in each.ports if port.number == int(number)]
+    if not ports:
+        known = ", ".join(f"{each.name}:1 to {each.name}:{len(each.ports)}" for each in optical) or "none"
+        raise ConfigError(f"names port {place}; the ports of optical switches here are {known}", key="kill")
+    return ports[0]
 
 
 def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import JobPoint
@@ -32,13 +32,36 @@ class _Pace(NamedTuple):
     took: float
 
 
+class Arrivals(Protocol):
+    """Jobs that come and go, by name; ``experiments.shared_rails.arrivals`` has the one that leases servers."""
+
+    @property
+    def next_s(self) -> float:
+        """When the next job arrives, in wall-clock seconds after the point began; infinite if none does."""
+        ...
+
+    def start(self, elapsed_s: float, dead: Set[int]) -> list[tuple[str, tuple[int, ...]]]:
+        """The jobs that begin now, each with its members, of which none is ``dead``."""
+        ...
+
+    def end(self, job: str) -> None:
+        """Take back what a job has that is over; called again and again."""
+        ...
+
+    def hopeless(self) -> list[tuple[str, str]]:
+        """The jobs that can never begin, each with the reason, once."""
+        ...
+
+
 class JobGroup:
     """The jobs of a point on one fabric.
 
     Jobs start together and are over together. With a training job among them each starts as it is ready, and the point
-    is over when ``jobs[0]`` is and the others have resumed.
+    is over when ``jobs[0]`` is and the others have resumed. With ``arrivals`` training jobs come and go, each when it
+    gets its members, and the point is over when all are.
 
-    ``say`` is called with progress lines, ``on_step`` with the number of steps that ``jobs[0]`` has done.
+    ``say`` is called with progress lines, ``on_step`` with the number of steps that ``jobs[0]`` (with ``arrivals``: all
+    jobs together) has done.
     """
 
     def __init__(
@@ -48,6 +71,7 @@ class JobGroup:
         faults: Faults = NO_FAULTS,
         say: Callable[[str], None] = lambda text: None,
         on_step: Callable[[int], None] = lambda done: None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.jobs = tuple(JobSupervisor(run, job) for job in jobs)
         self.began = self.ended = run.clock()
@@ -56,6 +80,9 @@ class JobGroup:
         self._trains = any(job.training is not None for job in jobs)
         self._say = say
         self._on_step = on_step
+        self._arrivals = arrivals
+        self._placed = [] if arrivals else list(self.jobs)
+        """The jobs that have their members, in the order in which they got them."""
         self._kills = list(faults.kills)
         self._kill_at: float | None = None
         self._last_kill: float | None = None
@@ -76,7 +103,7 @@ class JobGroup:
             with ExitStack() as longer, ExitStack() as ending:
                 for job in self.jobs:
                     ending.callback(job.end, "done")
-                for job in self.jobs:
+                for job in self._placed:
                     job.register()
                 note_circuits(self._run.session, self._run.folder)
                 longer.enter_context(beside or nullcontext())
@@ -98,10 +125,11 @@ class JobGroup:
     def _play_training(self, timeout_s: float) -> None:
         run = self._run
         with run.counting(), run.launcher.watching(run.counted.pids, run.counted.check):
-            for job in self.jobs:
+            self.began = run.clock() if self._arrivals else self.began
+            for job in self._placed:
                 job.begin()
             self._until("done", timeout_s)
-            for job in self.jobs:
+            for job in self._placed:
                 job.end("done")  # before the counters are read, so that no neighbour sends any more
 
     def _play_together(self, timeout_s: float) -> None:
@@ -143,6 +171,8 @@ class JobGroup:
         first, *others = self.jobs
         if not self._trains:
             return all(job.state == state for job in self.jobs)
+        if self._arrivals is not None:
+            return all(job.over for job in self.jobs)
         return first.over and all(job.over or self._has_resumed(job) for job in others)
 
     def _has_resumed(self, job: JobSupervisor) -> bool:
@@ -153,18 +183,38 @@ class JobGroup:
     def _poll(self, end: float) -> None:
         now = self._run.clock()
         try:
-            for job in self.jobs:
+            for job in self._placed:
                 job.poll(now, self._heard)
                 if self._trains and job.state == "ready":
                     job.go(self._run.clock() + GO_S)
+            if self._arrivals is not None:
+                self._come_and_go(self._arrivals, now)
             self._count_steps(now)
             self._kill_due(now)
-            wake = (end, self._kill_at, self._controller_dies_at, *(job.next_poll(now) for job in self.jobs))
+            jobs_wake = (job.next_poll(now) for job in self._placed)
+            arrives = None if self._arrivals is None else self.began + self._arrivals.next_s
+            wake = (end, self._kill_at, self._controller_dies_at, arrives, *jobs_wake)
             self._listen(max(0.0, min(t for t in wake if t is not None) - now))
         except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
             if not self._trains:
                 raise
             self._controller_gone(error)
+
+    def _come_and_go(self, arrivals: Arrivals, now: float) -> None:
+        """Begin the jobs that get their members now, as others have ended or they have arrived."""
+        for job in self._placed:
+            if job.over:
+                arrivals.end(job.name)
+        by_name = {job.name: job for job in self.jobs}
+        for name, members in arrivals.start(now - self.began, self._run.dead):
+            job = by_name[name]
+            job.place(members)
+            self._placed.append(job)
+            job.register()
+            job.begin()
+        for name, reason in arrivals.hopeless():
+            by_name[name].state, by_name[name].reason = "stranded", reason
+            self._say(f"job {name} does not start: {reason}")
 
     # ---- sockets -------------------------------------------------------------------------------------------------
 
@@ -202,10 +252,11 @@ class JobGroup:
     # ---- kills ---------------------------------------------------------------------------------------------------
 
     def _count_steps(self, now: float) -> None:
-        if self.jobs[0].steps_done > self._steps:
-            self._steps = self.jobs[0].steps_done
+        counted = self.jobs if self._arrivals else self.jobs[:1]
+        if (steps := sum(job.steps_done for job in counted)) > self._steps:
+            self._steps = steps
             self._on_step(self._steps)
-        for job in self.jobs:
+        for job in self._placed:
             name, done = job.name, job.steps_done
             pace = self._pace.get(name)
             if job.state != "running":
@@ -222,7 +273,8 @@ class JobGroup:
         if not self._kills:
             return
         kill = self._kills[0]
-        job = next((job for job in self.jobs if kill.rank in job.members), self.jobs[0])
+        running = (job for job in self._placed if not (self._arrivals and job.over))
+        job = next((job for job in running if kill.rank in job.members), self.jobs[0])
         if self._kill_at is None:
             self._kill_at = self._kill_time(kill, job)
         if self._kill_at is not None and now >= self._kill_at:
@@ -241,11 +293,18 @@ class JobGroup:
         return pace.since + share * (pace.took or job.job.expected_step_s)
 
     def _kill(self, kill: Kill, job: JobSupervisor) -> None:
-        member = kill.rank in job.members
-        self._run.kill(kill.rank, job.name if member else "", job.team if member else None)
+        member, plan = kill.rank in job.members, self._run.session.plan
+        name, team = (job.name, job.team) if member else ("", None)
+        switch, _, port = kill.place.partition(":")
+        if port:
+            self._run.fail_port(switch, int(port), kill.rank, name)
+        else:
+            server = plan.on_server(kill.rank // plan.gpus_per_server)
+            self._run.kill([*server] if kill.place else [kill.rank], name, team)
         self._last_kill = self._run.clock()
-        what = f"a member of job {job.name}" if member else "a spare"
-        self._say(f"rank {kill.rank} is killed, {what}, {job.steps_done} steps done")
+        what = f"a member of job {name}" if member else "a spare"
+        place = kill.place and f" ({kill.place})"
+        self._say(f"rank {kill.rank}{place} is killed, {what}, {job.steps_done} steps done")
         if self._controller_dies_after_s is not None:
             after_s = self._run.scale.emulated_s(self._controller_dies_after_s)
             self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
@@ -268,7 +327,7 @@ class JobGroup:
             pass
         else:
             raise error
-        going = [job for job in self.jobs if not job.over]
+        going = [job for job in self._placed if not job.over]
         for job in going:
             job.interrupt()
         session.restart_controller()

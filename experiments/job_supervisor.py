@@ -82,6 +82,10 @@ class JobSupervisor:
         steps = self.team.steps if self.team is not None else {}
         return min(steps.get(rank, self.first_step) for rank in self.members)
 
+    def place(self, members: Sequence[int]) -> None:
+        """Set the members of a job that has not begun: those of its program's ranks, in order."""
+        self.members = tuple(members)
+
     def register(self) -> None:
         """Register the job with the controller, and watch for changes of the members of a training job."""
         job, emulated = self.job, self._run.scale.emulated_s
@@ -158,7 +162,7 @@ class JobSupervisor:
         incarnation = Incarnation(
             number=self.incarnation,
             first_step=self.first_step,
-            group=self.name,
+            group=self.name if self.name in template.program.groups else "",
             checkpoint_every=training.checkpoint_every,
             state_bytes=round(training.state_bytes),
             given=training.stages,
@@ -313,7 +317,8 @@ class JobSupervisor:
             for rank in self._told_dead.intersection(self.team.pids):
                 self.team.kill(rank)  # one that hangs would not stop
         self._interrupt()
-        self.members = tuple(answer["members"][self.name])
+        replaced = dict(answer["replacements"])
+        self.members = tuple(replaced.get(rank, rank) for rank in self.members)
         self._watch(int(answer["number"]))
         if self._restart():
             self.resume()

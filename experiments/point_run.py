@@ -134,14 +134,20 @@ class PointRun:
         living, fds = [config for config in configs if config.rank not in self.dead], self.session.netns_fds()
         return self.launcher.launch(living, [fds[config.rank] for config in living])
 
-    def kill(self, rank: int, job: str, team: AgentTeam | None) -> None:
-        """Kill a host: cut its links and end its agent, if there is one, at once."""
-        self.dead.add(rank)
+    def kill(self, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:
+        """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first rank."""
+        self.dead.update(ranks)
         began = self.clock()
-        self.session.cut(rank)
-        if team is not None:
-            team.kill(rank)
-        self.note("fault", began, job=job, rank=rank, what="killed: links cut, agent ended")
+        for rank in ranks:
+            self.session.cut(rank)
+            if team is not None:
+                team.kill(rank)
+        self.note("fault", began, job=job, rank=ranks[0], what="killed: links cut, agent ended")
+
+    def fail_port(self, switch: str, port: int, rank: int, job: str) -> None:
+        """Fail a port of an optical switch, which is that of ``rank``."""
+        self.note("fault", job=job, rank=rank, what=f"port {port} of {switch} fails")
+        self.session.call("fault", switch=switch, port=port, state="failed")
 
     def check(self) -> None:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has."""

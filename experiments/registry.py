@@ -32,6 +32,8 @@ class Entry:
 
 ENTRIES = (
     Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay"),
+    Entry("shared-rails", "experiments.shared_rails.experiment:SharedRails", "Opus",
+          "jobs that come, go and fail on shared rails"),
     Entry("collective", "experiments.collectives.collective.experiment:Collectives", "NCCL-style",
           "16 algorithms, measured as nccl-tests does"),
     Entry("straggler", "experiments.collectives.straggler.experiment:Stragglers", "StragglAR",

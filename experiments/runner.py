@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from experiments.faults import NO_FAULTS, Faults
-from experiments.job_group import JobGroup
+from experiments.job_group import Arrivals, JobGroup
 from experiments.job_point import Fabric, JobPoint, machine_costs
 from experiments.job_supervisor import JobSupervisor
 from experiments.point_run import PointRun
@@ -53,9 +53,13 @@ _TIMEOUT_FACTOR = 5
 
 @dataclass(frozen=True)
 class GroupResult:
-    """The jobs of point ``number`` after it, its events, and the counters of the rails while they ran."""
+    """The jobs of point ``number`` after it, its events, and the counters of the rails while they ran.
+
+    ``began`` is when the jobs began, on the clock of the events.
+    """
 
     number: int
+    began: float
     jobs: tuple[JobSupervisor, ...]
     events: Sequence[Event]
     delivered: Delivery | None
@@ -236,13 +240,15 @@ class Runner:
         *,
         number: int | None = None,
         faults: Faults = NO_FAULTS,
+        arrivals: Arrivals | None = None,
         before: Callable[[], None] = lambda: None,
         beside: Callable[[Path], AbstractContextManager[None]] = lambda folder: nullcontext(),
     ) -> GroupResult:
         """Run jobs as one point on their fabric, through its faults; an error is raised after the events are saved.
 
-        ``mode`` is the point's name in events and ``number`` that of the point, if it has one. ``before`` is called
-        before the jobs are registered; ``beside`` gets the folder of the point, and lasts until their agents end.
+        With ``arrivals`` the jobs come and go (``JobGroup``). ``mode`` is the point's name in events and ``number`` is
+        that of the point, if it has one. ``before`` is called before the jobs are registered; ``beside`` gets the
+        folder of the point, and lasts until their agents end.
         """
         first, session = jobs[0], self.session(jobs[0].fabric)
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
@@ -254,12 +260,12 @@ class Runner:
             plan=first.fabric.name,
             title=title,
             delay_s=delays["delay_s"],
-            steps=first.steps,
+            steps=sum(job.steps for job in jobs) if arrivals else first.steps,
             expected_s=expected_s,
         )
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
         run = PointRun(session, self.launcher, folder, self.scale, number)
-        group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step)
+        group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step, arrivals)
         stopped = True
         try:
             if any(job.training is not None for job in jobs):
@@ -277,7 +283,7 @@ class Runner:
             kept = job.keep_checkpoint(self.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None
             if kept is not None:
                 self.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
-        return GroupResult(number, group.jobs, events, run.counted.delivered)
+        return GroupResult(number, group.began, group.jobs, events, run.counted.delivered)
 
     def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""

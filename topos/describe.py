@@ -39,6 +39,7 @@ def plan(topo: Topo) -> FabricPlan:
         links=tuple(links),
         rack=topo.rack,
         edge=topo.edge,
+        spare_servers=topo.spare_servers,
     )
 
 

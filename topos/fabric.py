@@ -53,6 +53,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     """Mininet's parameters ``delay``, ``jitter`` and ``loss`` of the links of the network "rail"."""
     edge: EdgePlan | None = None
     """Regions and servers of an edge network; None on other fabrics."""
+    spare_servers: int = 0
+    """Number of the last servers that are kept free to replace failed ones; 0 in racks, whose spares are chips."""
     mesh: MeshPlan | None = None
     """Photonic mesh inside every optical rail; None where a rail can hold any matching."""
 

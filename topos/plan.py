@@ -126,7 +126,7 @@ class FabricPlan:
 
     ``links`` are those between switches, of which rails have none. ``rack`` describes a rack (``topos.racks``) and
     ``edge`` an edge network (``topos.edge``). The network "rail" carries the scale-out traffic, on rails and in racks
-    alike.
+    alike. The last ``spare_servers`` of rails are kept free to replace failed ones.
     """
 
     fabric: str
@@ -138,10 +138,22 @@ class FabricPlan:
     links: tuple[SwitchLink, ...] = ()
     rack: RackPlan | None = None
     edge: EdgePlan | None = None
+    spare_servers: int = 0
 
     @property
     def ranks(self) -> int:
         return self.servers * self.gpus_per_server
+
+    @property
+    def spares(self) -> tuple[int, ...]:
+        """The ranks that are kept free to replace failed ones, in order of preference."""
+        if self.rack is not None:
+            return self.rack.spares
+        return tuple(range((self.servers - self.spare_servers) * self.gpus_per_server, self.ranks))
+
+    def on_server(self, server: int) -> range:
+        """The ranks of a server, by local rank."""
+        return range(server * self.gpus_per_server, (server + 1) * self.gpus_per_server)
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:

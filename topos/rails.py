@@ -154,7 +154,8 @@ class RailTopo(FabricTopo):
       of a rail, one way;
     - ``mesh``: the programmable photonic mesh inside every rail of an ``ocs`` fabric, which limits its matchings
       (``7x3``: ports evenly spaced; ``7x3@0/5/11/16``: these ports; ``7x3@choose``: ports that ``choose_ports`` finds
-      for an all-to-all); ``gate_latency_us``: latency of one gate of it, in emulated microseconds.
+      for an all-to-all); ``gate_latency_us``: latency of one gate of it, in emulated microseconds;
+    - ``spare_servers``: how many of the servers, the last ones, are kept free to replace failed ones.
 
     Raises ``ConfigError`` naming the option for a fabric that cannot be built.
     """
@@ -179,9 +180,11 @@ class RailTopo(FabricTopo):
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
         loss: float = 0.0,
+        spare_servers: int = 0,
     ) -> None:
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
         self.servers = whole("servers", servers, 1, 16000)
+        self.spare_servers = whole("spare_servers", spare_servers, 0, self.servers - 1)
         self.gpus = whole("gpus", gpus, 1, _MOST_RAILS)
         self.ports_per_gpu = self._port_count(ports)
         self.set_mtu(mtu)

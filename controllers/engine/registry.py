@@ -93,20 +93,16 @@ class JobRegistry:
 
     # ---- spares ------------------------------------------------------------------------------------------------
 
-    @property
-    def spares(self) -> tuple[int, ...]:
-        return self.plan.rack.spares if self.plan.rack is not None else ()
-
     def free(self) -> tuple[int, ...]:
         """The spares that have not failed, whose ports work, and that are in no job."""
         used = self.ranks()
-        return tuple(r for r in self.spares if r not in self.dead and r not in used and self._sound(r))
+        return tuple(r for r in self.plan.spares if r not in self.dead and r not in used and self._sound(r))
 
     def why_no_spare(self) -> str:
         """Explanation of why none of the spares can replace a failed chip, for an error."""
-        if not self.spares:
+        if not self.plan.spares:
             return "the fabric has no spare"
-        return "of the spares " + ", ".join(f"{rank} {self._use_of(rank)}" for rank in self.spares)
+        return "of the spares " + ", ".join(f"{rank} {self._use_of(rank)}" for rank in self.plan.spares)
 
     def _use_of(self, rank: int) -> str:
         jobs = self.jobs_of(rank)

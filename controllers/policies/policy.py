@@ -86,9 +86,19 @@ class Policy:
         """The replacement for the failed chip ``dead`` of the job with ``groups``: old rank -> new rank.
 
         ``free``: the spares that work and are in no job, in the order of the plan. ``dead`` must be among the old
-        ranks; other ranks may move as well. The circuits of the new groups are then those of ``start``. Default:
-        empty, no replacement is possible.
+        ranks; other ranks may move as well. The circuits of the new groups are then those of ``start``. Empty: no
+        replacement is possible. Default: on rails, whose servers are replaced whole (each GPU keeps its rail), the
+        first server of which all that the job needs is free; none elsewhere.
         """
+        if self.plan.rack is not None:
+            return {}
+        gpus = self.plan.gpus_per_server
+        members = {rank for group in groups for rank in group.members}
+        moving = [rank for rank in self.plan.on_server(dead // gpus) if rank in members]
+        for server in dict.fromkeys(rank // gpus for rank in free):
+            chosen = {rank: self.plan.on_server(server)[rank % gpus] for rank in moving}
+            if set(free).issuperset(chosen.values()):
+                return chosen
         return {}
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:

@@ -19,7 +19,7 @@ from experiments.faults import Kill
 from experiments.job_point import JobPoint, machine_costs
 from experiments.racks.recovery import NEVER, JobIncarnation
 from experiments.racks.row import Bounds, FailoverRow
-from experiments.racks.setting import Setting
+from experiments.racks.setting import FabricSetting, Setting
 from measure.metrics.critical import OperationKey
 from measure.metrics.quantiles import median
 from measure.model.prediction import predict
@@ -136,7 +136,7 @@ def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) ->
         affected = next((job for job in jobs if rank in members[job.name]), None)
         if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
-            free = [spare for spare in setting.plan.rack.spares if spare not in dead and spare not in used]
+            free = [spare for spare in setting.plan.spares if spare not in dead and spare not in used]
             groups = tuple(affected.program_of(members[affected.name]).groups.values())
             policy.start(groups)
             policy.see(ClusterState(dead=dead))
@@ -224,7 +224,7 @@ def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: f
 
 
 def predict_recovery(
-    row: FailoverRow, setting: Setting, job: JobPoint, before: JobWindow, after: JobWindow, *, stored: bool
+    row: FailoverRow, setting: FabricSetting, job: JobPoint, before: JobWindow, after: JobWindow, *, stored: bool
 ) -> None:
     """Set the fields of the model of ``row``: the recovery of a training job between two windows.
 

@@ -299,10 +299,13 @@ def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:
 def all_reduce_busbw(incarnation: JobIncarnation, scale: Scale, end: float = NEVER) -> float | None:
     """Median busbw (``measure.metrics.transfers``) of the all-reduces in complete steps until ``end``, in GB/s.
 
-    The first step of the incarnation is left out as a warm-up; None without all-reduces in the other steps.
+    The first step of the incarnation is left out as a warm-up; None without all-reduces in the other steps, and where
+    they are not of all members (a job in several groups).
     """
     events = [e for e in incarnation.events if e.kind == "communicate"]
     groups = {e["group"]: Group(e["group"], "world", incarnation.members) for e in events}
+    if len(groups) > 1:
+        return None
     point = Point(0, incarnation.job, _NOWHERE, groups, scale)
     moved = read_transfers(point, events, incarnation.warm_steps(end=end))
     found = bandwidths(point, moved).get("all_reduce")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from experiments.racks.setting import TIMELINE, Setting
+from experiments.racks.setting import TIMELINE, FabricSetting
 from measure.metrics.checks import Check, Verdict
 from measure.published import published
 from measure.results.row import MeasuredRow
@@ -141,19 +141,18 @@ class FailoverRow(MeasuredRow):
         reached_s = sum(seconds for name, seconds in self.breakdown if name != "first step")
         return (self.fault_t or 0.0) + reached_s * self.time_scale
 
-    def on(self, setting: Setting, seed: int) -> None:
+    def on(self, setting: FabricSetting, seed: int) -> None:
         """Set the fields of the fabric and of published values; an outage counts if the slow stages are given."""
-        assert setting.plan.rack is not None
         self.at(setting.scale, seed)
         self.system, self.fabric = setting.system, setting.name
-        self.reserve_chips, self.chips = len(setting.plan.rack.spares), setting.plan.ranks
+        self.reserve_chips, self.chips = len(setting.plan.spares), setting.plan.ranks
         if self.event == NEIGHBOUR:
             return
         given = {stage.name for stage in self.stages if stage.given} or set(dict(self.predicted_breakdown))
         if setting.name in CIRCUIT_FABRICS:
             self.paper_circuits_s = CIRCUITS.value
             self.paper_outage_s = TIMELINE.values["first step"] if {"library", "data"} <= given else None
-        elif setting.name != MIGRATE:
+        elif setting.plan.rack is not None and setting.name != MIGRATE:
             self.derived_after_to_photonic_low, self.derived_after_to_photonic_high = SLOWDOWN.bounds
 
     def predict(self, detect: Bounds, parts: Mapping[str, float]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.faults import NO_FAULTS, Faults, Kill
+from experiments.job_group import Arrivals
 from experiments.job_point import JobPoint
 from experiments.job_supervisor import JobSupervisor
 from experiments.racks.forecast import JobWindow, predict_recovery, windows
@@ -25,7 +26,7 @@ from experiments.racks.recovery import (
     recoveries,
 )
 from experiments.racks.row import FailoverRow, judge_together
-from experiments.racks.setting import Setting
+from experiments.racks.setting import FabricSetting, Setting
 from experiments.runner import GroupResult, Runner
 from experiments.session import Session
 from measure.metrics.checks import Verdict
@@ -50,7 +51,7 @@ class IncarnationPoint(JudgedPoint):
 
 
 def points_of(
-    events: Sequence[Event], setting: Setting, jobs: Sequence[JobPoint], windows: Sequence[JobWindow] = ()
+    events: Sequence[Event], setting: FabricSetting, jobs: Sequence[JobPoint], windows: Sequence[JobWindow] = ()
 ) -> list[IncarnationPoint]:
     """The points of one run of ``jobs`` on their fabric, in order of time and of jobs.
 
@@ -58,6 +59,12 @@ def points_of(
     no point there.
     """
     lives = [(job, each) for job in jobs for each in read_incarnations(events, job.name)]
+    owners = {
+        name: job.name
+        for job in jobs
+        for name in (*job.program.groups, f"start of {job.name}", f"splice of {job.name}")
+    }
+    mine = {job.name: [e for e in events if owners.get(e.get("group", ""), job.name) == job.name] for job in jobs}
     found: list[IncarnationPoint] = []
     intervals = undisturbed_intervals(recoveries(events, setting.scale))
     for number, interval in enumerate(intervals):
@@ -73,6 +80,8 @@ def points_of(
                 plan=setting.plan,
                 groups=job.program_of(incarnation.members).groups,
                 scale=setting.scale,
+                reconfiguration_delay_s=job.reconfiguration_delay_s,
+                link_recovery_s=job.link_recovery_s,
                 predicted_step_time_s=model.step_time_s if model else None,
                 warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
                 operations_s=model.operations_s if model and setting.plan.links else {},
@@ -81,7 +90,7 @@ def points_of(
                 part=True,
                 switch_losses=len(intervals) == 1,
             )
-            inside = _events(events, incarnation, steps, cut_short=point.cut_short)
+            inside = _events(mine[job.name], incarnation, steps, cut_short=point.cut_short)
             found.append(IncarnationPoint(point, inside, job.name, incarnation.number, number))
     return found
 
@@ -129,14 +138,19 @@ def _events(
 class RackResult(GroupResult):
     """Results of a run on one fabric: with the points, and the windows that the model predicted."""
 
-    setting: Setting
+    setting: FabricSetting
     kills: tuple[Kill, ...]
     windows: tuple[JobWindow, ...]
     points: tuple[IncarnationPoint, ...]
     seed: int
 
     def checksum_ok(self, job: JobSupervisor) -> bool | None:
-        """Whether every step of every incarnation has the checksum of an undisturbed job; None without checksums."""
+        """Whether every step of every incarnation has the checksum of an undisturbed job; None without checksums.
+
+        A job in several groups has no state whose checksum is known.
+        """
+        if job.name not in job.job.program.groups:
+            return None
         incarnations = read_incarnations(self.events, job.name)
         states = [e["step"] for incarnation in incarnations for e in incarnation.events if e.kind == "state"]
         steps = 1 + max(states, default=-1)
@@ -191,28 +205,32 @@ class RackResult(GroupResult):
 
 def play(
     runner: Runner,
-    setting: Setting,
+    setting: FabricSetting,
     jobs: Sequence[JobPoint],
     faults: Faults = NO_FAULTS,
     *,
+    seen: Sequence[JobWindow],
+    expected_s: float,
+    arrivals: Arrivals | None = None,
     before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
     """Bring the fabric of ``setting`` up anew and run ``jobs`` on it; events are saved also when an error ends it.
 
-    ``before`` is called when the fabric is up.
+    ``seen`` are the predicted windows of the jobs, ``expected_s`` is the real time of a run without faults. ``before``
+    is called when the fabric is up.
     """
-    seen = windows(setting, jobs, [kill.rank for kill in faults.kills])
     session = runner.session(setting.fabric, new=True)
     runner.progress.say(f"{setting.name} is {setting.system}, {session.plan.ranks} chips")
-    expected_s = {name: runner.scale.emulated_s(job.step_time_s) for name, job in seen[0].jobs.items()}
-    jobs = [replace(job, expected_step_s=expected_s[job.name]) for job in jobs]
+    step_s = {name: runner.scale.emulated_s(job.step_time_s) for name, job in seen[0].jobs.items()}
+    jobs = [replace(job, expected_step_s=step_s[job.name]) for job in jobs]
     played = runner.play(
         jobs,
         setting.name,
         setting.name,
-        jobs[0].steps * jobs[0].expected_step_s,
-        timeout_s(setting, jobs[0], seen, len(faults.kills)),
+        runner.scale.emulated_s(expected_s),
+        timeout_s(setting, jobs[0], expected_s, len(faults.kills)),
         faults=faults,
+        arrivals=arrivals,
         before=lambda: before(session),
     )
     points = points_of(played.events, setting, jobs, seen)
@@ -226,12 +244,25 @@ def play(
     )
 
 
-def timeout_s(setting: Setting, job: JobPoint, seen: Sequence[JobWindow], kills: int) -> float:
-    """Timeout in wall-clock seconds: five times the expected time of the job, outages included, plus slack."""
+def timeout_s(setting: FabricSetting, job: JobPoint, expected_s: float, kills: int) -> float:
+    """Timeout in wall-clock seconds: five times twice the expected (real) time, outages included, plus slack."""
     scale, training = setting.scale, job.training
     assert training is not None
-    slowest = max(window.jobs[job.name].step_time_s for window in seen)
     silent_s = scale.real_s(training.detection.heartbeat_s * training.detection.misses)
     copy_s = len(job.members) * training.state_bytes * 8 / (setting.front_end_gbps * 1e9)
     outage_s = silent_s + setting.delay_s + copy_s + sum(seconds for _, seconds in training.stages) + 20.0
-    return 5 * scale.emulated_s(slowest * job.steps * 2 + outage_s * (1 + kills)) + _SLACK_S
+    return 5 * scale.emulated_s(2 * expected_s + outage_s * (1 + kills)) + _SLACK_S
+
+
+def play_racks(
+    runner: Runner,
+    setting: Setting,
+    jobs: Sequence[JobPoint],
+    faults: Faults = NO_FAULTS,
+    *,
+    before: Callable[[Session], None] = lambda session: None,
+) -> RackResult:
+    """``play`` on racks, whose jobs share links and are predicted together."""
+    seen = windows(setting, jobs, [kill.rank for kill in faults.kills])
+    slowest_s = max(window.jobs[jobs[0].name].step_time_s for window in seen)
+    return play(runner, setting, jobs, faults, seen=seen, expected_s=slowest_s * jobs[0].steps, before=before)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from mininet.topo import Topo
 from pydantic import Field, model_validator
 
 from controllers.engine.jobs import Detection
@@ -59,6 +61,25 @@ class JobSection(TenantSection):
     )
 
 
+class DetectionSection(Section):
+    """Detection of dead chips by missing heartbeats, and by further signs."""
+
+    heartbeat_ms: Annotated[float, Option("--heartbeat", "MS")] = Field(
+        default=250.0, gt=0, le=60_000, description="heartbeat interval of agents, in ms"
+    )
+    misses: Annotated[int, Option("--misses", "N")] = Field(
+        default=3, ge=1, le=100, description="missing heartbeats in a row after which a chip counts as dead"
+    )
+    detect: Annotated[tuple[Literal["exit", "port"], ...], Option("--detect", "exit,port")] = Field(
+        default=(), description="signs that count at once: an ended agent (exit), a dark port (port)"
+    )
+
+    def detection(self, scale: Scale) -> Detection:
+        """The detection settings of a job for the controller, in wall-clock time."""
+        beat_s = scale.emulated_s(self.heartbeat_ms / 1e3)
+        return Detection(beat_s, self.misses, exit="exit" in self.detect, port="port" in self.detect)
+
+
 class RackSettings(SpreadSettings):
     """Settings that all experiments on racks share."""
 
@@ -75,12 +96,11 @@ class RackSettings(SpreadSettings):
         return self
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One fabric of an experiment: topology, slices of the tenants, and the policy of its controller.
+@dataclass(frozen=True, kw_only=True)
+class FabricSetting(ABC):
+    """One fabric of an experiment with training jobs that outlive their members, and the policy of its controller.
 
-    ``options`` are those of the topology ``kind``, without the rates of ports; ``port_gbps`` and ``delay_s`` (of a
-    reconfiguration) are real. ``keys`` gives the experiment's key of each option whose name differs, for errors.
+    ``delay_s`` (of a reconfiguration) and the rate of management ports are real.
     """
 
     name: str
@@ -88,15 +108,37 @@ class Setting:
     policy: str
     mode: AgentMode
     delay_s: float
-    options: Mapping[str, Any]
     scale: Scale
-    port_gbps: float = PORT_GBPS
     front_end_gbps: float = PORT_GBPS
+
+    @abstractmethod
+    def topology(self) -> Topo:
+        """The Mininet topology; ``ConfigError`` names the experiment's key of an impossible shape."""
+
+    @cached_property
+    def plan(self) -> FabricPlan:
+        """The plan of the fabric, without bringing it up."""
+        return describe(self.topology())
+
+    @property
+    def fabric(self) -> Fabric:
+        return Fabric(self.name, self.name, self.topology)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(FabricSetting):
+    """Racks: topology, and slices of the tenants.
+
+    ``options`` are those of the topology ``kind``, without the rates of ports; ``port_gbps`` is real. ``keys`` gives
+    the experiment's key of each option whose name differs, for errors.
+    """
+
+    options: Mapping[str, Any]
+    port_gbps: float = PORT_GBPS
     kind: type[RackTopo] = RackTopo
     keys: Mapping[str, str] = field(default_factory=dict)
 
     def topology(self) -> RackTopo:
-        """The Mininet topology; ``ConfigError`` names the experiment's key of an impossible shape."""
         rates = {"port": self.port_gbps, "front_end": self.front_end_gbps}
         keys = {**{f"{name}_mbps": f"{name}_gbps x scale.rate" for name in rates}, **self.keys}
         try:
@@ -107,15 +149,6 @@ class Setting:
             if key is None:
                 raise
             raise ConfigError(error.message, key=key) from None
-
-    @cached_property
-    def plan(self) -> FabricPlan:
-        """The plan of the fabric, without bringing it up."""
-        return describe(self.topology())
-
-    @property
-    def fabric(self) -> Fabric:
-        return Fabric(self.name, self.name, self.topology)
 
     def ring_paths(self, members: Sequence[int]) -> list[Hop]:
         """The circuits that the policy gives a ring of ``members``; empty on packet switches."""

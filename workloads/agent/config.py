@@ -25,9 +25,10 @@ class Incarnation:
     """Parameters of one incarnation of a job, for one rank.
 
     ``number`` counts the incarnations of the job from 0; ``first_step`` is the first step of this one (earlier steps
-    are in the checkpoint). The state is made of the reduced values of all collectives over ``group``. A checkpoint is
-    stored in ``store`` (the folder that stands for this host's disk) after every ``checkpoint_every`` steps (0: never);
-    it holds ``state_bytes`` (real bytes, scaled like all bytes). ``copy_from``: fetch the checkpoint from this rank
+    are in the checkpoint). The state is made of the reduced values of all collectives over ``group``; with no group
+    (empty) checkpoints have their size alone. A checkpoint is stored in ``store`` (the folder that stands for this
+    host's disk) after every ``checkpoint_every`` steps (0: never); it holds ``state_bytes`` (real bytes, scaled as all
+    bytes are). ``copy_from``: fetch the checkpoint from this rank
     over the front-end network first (None: it is in ``store``, or the job begins). ``copy_to``: the ranks that fetch it
     from this one. ``given``: the durations (real seconds) of stages that are given instead of executed. ``heartbeat_s``
     is the heartbeat interval in wall-clock seconds (0: none).

@@ -274,12 +274,17 @@ class Member:
         self._server: CheckpointServer | None = None
         self.ready = False
         """Whether the start-up stages are over, so that the first step may begin."""
-        if incarnation.group not in config.program.groups:
-            groups = ", ".join(config.program.groups) or "none"
+        groups = config.program.groups
+        if incarnation.group and incarnation.group not in groups:
             raise ConfigError(
-                f"the program has no group {incarnation.group!r}; it has {groups}", key="incarnation.group"
+                f"the program has no group {incarnation.group!r}; it has {', '.join(groups) or 'none'}",
+                key="incarnation.group",
             )
-        self._is_member = config.rank in config.program.groups[incarnation.group].members
+        self._is_member = (
+            config.rank in groups[incarnation.group].members
+            if incarnation.group
+            else bool(config.program.operations[config.rank])
+        )
 
     # -- state for the agent -------------------------------------------------------------------------
 

@@ -74,8 +74,8 @@ class Canvas:
 
     def gpu(self, rank: int, box: Box) -> None:
         """Add the box of a rank's accelerator, of kind ``spare`` if the plan keeps it free."""
-        spare = self.plan.rack is not None and rank in self.plan.rack.spares
-        self.node(self.plan.hosts[rank], "spare" if spare else "gpu", box, label=str(rank), rank=rank)
+        kind = "spare" if rank in self.plan.spares else "gpu"
+        self.node(self.plan.hosts[rank], kind, box, label=str(rank), rank=rank)
 
     def port(self, switch: SwitchPlan, port: HostPort, at: Point, inward: Point = DOWN) -> None:
         """Add the port of a host on a switch; ``inward`` is the direction in which its circuits leave it."""

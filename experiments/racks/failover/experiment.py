@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.engine.jobs import Detection
 from controllers.policies.catalog import rehearse
 from experiments.faults import Faults, Kill, check_kills, parse_kills, random_kill
 from experiments.job_point import JobPoint
 from experiments.racks.forecast import predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
-from experiments.racks.run import play
+from experiments.racks.run import play_racks
 from experiments.racks.setting import (
     GRADIENT_BYTES,
     MORPHLUX_STAGES,
     PORT_GBPS,
     TIMELINE,
+    DetectionSection,
     JobSection,
     RackSettings,
     Setting,
@@ -40,8 +40,6 @@ from measure.published import published
 from measure.results.row import MeasuredRow
 from railyard.digits import alike
 from railyard.errors import ConfigError
-from railyard.scale import Scale
-from railyard.validation import Section
 from topos.plan import FabricPlan
 from workloads.agent.config import STAGES
 from workloads.program import Group
@@ -68,25 +66,6 @@ class RackScaleSection(ScaleSection):
     rate: Annotated[float | Literal["auto"], Option("--rate", "1/800")] = Field(
         default=1 / 800, description=ScaleSection.model_fields["rate"].description
     )
-
-
-class DetectionSection(Section):
-    """Detection of dead chips by missing heartbeats, and by further signs."""
-
-    heartbeat_ms: Annotated[float, Option("--heartbeat", "MS")] = Field(
-        default=250.0, gt=0, le=60_000, description="heartbeat interval of agents, in ms"
-    )
-    misses: Annotated[int, Option("--misses", "N")] = Field(
-        default=3, ge=1, le=100, description="missing heartbeats in a row after which a chip counts as dead"
-    )
-    detect: Annotated[tuple[Literal["exit", "port"], ...], Option("--detect", "exit,port")] = Field(
-        default=(), description="signs that count at once: an ended agent (exit), a dark port (port)"
-    )
-
-    def detection(self, scale: Scale) -> Detection:
-        """The detection settings of a job for the controller, in wall-clock time."""
-        beat_s = scale.emulated_s(self.heartbeat_ms / 1e3)
-        return Detection(beat_s, self.misses, exit="exit" in self.detect, port="port" in self.detect)
 
 
 class FailoverSettings(RackSettings):
@@ -225,7 +204,7 @@ class FailoverSettings(RackSettings):
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
         assert plan.rack is not None
-        kills = () if self.random_kills else parse_kills(self.kill)
+        kills = () if self.random_kills else parse_kills(self.kill, plan)
         members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
         check_kills(kills, plan.ranks, self.steps, [*members, *plan.rack.spares])
         if not kills and not self.random_kills:
@@ -318,7 +297,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         after_ms = self.settings.controller_dies_after_ms
         faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
         setting = self.settings.setting(name)
-        rows = play(runner, setting, self.settings.jobs(setting), faults).rows()
+        rows = play_racks(runner, setting, self.settings.jobs(setting), faults).rows()
         for row in rows:
             if row.event != NEIGHBOUR:
                 runner.progress.result(_outcome(row))

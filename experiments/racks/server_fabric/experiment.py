@@ -19,7 +19,7 @@ from experiments.point_run import counted
 from experiments.racks.forecast import predicted_rows, windows
 from experiments.racks.recovery import all_reduce_busbw, read_incarnations
 from experiments.racks.row import FailoverRow, add_ratios, judge_together
-from experiments.racks.run import RackResult, play
+from experiments.racks.run import RackResult, play_racks
 from experiments.racks.server_fabric.row import ELECTRICAL, PHOTONIC, SHAPES, Measure, ServerFabricRow, Shape
 from experiments.racks.setting import (
     GRADIENT_BYTES,
@@ -247,7 +247,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         epoch, on = piece.of
         if epoch is None:
             setting, job = self.settings.recovery(on)
-            return play(runner, setting, [job], Faults(parse_kills(KILL))).rows()
+            return play_racks(runner, setting, [job], Faults(parse_kills(KILL, setting.plan))).rows()
         rows = self._measure(runner, epoch, on, self.settings.job(on, epoch))
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
@@ -300,7 +300,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 found.append(self._iperf(session, setting, job))
                 runner.record.add_events(found[-1][1])
 
-        result, rows = play(runner, setting, [job], before=before), self._rows(epoch, setting, job)
+        result, rows = play_racks(runner, setting, [job], before=before), self._rows(epoch, setting, job)
         values = _epoch_values(epoch, job, result) if "epoch" in epoch.measures else {}
         verdicts = result.verdicts(job.name)
         for row in rows:

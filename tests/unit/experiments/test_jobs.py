@@ -30,7 +30,7 @@ def running(rack: Rack, **changes: object) -> JobSupervisor:
 
 def lose(rack: Rack, job: JobSupervisor, rank: int) -> None:
     """A member dies, the controller says who stands in or that nobody does."""
-    rack.context.kill(rank, job.name, job.team)
+    rack.context.kill([rank], job.name, job.team)
     rack.controller.fail(rank)
     job.handle_messages()
 
@@ -271,7 +271,10 @@ class Play:
     def __init__(self, rack: Rack, kills: str = "", jobs: int = 2, **more: Any) -> None:
         self.heard: list[str] = []
         self.job_group = JobGroup(
-            rack.context, rack.jobs()[:jobs], Faults(parse_kills(kills), **more), self.heard.append
+            rack.context,
+            rack.jobs()[:jobs],
+            Faults(parse_kills(kills, rack.context.session.plan), **more),
+            self.heard.append,
         )
         self.jobs = self.job_group.jobs
 
@@ -457,7 +460,7 @@ def test_jobs_start_together_and_are_over_together(rack: Rack, plain: list[JobPo
 
 
 def test_beside_a_training_job_another_one_starts_as_it_is_ready(rack: Rack, plain: list[JobPoint]) -> None:
-    group = JobGroup(rack.context, [rack.jobs()[0], plain[1]], Faults(parse_kills("1@3.5")))
+    group = JobGroup(rack.context, [rack.jobs()[0], plain[1]], Faults(parse_kills("1@3.5", rack.context.session.plan)))
     group.play(BOUND_S)
     assert [job.state for job in group.jobs] == ["done", "done"]
     assert group.jobs[0].incarnation == 1 and group.jobs[1].steps_done == 4

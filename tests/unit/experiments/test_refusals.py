@@ -114,8 +114,10 @@ test_refusals = refusals(
         "allocation": checked("allocation"),
         "mesh": checked("mesh"),
         "bench": checked("bench"),
-        "kill": parse_kills,
-        "kill in a run": lambda text: check_kills(parse_kills(text), ranks=20, steps=10, known=[16, 1, 0]),
+        "kill": lambda text: parse_kills(text, plan(RackTopo())),
+        "kill in a run": lambda text: check_kills(
+            parse_kills(text, plan(RackTopo())), ranks=20, steps=10, known=[16, 1, 0]
+        ),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),
         "file of a demand": lambda name: read_demand(name, 3, 1000, 1),
         "law of stragglers": StragglerLaw,

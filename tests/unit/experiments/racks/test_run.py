@@ -192,7 +192,8 @@ def bound_s(**values: Any) -> float:
     made = validated(FailoverSettings, {"fabrics": "photonic", **values})
     setting = made.setting("photonic")
     jobs, kills = made.jobs(setting), made.kills(setting.plan)
-    return timeout_s(setting, jobs[0], windows(setting, jobs, [kill.rank for kill in kills]), len(kills))
+    step_s = windows(setting, jobs, [])[0].jobs[jobs[0].name].step_time_s
+    return timeout_s(setting, jobs[0], step_s * jobs[0].steps, len(kills))
 
 
 def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:

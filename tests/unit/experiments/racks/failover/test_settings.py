@@ -19,7 +19,7 @@ from topos.plan import FabricPlan
 
 
 def test_a_step_and_a_time_after_the_kill_before() -> None:
-    first, second = parse_kills("1@4.5, 16@+0.25")
+    first, second = parse_kills("1@4.5, 16@+0.25", plan(RackTopo()))
     assert first == Kill(1, step=4.5)
     assert second == Kill(16, after_s=0.25)
     assert f"{first},{second}" == "1@4.5,16@+0.25"
