@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from experiments.racks.row import CIRCUIT_FABRICS, CIRCUITS, MIGRATE, NEIGHBOUR, SLOWDOWN
+from experiments.racks.row import CIRCUIT_FABRICS, CIRCUITS, MIGRATE, NEIGHBOUR, RAILS, SLOWDOWN
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Table, yes_or_no
 from measure.published import published
 from measure.results.row import Row
@@ -123,7 +123,7 @@ def recovery_findings(rows: Iterable[Row]) -> Iterator[Cell]:
         known, whole = dict(row["breakdown"]), row["circuits_s"]
         if whole:
             shares = ", ".join(f"{name} {known.get(name, 0.0) / whole:.0%}" for name in _BEFORE_CIRCUITS)
-            what = "circuits" if row["fabric"] in CIRCUIT_FABRICS else "routes"
+            what = "circuits" if row["fabric"] in (*CIRCUIT_FABRICS, RAILS) else "routes"
             yield f"{row['fabric']}: {what} up {whole:.3f} s after the fault ({shares})"
         elif row["reason"]:
             yield Text(f"{row['fabric']}: tenant {row['tenant']} is {row['state']}: {row['reason']}", "yellow")

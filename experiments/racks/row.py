@@ -22,6 +22,7 @@ SLOWDOWN = published("after-splice")
 PHOTONIC, FIXED, MIGRATE = "photonic", "fixed", "migrate"
 CIRCUIT_FABRICS = (PHOTONIC, FIXED)
 """Fabrics on which a spare gets circuits; on the others it gets routes."""
+RAILS = "rails"
 NEIGHBOUR = "neighbour"
 
 State = Literal["recovered", "stranded", "not detected", "not decided", "not resumed", "no member", "differs"]

@@ -123,7 +123,7 @@ def _events(
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
     wanted, ranks = set(steps), {-1, *incarnation.members}
     found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
-    found += [e for e in events if e.source in ("controller", "switch") and start <= e.t <= end]
+    found += [e for e in events if e.source in ("controller", "switch") and start <= (e.end or e.t) and e.t <= end]
     counters: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for e in events:
         if e.source == "link" and e.get("rank", -1) in ranks:

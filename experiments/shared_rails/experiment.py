@@ -13,7 +13,7 @@ from controllers.policies.catalog import rehearse
 from experiments.faults import Faults, Kill, check_kills, parse_kills
 from experiments.job_point import JobPoint, Training, machine_costs
 from experiments.racks.recovery import NEVER, read_incarnations
-from experiments.racks.row import NEIGHBOUR, FailoverRow, judge_together
+from experiments.racks.row import NEIGHBOUR, RAILS, FailoverRow, judge_together
 from experiments.racks.run import RackResult, play
 from experiments.racks.setting import FabricSetting
 from experiments.rails.job import (
@@ -26,7 +26,7 @@ from experiments.rails.job import (
 )
 from experiments.rails.settings import MODES
 from experiments.repeats import Piece, RepeatedExperiment
-from experiments.shared_rails.arrivals import LeasedServers, free_ports, members_on
+from experiments.shared_rails.arrivals import LeasedServers, free_ports, members_on, spans
 from experiments.shared_rails.forecast import Forecast, forecast
 from experiments.shared_rails.row import SharedJobRow
 from experiments.shared_rails.settings import SharedJob, SharedRailsSettings
@@ -145,7 +145,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
     def setting(self, scale: Scale, jobs: Sequence[SharedJob] | None = None) -> RailSetting:
         settings = self.settings
         return RailSetting(
-            name="rails",
+            name=RAILS,
             system="Opus" if settings.policy == "opus" else settings.policy,
             policy=policy_name(self.jobs[0].alone, self.jobs[0].workload, settings.mode),
             mode=settings.mode,
@@ -174,25 +174,29 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         """Load the jobs, and look whether each fits, on named servers that exist, and the policy serves it."""
         setting = self.setting(self.setting_scale)
         plan = setting.plan
-        for job, point in zip(self.jobs, setting.job_points(self.settings, False), strict=True):
-            if job.servers > self.servers:
-                raise ConfigError(
-                    f"{job.name} ({job.request.workload}) needs {job.servers} servers; "
-                    f"{free_ports(range(self.servers), plan)}",
-                    key="jobs",
-                )
-            named = getattr(job.placement, "servers", ())
-            if named and (len(named) != job.servers or max(named) >= self.servers):
-                raise ConfigError(
-                    f"{job.name} ({job.request.workload}) needs {job.servers} of the servers 0 to {self.servers - 1}, "
-                    f"not {job.request.placement}",
-                    key="jobs",
-                )
+        for job in self.jobs:
+            self._check_room(job, plan)
+        for point in setting.job_points(self.settings, False):
             try:
                 rehearse(setting.policy, plan, tuple(point.program.groups.values()))
             except CircuitError as error:
                 raise ConfigError(str(error), key="jobs") from None
         self._kills(plan)
+
+    def _check_room(self, job: SharedJob, plan: FabricPlan) -> None:
+        if job.servers > self.servers:
+            raise ConfigError(
+                f"{job.name} ({job.request.workload}) needs {job.servers} servers; "
+                f"{free_ports(range(self.servers), plan)}",
+                key="jobs",
+            )
+        named = getattr(job.placement, "servers", ())
+        if named and (len(named) != job.servers or max(named) >= self.servers):
+            raise ConfigError(
+                f"{job.name} ({job.request.workload}) needs {job.servers} of the servers 0 to {self.servers - 1}, "
+                f"not {job.request.placement}",
+                key="jobs",
+            )
 
     def _forecast(self, setting: RailSetting, kills: Sequence[Kill], *, ideal: bool) -> Forecast:
         points = {point.name: point for point in setting.job_points(self.settings, bool(kills))}
@@ -271,7 +275,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         incarnations = read_incarnations(played.events, job.name)
         if incarnations:
             gpus = setting.plan.gpus_per_server
-            row.servers = _listed(incarnations[0].members, gpus)
+            row.servers = spans(dict.fromkeys(rank // gpus for rank in incarnations[0].members))
             row.take_steps(incarnations, played.began, played.events)
             mine = [point for point in played.points if point.job == job.name]
             if mine:
@@ -302,7 +306,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         row.at(scale, self.settings.seed)
         stay = predicted.stays.get(job.name)
         if stay is not None:
-            row.servers = ", ".join(map(str, stay.servers))
+            row.servers = spans(stay.servers)
             row.predicted_start_s, row.predicted_end_s = stay.start_s, stay.end_s
             row.predicted_queue_s = stay.start_s - job.request.arrival_s
             row.predicted_completion_s = stay.end_s - job.request.arrival_s
@@ -314,7 +318,3 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         alone = {row.workload: row.step_time_s for row in shared if row.alone}
         for row in shared:
             row.alone_step_time_s = alone.get(row.workload)
-
-
-def _listed(members: Sequence[int], gpus_per_server: int) -> str:
-    return ", ".join(map(str, dict.fromkeys(rank // gpus_per_server for rank in members)))

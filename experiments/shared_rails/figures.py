@@ -8,6 +8,7 @@ from itertools import cycle
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from experiments.shared_rails.arrivals import numbers_in
 from measure.figures.looks import SPARE, TEXT
 from measure.figures.style import PAGE, SMALL, legend, new_figure, style_axes
 from measure.results.row import Row
@@ -18,12 +19,12 @@ def jobs_over_time(rows: Sequence[Row]) -> Figure | None:
     rows = [row for row in rows if row["end_s"] is not None]
     if not rows:
         return None
-    servers = 1 + max(max(_servers(row)) for row in rows)
+    servers = 1 + max(max(numbers_in(row["servers"])) for row in rows)
     figure = new_figure(PAGE, min(6.0, 0.9 + 0.16 * servers))
     axes = figure.subplots()
     handles = []
     for row, look in zip(rows, cycle(SPARE), strict=False):
-        for server in _servers(row):
+        for server in numbers_in(row["servers"]):
             axes.barh(
                 server, row["end_s"] - row["start_s"], left=row["start_s"], height=0.8, color=look.colour, alpha=0.7
             )
@@ -31,15 +32,13 @@ def jobs_over_time(rows: Sequence[Row]) -> Figure | None:
             axes.barh(
                 server, model_s, left=row["predicted_start_s"], height=0.8, fill=False, edgecolor=TEXT, linewidth=0.6
             )
-        axes.text(row["start_s"], min(_servers(row)), f" {row['job']}", va="center", fontsize=SMALL, color=TEXT)
+        axes.text(
+            row["start_s"], min(numbers_in(row["servers"])), f" {row['job']}", va="center", fontsize=SMALL, color=TEXT
+        )
         handles.append(Patch(color=look.colour, alpha=0.7, label=f"{row['job']}: {row['workload']}"))
     axes.set_ylim(servers - 0.5, -0.5)
     axes.set_yticks(range(0, servers, max(1, servers // 8)))
-    style_axes(axes, "Servers that each job held", "time (s)", "server", grid="x")
+    style_axes(axes, "Servers, with their ports on every rail, that each job held", "time (s)", "server", grid="x")
     shown = [*handles[:8], Patch(fill=False, edgecolor=TEXT, linewidth=0.6, label="model")]
     legend(figure, shown, 4)
     return figure
-
-
-def _servers(row: Row) -> list[int]:
-    return [int(server) for server in row["servers"].split(", ")]

@@ -6,15 +6,16 @@ that of a run hands servers out. A fault adds the outage, and the work since the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.allocation.leases import ServerLeases
+from controllers.policies.policy import Policy
 from experiments.faults import Kill
 from experiments.job_point import JobPoint
 from experiments.racks.forecast import RELAUNCH_S, JobPrediction, JobWindow, detection_bounds, predicted_parts
 from experiments.rails.job import job_point
-from experiments.shared_rails.arrivals import Stay, timetable
+from experiments.shared_rails.arrivals import Stay, members_on, timetable
 from experiments.shared_rails.settings import SharedJob
 from measure.model.prediction import Prediction
 from measure.model.simulated_control import Costs
@@ -22,6 +23,7 @@ from measure.model.wires import checkpoint_seconds
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.catalog import Workload
+from workloads.program import Group
 
 
 def alone(job: SharedJob, workload: Workload, scale: Scale, costs: Costs | None = None) -> Prediction:
@@ -76,9 +78,27 @@ def forecast(
         return whole + sum(_costs_s(point, step, model, plan, scale, machine) for step in hits)
 
     stays = timetable(jobs, leases, plan, stay_s)
-    members = {name: points[name].members for name in predicted}
-    windows = tuple(JobWindow(members, frozenset(), predicted, contended=False) for _ in range(len(kills) + 1))
-    return Forecast(predicted, stays, windows)
+    members = {job.name: members_on(job, stays[job.name].servers, plan.gpus_per_server) for job in jobs
+               if job.name in stays}  # fmt: skip
+    return Forecast(predicted, stays, tuple(_windows(members, plan, predicted, kills)))
+
+
+def _windows(
+    members: Mapping[str, tuple[int, ...]], plan: FabricPlan, jobs: Mapping[str, JobPrediction], kills: Sequence[Kill]
+) -> Iterator[JobWindow]:
+    """The windows before the first of ``kills`` and after each, as long as a spare server is left."""
+    free = list(plan.spares)
+    yield JobWindow(members, frozenset(), jobs, contended=False)
+    for number, kill in enumerate(kills, 1):
+        hit = next((name for name, ranks in members.items() if kill.rank in ranks), None)
+        if hit is not None:
+            group = Group(hit, "dp", members[hit])
+            moved = Policy(plan).replace([group], kill.rank, free)
+            if not moved:
+                return
+            free = [rank for rank in free if rank not in moved.values()]
+            members = {**members, hit: tuple(moved.get(rank, rank) for rank in members[hit])}
+        yield JobWindow(members, frozenset(each.rank for each in kills[:number]), jobs, contended=False)
 
 
 def _costs_s(point: JobPoint, step: float, model: JobPrediction, plan: FabricPlan, scale: Scale, costs: Costs) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.racks.report import fault_rows, recovery_findings, recovery_tables
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent, spread, to_nothing
+from experiments.shared_rails.arrivals import numbers_in
 from measure.results.row import Row
 from railyard.digits import significant
 
@@ -78,8 +79,8 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
 
 def _gpus(rows: Sequence[Row], settings: Mapping[str, Any]) -> int:
     """GPUs of the fabric without spares: those of its servers, or of all jobs at once."""
-    per_server = max(row["gpus"] // len(row["servers"].split(", ")) for row in rows)
-    servers = settings.get("servers") or sum(len(row["servers"].split(", ")) for row in rows)
+    per_server = max(row["gpus"] // len(numbers_in(row["servers"])) for row in rows)
+    servers = settings.get("servers") or sum(len(numbers_in(row["servers"])) for row in rows)
     return int(servers * per_server)
 
 

@@ -156,7 +156,12 @@ class SharedRailsSettings(SpreadSettings):
             key = request.workload, request.steps
             if key not in loaded:
                 alone = self._alone(request)
-                modelled = load_job(alone)
+                try:
+                    modelled = load_job(alone)
+                except ConfigError as error:
+                    if error.key != "workload":
+                        raise
+                    raise ConfigError(error.message, key="jobs") from None
                 loaded[key] = alone, modelled, with_all_ranks(modelled)
             found.append(SharedJob(request, *loaded[key], load_placement(request.placement)))
         rates = {port_gbps(job.alone, job.workload) for job in found}

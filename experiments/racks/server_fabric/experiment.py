@@ -226,7 +226,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         if "recovery" in self.settings.studies:
             recovered = list[FailoverRow]()
             for setting, job in map(self.settings.recovery, FABRICS):
-                recovered += predicted_rows(setting, [job], parse_kills(KILL), self.settings.seed)
+                recovered += predicted_rows(setting, [job], parse_kills(KILL, setting.plan), self.settings.seed)
             add_ratios(recovered)
             yield from recovered
 

@@ -28,6 +28,8 @@ from experiments.rest_access import read_token, reserved_address
 from experiments.settings import PacketSettings, validated
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Floors
+from topos.describe import plan
+from topos.racks import RackTopo
 from workloads.catalog import load_workload
 
 HERE = MachineReport("here", "0.5.0", "1eeb9c7", "3.11.2", "root", calibrated="2026-11-01", files={"/w.yaml": "ab"})

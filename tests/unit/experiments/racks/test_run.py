@@ -53,7 +53,9 @@ def sampled(run: Run, plan: FabricPlan | None = None) -> Run:
 
 def rented(plan: FabricPlan) -> tuple[Setting, list[JobPoint]]:
     """Both jobs, on a fabric of this plan."""
-    setting = Setting("photonic", "", "lumion", "one-shot", 0.0, {}, SCALE)
+    setting = Setting(
+        name="photonic", system="", policy="lumion", mode="one-shot", delay_s=0.0, options={}, scale=SCALE
+    )
     setting.__dict__["plan"] = plan
     vars(setting)["ring_lanes"] = lambda members: 2
     return setting, [setting.job(name, ranks, TenantSection(), 9) for name, ranks in MEMBERS.items()]
@@ -210,6 +212,6 @@ def test_the_bound_of_a_run_knows_how_long_everything_may_take() -> None:
 def test_a_job_without_a_whole_step_is_neither_right_nor_wrong(rack: Rack) -> None:
     job, setting = rack.job(), rack.setting
     launch = Event(100.0, "run", "launch", None, {"job": "A", "incarnation": 0, "members": list(job.members)})
-    played = RackResult(0, (job,), (launch,), None, setting, (), tuple(windows(setting, [job.job], [])), (), 1)
+    played = RackResult(0, 0.0, (job,), (launch,), None, setting, (), tuple(windows(setting, [job.job], [])), (), 1)
     assert played.checksum_ok(job) is None
     assert played.rows() == []

@@ -15,7 +15,9 @@ from experiments.racks.setting import GRADIENT_BYTES, MORPHLUX_STAGES
 from experiments.settings import validated
 from railyard.errors import ConfigError
 from railyard.scale import Scale
+from topos.describe import plan
 from topos.plan import FabricPlan
+from topos.racks import RackTopo
 
 
 def test_a_step_and_a_time_after_the_kill_before() -> None:
