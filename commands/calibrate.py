@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -15,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from commands.bench.bed import Bed, laps_s, play
-from commands.bench.control import timed_rewire
-from commands.bench.fabric import ring
-from controllers.northbound.client import ChannelClient
+from commands.bench.fabric import ring, share_of_line
 from experiments.experiment import Experiment
 from experiments.report import Report, to_nothing
 from experiments.settings import Option, Settings
@@ -32,7 +29,6 @@ from measure.live.calibration import (
     ControlCost,
     Datapath,
     HopCost,
-    TimerError,
     TransferCost,
     load_calibration,
     save_calibration,
@@ -46,7 +42,7 @@ from measure.results.row import ResultRow, Row
 from railyard.checkout import railyard_as_root
 from railyard.errors import MachineError
 from railyard.scale import ROCE_MTU_BYTES, goodput_share
-from railyard.timeline import Event, read_events
+from railyard.timeline import Event
 from railyard.validation import from_plain
 from topos.kernel.emulation import Emulation
 from topos.kernel.ovs import choose_datapath
@@ -54,6 +50,7 @@ from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Collective, Compute, Group, Program
+from workloads.schedule import CollectiveKind
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -95,12 +92,12 @@ def calibrate_machine(
     with AgentLauncher.start() as launcher:
         for name in datapaths:
             try:
-                with Bed(name).make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=100.0)):
+                with (bed := Bed(name)).make(RailTopo(servers=2, gpus=1, ports=1, rate_mbps=100.0)):
                     pass
             except MachineError as error:
                 say(f"datapath {name}: left out: {error}")
                 continue
-            found[name] = capacity(name, launcher, quick, lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
+            found[name] = capacity(bed, launcher, quick, lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
     if not found:
         raise MachineError(f"this machine has none of the datapaths {', '.join(datapaths)}; name another one")
     return Calibration(
@@ -117,23 +114,23 @@ def calibrate_machine(
     )
 
 
-def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> Capacity:
+def capacity(bed: Bed, launcher: AgentLauncher, quick: bool, say: Say) -> Capacity:
     say("small messages")
-    with ring(Bed(name), 2, 1000.0) as lanes:
+    with ring(bed, 2, 1000.0) as lanes:
         alpha = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 200 if quick else 1000)
     say("circuits")
-    control = control_cost(name, 30 if quick else 100)
-    highest = _highest_rate(name, quick, say)
+    control = control_cost(bed, 30 if quick else 100)
+    highest = _highest_rate(bed, quick, say)
     costs = []
     for load in LOADS:
         aggregate_mbps = round(highest.value * HEADROOM * load, 1)
-        with Bed(name).make(transfer_rail(HOSTS, aggregate_mbps)) as net:
+        with bed.make(transfer_rail(HOSTS, aggregate_mbps)) as net:
             costs += transfer_costs(net, launcher, aggregate_mbps, quick)
         shown = ", ".join(f"{cost.seconds * 1e3:.2g} ms among {cost.ranks}" for cost in costs[-2:])
         say(f"a transfer at {aggregate_mbps:,.0f} Mb/s in all takes {shown} more than at line rate")
     say("messages that wait for others")
     port_mbps = min(TREE_MBPS, highest.value * HEADROOM / HOSTS)
-    with Bed(name).make(transfer_rail(HOSTS, HOSTS * port_mbps, 1)) as net:
+    with bed.make(transfer_rail(HOSTS, HOSTS * port_mbps, 1)) as net:
         hops = hop_costs(net, launcher, port_mbps, quick)
     return Capacity(
         hosts=HOSTS,
@@ -147,17 +144,17 @@ def capacity(name: Datapath, launcher: AgentLauncher, quick: bool, say: Say) -> 
     )
 
 
-def _highest_rate(name: Datapath, quick: bool, say: Say) -> machine_benchmark.HighestRate:
+def _highest_rate(bed: Bed, quick: bool, say: Say) -> machine_benchmark.HighestRate:
     """The highest sum of rates at which the slowest link of a ring is faithful."""
     warm_up_s, window_s = (0.3, 0.5) if quick else (0.5, 1.5)
 
     def passes(aggregate_mbps: float) -> bool:
         rate_mbps = aggregate_mbps / HOSTS
         shares: list[float] = []
-        with ring(Bed(name), HOSTS, rate_mbps) as lanes:
+        with ring(bed, HOSTS, rate_mbps) as lanes:
             while len(shares) < _TRIES and max(shares, default=0.0) < FAITHFUL_SHARE:
                 goodputs = machine_benchmark.ring_goodputs(lanes, rate_mbps, warm_up_s, window_s)
-                shares.append(min(goodputs) / (rate_mbps * goodput_share()))
+                shares.append(min(share_of_line(goodputs, rate_mbps)))
         say(f"{HOSTS} links of {rate_mbps:.0f} Mb/s: the slowest reaches {max(shares):.1%} of line rate")
         return max(shares) >= FAITHFUL_SHARE
 
@@ -177,29 +174,17 @@ _REST_S = 0.012
 """Pause before a request, in which the switch has settled after the last one."""
 
 
-def control_cost(name: Datapath, count: int) -> ControlCost:
+def control_cost(bed: Bed, count: int) -> ControlCost:
     """Measure ``count`` swaps, and dark times, on one optical rail over the whole path of a run; needs root.
 
     ``MachineError`` if the controller notes none.
     """
     dark: dict[float, list[float]] = {}
-
-    def swap_s(shift: int, delay_s: float) -> float:
-        time.sleep(_REST_S)
-        began, ended = timed_rewire(client, SWAP_PORTS, shift, delay_s)
-        return ended - began
-
-    with (
-        Bed(name).controlled(servers=SWAP_PORTS // 2, ports=2, rate_mbps=100.0) as (_, controller),
-        ChannelClient(controller.files.channel) as client,
-    ):
-        swap = sample_of([swap_s(shift, 0.0) for shift in range(count)], "swaps of circuits")
+    with bed.rail(servers=SWAP_PORTS // 2, ports=2, rate_mbps=100.0) as rail:
+        swap = sample_of([ended - began for began, ended in rail.swaps(count, _REST_S)], "swaps of circuits")
         for delay_s in DELAYS_S:
-            began = time.monotonic()
-            for shift in range(max(10, count // 4)):
-                swap_s(count + shift, delay_s)
-            events = [e for e in read_events(controller.files.events) if e.kind == "reconfigure" and e.t >= began]
-            dark[delay_s] = [event.seconds for event in events if event.end is not None]
+            swaps = rail.swaps(max(10, count // 4), _REST_S, delay_s)
+            dark[delay_s] = [event.seconds for event in rail.changes(since=swaps[0][0])]
     return ControlCost(round(swap.p50, 6), round(swap.p99, 6), shortest_kept(dark))
 
 
@@ -230,38 +215,36 @@ TREE_MBPS, TREE_S = 50.0, 0.15
 _TREE_RANKS = (4, 16)
 _ALPHA_S = 2e-4
 """Cost of a hop with which the model is asked what it makes of a cycle; the model is linear in it."""
-_CYCLES = {2: 10, 16: 4}
+_COUNTS = {2: 10, 16: 4}
 """Numbers of ranks of a group, and how often it computes and gathers; the first is not counted."""
 _PATIENCE_S = 60.0
+
+
+def _cycles(
+    kind: CollectiveKind, group: str, size: int, algorithm: str, count: int
+) -> tuple[Compute | Collective, ...]:
+    """Operations of a rank that computes and then takes part in a collective of ``kind``, ``count`` times."""
+    found: list[Compute | Collective] = []
+    for first in range(0, 2 * count, 2):
+        found.append(Compute(first, f"compute{first}", COMPUTE_S, (first - 1,) if first else ()))
+        found.append(Collective(first + 1, f"{kind}{first}", kind, group, size, (first,), algorithm))
+    return tuple(found)
 
 
 def program_of(hosts: int, ranks: int, port_mbps: float, cycles: int) -> Program:
     """Program of ``hosts`` in groups of ``ranks`` that compute and then all-gather, ``cycles`` times."""
     groups = {f"g{n}": Group(f"g{n}", "dp", tuple(range(n * ranks, (n + 1) * ranks))) for n in range(hosts // ranks)}
     size = round(PORTS * ranks * TRANSFER_S * port_mbps * 1e6 / 8 * goodput_share(ROCE_MTU_BYTES))
-
-    def operations(group: str) -> Iterable[Compute | Collective]:
-        for cycle in range(cycles):
-            first = 2 * cycle
-            yield Compute(first, f"compute{cycle}", COMPUTE_S, (first - 1,) if cycle else ())
-            yield Collective(first + 1, f"gather{cycle}", "all_gather", group, size, (first,), "bidirectional-ring")
-
-    by_group = {name: tuple(operations(name)) for name in groups}
-    return Program("transfer-cost", tuple(by_group[f"g{rank // ranks}"] for rank in range(hosts)), groups)
+    own = [_cycles("all_gather", name, size, "bidirectional-ring", cycles) for name in groups]
+    return Program("transfer-cost", tuple(own[rank // ranks] for rank in range(hosts)), groups)
 
 
 def tree_program(hosts: int, ranks: int, port_mbps: float, cycles: int) -> Program:
     """Program of ``hosts``: the first ``ranks`` compute and then all-reduce over two trees, ``cycles`` times."""
     group = Group("trees", "dp", tuple(range(ranks)))
     size = round(TREE_S * port_mbps * 1e6 / 8 * goodput_share(ROCE_MTU_BYTES))
-
-    def operations() -> Iterable[Compute | Collective]:
-        for first in range(0, 2 * cycles, 2):
-            yield Compute(first, f"compute{first}", COMPUTE_S, (first - 1,) if first else ())
-            yield Collective(first + 1, f"reduce{first}", "all_reduce", "trees", size, (first,), "double-binary-tree")
-
-    own = tuple(operations())
-    return Program("hop-cost", tuple(own if rank < ranks else () for rank in range(hosts)), {"trees": group})
+    own = _cycles("all_reduce", group.name, size, "double-binary-tree", cycles)
+    return Program("hop-cost", tuple(own if rank < ranks else () for rank in range(hosts)), {group.name: group})
 
 
 def hop_cost(measured_s: float, predicted_s: float, more_s: float, hop_s: float) -> float:
@@ -286,7 +269,7 @@ def transfer_costs(net: Emulation, launcher: AgentLauncher, aggregate_mbps: floa
     """Measure the costs on a fabric of ``transfer_rail`` whose rates add up to ``aggregate_mbps``."""
     hosts = net.plan.ranks
     found = []
-    for ranks, cycles in _CYCLES.items():
+    for ranks, cycles in _COUNTS.items():
         program = program_of(hosts, ranks, aggregate_mbps / hosts / PORTS, cycles if not quick else cycles // 2 + 1)
         cost = cost_of(play(net, launcher, program, 1, _PATIENCE_S).events, program.groups)
         found.append(TransferCost(ranks, aggregate_mbps, round(cost, 6)))
@@ -404,12 +387,13 @@ class Calibrate(Experiment[CalibrateSettings]):
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     """The result as lines, with an example scale."""
     found = from_plain(Calibration, rows[0]["calibration"], "a calibration")
+    timers = [_us(late.p50_s, late.p99_s, late.max_s) for late in (found.timer_idle, found.timer_loaded)]
     open_vswitch = "kernel" if found.open_vswitch == "system" else "userspace (netdev)"
     yield f"What this machine carries faithfully ({found.cpus} processors, kernel {found.kernel})"
     yield from _lines(
         {
-            "timer late at rest (median / p99 / worst)": _timer(found.timer_idle),
-            "timer late, every processor busy": _timer(found.timer_loaded),
+            "timer late at rest (median / p99 / worst)": timers[0],
+            "timer late, every processor busy": timers[1],
             "datapath of Open vSwitch": open_vswitch,
         }
     )
@@ -434,24 +418,20 @@ def _capacity_lines(
     return {
         f"{capacity.hosts} links, each within {1 - FAITHFUL_SHARE:.0%} of line rate": f"{capacity.aggregate_mbps:,.0f} "
         f"Mb/s{more}",
-        "small message, one way (median / p99)": _pair(capacity.alpha_s, capacity.alpha_p99_s),
+        "small message, one way (median / p99)": _us(capacity.alpha_s, capacity.alpha_p99_s),
         **transfers,
-        **{f"message that waits for another, {c.hosts} hosts": f"{c.seconds * 1e6:,.0f} µs" for c in capacity.hops},
-        "request to packets following (median / p99)": _pair(control.swap_s, control.swap_p99_s),
-        "shortest dark time that is kept": f"{control.shortest_dark_s * 1e6:,.0f} µs",
+        **{f"message that waits for another, {c.hosts} hosts": _us(c.seconds) for c in capacity.hops},
+        "request to packets following (median / p99)": _us(control.swap_s, control.swap_p99_s),
+        "shortest dark time that is kept": _us(control.shortest_dark_s),
         f"scale for {ports} ports of {gbps:g} Gb/s": f"1/{1 / scale.rate:,.0f} ({scale.emulated_mbps(gbps):.3g} Mb/s "
         "per port)",
         "shortest delay / slot / guard time": " / ".join(least) + " ms",
     }
 
 
-def _pair(median_s: float, p99_s: float) -> str:
-    return f"{median_s * 1e6:,.0f} / {p99_s * 1e6:,.0f} µs"
+def _us(*seconds: float) -> str:
+    return " / ".join(f"{each * 1e6:,.0f}" for each in seconds) + " µs"
 
 
 def _lines(values: Mapping[str, str]) -> Iterator[str]:
     yield from (f"  {name:<46} {value:>28}" for name, value in values.items())
-
-
-def _timer(error: TimerError) -> str:
-    return f"{error.p50_s * 1e6:.0f} / {error.p99_s * 1e6:.0f} / {error.max_s * 1e6:.0f} µs"

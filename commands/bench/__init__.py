@@ -53,9 +53,9 @@ class ModelRow(Measurement):
     faithful: Annotated[bool | None, "whether the measurement was faithful"] = None
 
 
-def at_most(name: str, value: float, unit: str, limit: float) -> Measurement:
-    """A measurement whose ``limit`` is the largest value that is good."""
-    return Measurement(name, value, unit, limit=limit, ok=value <= limit)
+def at_most(name: str, value: float, unit: str, limit: float | None) -> Measurement:
+    """A measurement whose ``limit`` is the largest value that is good; None where there is none."""
+    return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value <= limit)
 
 
 def not_measured(name: str, why: object) -> Measurement:

@@ -1,8 +1,7 @@
-"""A datapath to measure, the stock tool beside it, and programs and experiments that run on it."""
+"""A datapath to measure, and what runs on it: nets, rails whose circuits change, programs, experiments."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +14,8 @@ from typing import Any, NamedTuple
 
 from mininet.topo import Topo
 
-from commands.bench import Datapath, Measurement, not_measured
-from commands.bench.stock import stock
+from commands.bench import Datapath, Measurement, at_most
+from controllers.northbound.client import ChannelClient
 from controllers.openflow import app
 from experiments.controller_process import ControllerFiles, ControllerProcess
 from experiments.experiment import Experiment
@@ -43,61 +42,72 @@ class Played(NamedTuple):
     busiest: float
 
 
-class Baseline:
-    """The rates that stock Mininet reached in this run; each shape is measured once, also if it failed."""
+def matching(ports: int, shift: int) -> list[tuple[int, int]]:
+    """A perfect matching of ``ports`` ports; those of even and odd ``shift`` share no circuit."""
+    return [(port, port % ports + 1) for port in range(1 + shift % 2, ports + 1, 2)]
 
-    def __init__(self) -> None:
-        self._found: dict[str, dict[str, Any] | MachineError] = {}
 
-    def __call__(self, shape: dict[str, Any], **work: Any) -> dict[str, Any]:
-        """The result of ``commands.bench.stock.stock``; ``MachineError`` if stock Mininet fails."""
-        key = json.dumps([shape, work], sort_keys=True)
-        if key not in self._found:
-            try:
-                self._found[key] = stock(shape, **work)
-            except MachineError as error:
-                self._found[key] = error
-        found = self._found[key]
-        if isinstance(found, MachineError):
-            raise found
+@dataclass
+class Rail:
+    """A rail fabric and its controller, which is ready; ``shift`` counts the changes of all circuits of rail 0."""
+
+    net: Emulation
+    controller: ControllerProcess
+    client: ChannelClient
+    shift: int = 0
+
+    def swap(self, delay_s: float = 0.0) -> tuple[float, float]:
+        """Change to the matching of ``shift``; when that was asked for, and answered (monotonic s)."""
+        pairs = matching(len(self.net.plan.switches[0].ports), self.shift)
+        began = time.monotonic()
+        self.client.rewire("rail0", pairs, "overwrite", delay_s=delay_s)
+        ended = time.monotonic()
+        self.shift += 1
+        return began, ended
+
+    def swaps(self, count: int, rest_s: float = 0.0, delay_s: float = 0.0) -> list[tuple[float, float]]:
+        """As ``swap``, of ``count`` changes, each after a pause of ``rest_s``."""
+        found = []
+        for _ in range(count):
+            time.sleep(rest_s)
+            found.append(self.swap(delay_s))
         return found
+
+    def changes(self, since: float = 0.0) -> list[Event]:
+        """The changes that the controller noted, each to the barrier reply of the switch or the end of its delay."""
+        events = read_events(self.controller.files.events)
+        return [e for e in events if e.kind == "reconfigure" and e.end is not None and e.t >= since]
 
 
 @dataclass
 class Bed:
-    """A datapath and the results of the stock tool: all that a benchmark has to know.
+    """A datapath, by the name that the user gave: all that a benchmark has to know.
 
-    ``datapath`` is the name that the user gave; ``stock`` measures stock Mininet; ``runs`` are those of ``quick``,
-    ``parts`` and ``repeats`` those of ``model``.
+    ``stock`` keeps what stock Mininet reached, also if it failed, for all datapaths of a run; ``runs`` are those of
+    ``quick``, ``parts`` and ``repeats`` those of ``model``.
     """
 
     datapath: Datapath = "auto"
-    stock: Baseline = field(default_factory=Baseline)
+    stock: dict[str, dict[str, Any] | MachineError] = field(default_factory=dict)
     runs: int = 20
     parts: Sequence[str] | None = None
     repeats: int = 1
-
-    def beside(self, name: str, shape: dict[str, Any], **work: Any) -> tuple[dict[str, Any], list[Measurement]]:
-        """The result of stock Mininet for row ``name``, or none and the row that says why."""
-        try:
-            return self.stock(shape, **work), []
-        except MachineError as error:
-            return {}, [not_measured(f"{name}_stock", error)]
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
         return Emulation(topo, datapath=self.datapath, **{"openflow": None} | options)
 
     @contextmanager
-    def controlled(self, **shape: Any) -> Iterator[tuple[Emulation, ControllerProcess]]:
-        """A rail fabric of this ``shape`` (see ``RailTopo``) and its controller, which is ready."""
+    def rail(self, **shape: Any) -> Iterator[Rail]:
+        """A rail fabric of this ``shape`` (see ``RailTopo``) under its controller."""
         topo = RailTopo(**{"gpus": 1, "rate_mbps": 10, "fabric": "ocs"} | shape)
         with Emulation(topo, datapath=self.datapath, packet_ins=False) as net, temporary_folder() as data:
             files = ControllerFiles.written(Path(net.yard.run_dir), net.plan, data)
             exact = net.datapath != "ovs"
             with ControllerProcess(files, app.DEFAULT, net.yard.netns_fd, exact_barriers=exact) as controller:
                 controller.wait_ready()
-                yield net, controller
+                with ChannelClient(files.channel) as client:
+                    yield Rail(net, controller, client)
 
     @cached_property
     def used(self) -> str:
@@ -115,8 +125,7 @@ class Bed:
         self, name: str, value: float, unit: str, bpf: float | None, others: float | None = None
     ) -> Measurement:
         """A measurement with the largest value that is good, by datapath."""
-        limit = self.limit(bpf, others)
-        return Measurement(name, value, unit, limit=limit, ok=None if limit is None else value <= limit)
+        return at_most(name, value, unit, self.limit(bpf, others))
 
     def at_least(
         self, name: str, value: float, unit: str, bpf: float | None, others: float | None = None

@@ -1,17 +1,16 @@
 """Benchmarks of collectives: ring all-reduces against line rate, bounds, StragglAR's law, circuits in slots.
 
-A "host of 50 Mb/s" sends 50 Mb/s in all: with one port in one direction of the ring, or with two ports of half the rate
-in both directions. Ideal: every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate,
-with Ethernet, IP and TCP headers. As in nccl-tests, all-reduces run one after another, and each is measured from the
-end of the one before on the last rank (result complete, all of its data acknowledged) to its own end.
+Ideal: every rank sends 2 (n - 1) / n of the buffer (Patarasuk and Yuan, JPDC 2009) at its rate, with Ethernet, IP and
+TCP headers. As in nccl-tests, all-reduces run one after another, and each is measured from the end of the one before on
+the last rank (result complete, all of its data acknowledged) to its own end.
 
-The duty cycle of slots is the payload that the ranks sent as a share of what their ports carry without a pause.
+The duty cycle of slots is the payload that the ranks sent as a share of what their ports carry without a pause. All
+need root.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -51,7 +50,6 @@ class Size(NamedTuple):
     bytes: int
     limits: tuple[float | None, float | None] = (None, None)
     steps: int = 4
-    ports: int = 1
 
 
 SCALING = (
@@ -74,11 +72,10 @@ MOST_BUSY = 0.6
 _BUSY_MBPS = 50.0
 
 
-def ring_program(hosts: int, size_bytes: int, ports: int) -> Program:
-    """Program of one all-reduce of ``size_bytes`` over ``hosts``; two ports use both directions of the ring."""
+def ring_program(hosts: int, size_bytes: int) -> Program:
+    """Program of one all-reduce of ``size_bytes`` over ``hosts``."""
     group = Group("dp0", "dp", tuple(range(hosts)))
-    algorithm = "ring" if ports == 1 else "bidirectional-ring"
-    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes, algorithm=algorithm)
+    operation = Collective(0, "all-reduce", "all_reduce", group.name, size_bytes, algorithm="ring")
     return Program("ring-all-reduce", ((operation,),) * hosts, {group.name: group})
 
 
@@ -89,9 +86,9 @@ def ideal_s(hosts: int, rate_mbps: float, size_bytes: int) -> float:
 
 
 def ring_all_reduce(bed: Bed, size: Size) -> list[Measurement]:
-    """Measured / ideal time of an all-reduce, as the median of its steps, and the busiest agent's load; needs root."""
+    """Measured / ideal time of an all-reduce, as the median of its steps, and the busiest agent's load."""
     times, busy = run(bed, size)
-    name = f"allreduce_{size.hosts}x{size.rate_mbps:g}" + (f"_{size.ports}_ports" if size.ports > 1 else "")
+    name = f"allreduce_{size.hosts}x{size.rate_mbps:g}"
     ratio = statistics.median(times) / ideal_s(size.hosts, size.rate_mbps, size.bytes)
     most = MOST_BUSY if size.rate_mbps == _BUSY_MBPS else None
     return [
@@ -101,12 +98,11 @@ def ring_all_reduce(bed: Bed, size: Size) -> list[Measurement]:
 
 
 def run(bed: Bed, size: Size) -> tuple[list[float], float]:
-    """Seconds of each counted step, and the busiest agent's share of a core; needs root."""
-    hosts, ports = size.hosts, size.ports
-    topo = RailTopo(servers=hosts, gpus=1, ports=ports, fabric="electrical", rate_mbps=size.rate_mbps / ports)
-    patience_s = 60 + _SLACK * size.steps * ideal_s(hosts, size.rate_mbps, size.bytes)
+    """Seconds of each counted step, and the busiest agent's share of a core."""
+    topo = RailTopo(servers=size.hosts, gpus=1, ports=1, fabric="electrical", rate_mbps=size.rate_mbps)
+    patience_s = 60 + _SLACK * size.steps * ideal_s(size.hosts, size.rate_mbps, size.bytes)
+    program = ring_program(size.hosts, size.bytes)
     with AgentLauncher.start() as launcher, bed.make(topo) as net:
-        program = ring_program(hosts, size.bytes, ports)
         played = play(net, launcher, program, size.steps, patience_s)
     (laps,) = laps_s(played.events, program.groups).values()
     return laps, played.busiest
@@ -132,7 +128,7 @@ def size_of(hosts: int, rate_mbps: float) -> Size:
 
 
 def highest_aggregate(bed: Bed, hosts: int = CEILING_HOSTS) -> list[Measurement]:
-    """The highest sum of the hosts' rates at which an all-reduce stays within ``WITHIN`` of the ideal time; needs root.
+    """The highest sum of the hosts' rates at which an all-reduce stays within ``WITHIN`` of the ideal time.
 
     The rate per host is doubled until a run exceeds the limit, then the gap is halved; a run takes about 20 seconds.
     """
@@ -162,20 +158,18 @@ _BOUND_STEPS = 2
 
 
 def against_bounds(bed: Bed) -> list[Measurement]:
-    """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB; needs root.
+    """Measured / bound for every algorithm and collective at 16 ranks of 50 Mb/s and 4 MiB.
 
     The bound includes the message latency of this machine (``railyard calibrate``) in each round.
     """
-    alpha_s = this_machine().of(bed.datapath).alpha_s
-    found = []
+    alpha_s, found = this_machine().of(bed.datapath).alpha_s, []
     experiment = BoundTrials(validated(CollectiveSettings, {"iterations": _BOUND_STEPS, "datapath": bed.datapath}))
     for trial, row in zip(experiment.trials, rows_of(experiment), strict=True):
         name = f"{trial.schedule.kind}_{trial.schedule.algorithm}_over_bound"
         if not row["after_arrival_s"]:
             found.append(not_measured(name, "no step of it was seen from its first byte to its last"))
             continue
-        ratio = row["after_arrival_s"] / wire_bound_s(trial, alpha_s)
-        found.append(at_most(name, ratio, "ratio", BOUND_LIMIT))
+        found.append(at_most(name, row["after_arrival_s"] / wire_bound_s(trial, alpha_s), "ratio", BOUND_LIMIT))
     return found
 
 
@@ -184,19 +178,17 @@ class BoundTrials(Collectives):
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        return tuple(sorted(_trials(), key=lambda trial: trial.fabric.gpus_per_server))
-
-
-def _trials() -> Iterator[Trial]:
-    for name, algorithm in ALGORITHMS.items():
-        servers = GPUS_PER_SERVER if algorithm.servers else 1
-        for kind in algorithm.kinds:
-            plan = schedule(kind, BOUND_RANKS, name, gpus_per_server=servers)
-            yield Trial(plan, BOUND_BYTES, TrialFabric(ranks=BOUND_RANKS, gpus_per_server=servers))
+        found = []
+        for name, algorithm in sorted(ALGORITHMS.items(), key=lambda item: bool(item[1].servers)):
+            fabric = TrialFabric(ranks=BOUND_RANKS, gpus_per_server=GPUS_PER_SERVER if algorithm.servers else 1)
+            for kind in algorithm.kinds:
+                plan = schedule(kind, BOUND_RANKS, name, gpus_per_server=fabric.gpus_per_server)
+                found.append(Trial(plan, BOUND_BYTES, fabric))
+        return tuple(found)
 
 
 def stragglar(bed: Bed) -> list[Measurement]:
-    """Time of Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8 ranks; needs root.
+    """Time of Ring over StragglAR after arrival at 4, 8 and 16 ranks, and the break-even delay at 8 ranks.
 
     The ratios and the break-even delay are compared with the law.
     """
@@ -208,13 +200,11 @@ def stragglar(bed: Bed) -> list[Measurement]:
         name = f"stragglar_{n}_ranks_ring_over_it"
         ring, other = after.get((n, "ring")), after.get((n, "stragglar"))
         if not ring or not other:
-            found.append(
-                not_measured(name, f"the runs of {n} ranks gave {ring} s for Ring and {other} s for StragglAR")
-            )
+            why = f"the runs of {n} ranks gave {ring} s for Ring and {other} s for StragglAR"
+            found.append(not_measured(name, why))
             continue
-        ratio = ring / other
-        ok = abs(ratio / law - 1) <= SPEEDUP_TOLERANCE
-        found.append(Measurement(name, ratio, "ratio", limit=law, ok=ok))
+        ok = abs(ring / other / law - 1) <= SPEEDUP_TOLERANCE
+        found.append(Measurement(name, ring / other, "ratio", limit=law, ok=ok))
     return [*found, _break_even(bed)]
 
 
@@ -249,13 +239,10 @@ class AnySlots(AllToAll):
 
 
 def slots(bed: Bed) -> list[Measurement]:
-    """Duty cycle of slots of 10 ms with 1 ms of delay, lost and misdelivered packets; needs root."""
+    """Duty cycle of slots of 10 ms with 1 ms of delay, lost and misdelivered packets."""
     row = _slot_row(bed, SLOT_MS, DELAY_MS, SLOT_RANKS)
     name = f"slots_{SLOT_MS:g}ms"
-    duty = row["duty_cycle"]
-    if duty is None:
-        raise NotMeasured(f"the duty cycle of slots of {SLOT_MS:g} ms: no full cycle was seen")
-    found = [bed.at_least(f"{name}_duty_cycle", duty, "of goodput", LEAST_DUTY)]
+    found = [bed.at_least(f"{name}_duty_cycle", row["duty_cycle"], "of goodput", LEAST_DUTY)]
     found.append(Measurement(f"{name}_ideal_duty_cycle", row["ideal_duty_cycle"], "of goodput"))
     if row["misdelivered"] is None:
         found.append(not_measured(f"{name}_misdelivered", "this kernel does not count misdelivered packets"))
@@ -266,16 +253,13 @@ def slots(bed: Bed) -> list[Measurement]:
 
 
 def shortest_slot(bed: Bed) -> list[Measurement]:
-    """The shortest slot whose duty cycle is within 5 % of the planned one, as are those of longer slots; needs root."""
+    """The shortest slot whose duty cycle is within 5 % of the planned one, as are those of longer slots."""
     found, shortest, why = [], None, ""
     for slot_ms in FLOORS_MS:
         try:
             row = _slot_row(bed, slot_ms, FLOOR_DELAY_MS, SLOT_RANKS // 2)
         except RailyardError as error:
             why = str(error)
-            break
-        if row["duty_cycle"] is None:
-            why = "no full cycle was seen"
             break
         ratio = row["duty_cycle"] / planned_duty(row)
         found.append(Measurement(f"floor_slot_{slot_ms:g}ms_over_plan", ratio, "ratio"))
@@ -311,4 +295,6 @@ def _slot_row(bed: Bed, slot_ms: float, delay_ms: float, ranks: int) -> Row:
         "datapath": bed.datapath,
     }
     (row,) = rows_of(AnySlots(validated(AllToAllSettings, values)))
+    if row["duty_cycle"] is None:
+        raise NotMeasured(f"the duty cycle of slots of {slot_ms:g} ms: no full cycle was seen")
     return row

@@ -66,17 +66,17 @@ BENCHES: dict[str, Benchmark] = {
     ),
     "idle": Benchmark("processor use of an idle fabric of 128 GPUs with its controller", ("fabric:idle_fabric",)),
     "bringup": Benchmark("128 GPUs, 256 links, 24 switches: up and down, beside stock Mininet", ("fabric:bring_up",)),
-    "rewire": Benchmark("64 ports rewired: request to barrier reply, and to the answer", ("control:rewire_64",)),
+    "rewire": Benchmark("64 ports rewired: request to barrier reply, and to the answer", ("circuits:rewire_64",)),
     "swap": Benchmark(
         "64 ports rewired: OpenFlow request to packets following, in-band; the change of the map alone",
-        ("swap:swap_64", "swap:map_change"),
+        ("circuits:swap_64", "circuits:map_change"),
     ),
-    "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", ("control:barrier_64",)),
-    "dark": Benchmark("in-band dark time against the configured one", ("dark:dark_times",)),
+    "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", ("circuits:barrier_64",)),
+    "dark": Benchmark("in-band dark time against the configured one", ("circuits:dark_times",)),
     "slots": Benchmark("slots of 10 ms with 1 ms of delay: duty cycle, losses, misdelivery", ("collectives:slots",)),
     "floor": Benchmark(
         "the shortest dark time and the shortest slot shown within 5 percent",
-        ("dark:shortest_dark_time", "collectives:shortest_slot"),
+        ("circuits:shortest_dark_time", "collectives:shortest_slot"),
     ),
     "delay": Benchmark("error of link delays of 5, 20, 50 ms on 8 links that carry 20 Mb/s each", ("fabric:delay",)),
     "loss": Benchmark("packets that lossy links lose against the share asked for, 0.1 to 5 percent", ("fabric:loss",)),
@@ -90,10 +90,10 @@ BENCHES: dict[str, Benchmark] = {
     ),
     "model": Benchmark(
         "every row of the experiments against its prediction: 2 percent, 4 at 64 ranks",
-        ("model:model_parts",),
+        ("runs:model_parts",),
         large=True,
     ),
-    "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", ("model:slopes",)),
+    "slopes": Benchmark("step time against delay: smoke, Llama and PP-only jobs, and the stall law", ("runs:slopes",)),
 }
 """The benchmarks by name, in the order in which they run."""
 
@@ -118,7 +118,7 @@ class BenchSettings(Settings):
     @field_validator("only", "parts")
     @classmethod
     def _known(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-        from commands.bench.model import PARTS
+        from commands.bench.runs import PARTS
 
         what, known = ("a part", PARTS) if info.field_name == "parts" else ("a benchmark", BENCHES)
         for name in value or ():
@@ -168,11 +168,10 @@ class Bench(Experiment[BenchSettings]):
 
     def run(self, runner: Runner) -> None:
         """Run the benchmarks: each part of them on one datapath after another."""
-        from commands.bench.bed import Baseline, Bed
+        from commands.bench.bed import Bed
 
-        baseline = Baseline()
-        asked = self.settings
-        beds = [Bed(datapath, baseline, asked.runs, asked.parts, asked.repeats) for datapath in asked.datapath]
+        asked, stock = self.settings, dict[str, Any]()
+        beds = [Bed(datapath, stock, asked.runs, asked.parts, asked.repeats) for datapath in asked.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
             for part in BENCHES[name].parts():

@@ -37,8 +37,8 @@ BARRIER = """
 import sys
 from pathlib import Path
 from statistics import median
-from commands.bench.control import _barriers
-print(median(_barriers(Path(sys.argv[1]), "ring")))
+from commands.bench.circuits import barriers
+print(median(barriers(Path(sys.argv[1]))))
 """
 HEAD = """
 import json, sys, time

@@ -32,10 +32,9 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from commands.bench import control  # noqa: E402
+from commands.bench import circuits  # noqa: E402
 from commands.bench.bed import Bed  # noqa: E402
 from controllers.engine.jobs import Job  # noqa: E402
-from controllers.northbound.client import ChannelClient  # noqa: E402
 from experiments.spread.machines import Machine  # noqa: E402
 from experiments.spread.parts import UDP_PORT, part_to_plain, parts, topology_to_plain  # noqa: E402  # noqa: E402
 from measure.live.processor import Processor  # noqa: E402
@@ -90,20 +89,17 @@ def processor_s(processor: Processor) -> float:
 def controller() -> None:
     """The controller's processor time for messages of barriers (with connections and check-in), and for rewirings."""
     for hosts in (64, 256):
-        group, ports = Group("ring", "dp", tuple(range(hosts))), 2 * hosts
-        control.MEMBERS = hosts
-        with Bed().controlled(servers=hosts, ports=2) as (_, process), ChannelClient(process.files.channel) as client:
-            client.register(Job("barrier", (group,), "on-demand"), "opus")
-            processor = Processor([process.pid])
-            control._barriers(process.files.channel, group.name)  # a check-in, then requests and releases
-            each_s = processor_s(processor) / hosts / (2 * control.BARRIERS + 1)
-            client.finish("barrier")
-            rings = [[(port, port % ports + 1) for port in range(1 + first, ports + 1, 2)] for first in (0, 1)]
-            client.rewire("rail0", rings[1], "overwrite", delay_s=0.0)
+        group = Group("ring", "dp", tuple(range(hosts)))
+        with Bed().rail(servers=hosts, ports=2) as rail:
+            rail.client.register(Job("barrier", (group,), "on-demand"), "opus")
+            processor = Processor([rail.controller.pid])
+            circuits.barriers(rail.controller.files.channel, hosts)  # a check-in, then requests and releases
+            each_s = processor_s(processor) / hosts / (2 * circuits.BARRIERS + 1)
+            rail.client.finish("barrier")
+            rail.swap()
             processor_s(processor)
-            for number in range(control.REWIRES):
-                client.rewire("rail0", rings[number % 2], "overwrite", delay_s=0.0)
-            port_s = processor_s(processor) / control.REWIRES / ports
+            rail.swaps(circuits.REWIRES)
+            port_s = processor_s(processor) / circuits.REWIRES / (2 * hosts)
         print(f"controller, {hosts} hosts: {each_s * 1e6:.1f} us a message, {port_s * 1e6:.1f} us a port of a rewiring")
 
 

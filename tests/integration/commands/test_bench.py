@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from commands.bench import Datapath, NotMeasured, swap
+from commands.bench import Datapath, NotMeasured, circuits
 from commands.bench.bed import Bed
-from commands.bench.stock import echo_times
+from commands.bench.fabric import echo_times
 from topos.rails import RailTopo
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
@@ -22,16 +22,16 @@ def fast() -> Bed:
 def test_packets_follow_a_swap_and_none_goes_the_old_way_after_the_reply(
     fast: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "SWAPS", 10)
-    rows = {row.name: row for row in swap.swap_64(fast)}
+    monkeypatch.setattr(circuits, "SWAPS", 10)
+    rows = {row.name: row for row in circuits.swap_64(fast)}
     assert 0 < (rows["swap_64_following_median"].value or 0) < 15
     assert rows["swap_64_old_way_after_reply"].value == 0
 
 
 def test_the_rules_of_the_kernel_change_alone(fast: Bed) -> None:
-    rows = swap.map_change(fast)
+    rows = circuits.map_change(fast)
     assert 0 < (rows[0].value or 0) < (rows[1].value or 0)
-    assert swap.map_change(Bed("ovs")) == []
+    assert circuits.map_change(Bed("ovs")) == []
 
 
 @pytest.mark.parametrize("datapath", ["bpf", "ovs"])

@@ -28,7 +28,7 @@ def test_streams_of_a_ring_reach_every_host_and_none_is_faster_than_its_link() -
 @pytest.mark.beside
 @pytest.mark.parametrize("name", DATAPATHS)
 def test_costs_are_measured_over_every_datapath(name: Datapath) -> None:
-    found = control_cost(name, 5)
+    found = control_cost(Bed(name), 5)
     assert 1e-5 < found.swap_s <= found.swap_p99_s < 5
     assert 0 < found.shortest_dark_s < 5
     with AgentLauncher.start() as launcher, Emulation(transfer_rail(16, 320.0), datapath=name, openflow=None) as net:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from commands.bench import Measurement, bed, command, fabric
-from commands.bench.bed import Baseline, Bed
+from commands.bench import Measurement, command, fabric
+from commands.bench.bed import Bed
 from commands.bench.command import BENCHES, Bench, BenchSettings
 from experiments.settings import validated
 from railyard.errors import ConfigError, MachineError
@@ -64,12 +64,12 @@ def test_stock_mininet_is_measured_once_for_all_datapaths(monkeypatch: pytest.Mo
             raise MachineError("no mnexec")
         return {"up_s": 1.0}
 
-    monkeypatch.setattr(bed, "stock", stock)
-    baseline = Baseline()
+    monkeypatch.setattr(fabric, "stock", stock)
+    kept: dict[str, Any] = {}
     for _ in range(2):
-        assert Bed("bpf", baseline).stock({"servers": 2}) == {"up_s": 1.0}
-        with pytest.raises(MachineError, match="no mnexec"):
-            Bed("ovs", baseline).stock({"servers": 3})
+        assert fabric.beside(Bed("bpf", kept), "x", {"servers": 2}) == ({"up_s": 1.0}, [])
+        found, (missing,) = fabric.beside(Bed("ovs", kept), "x", {"servers": 3})
+        assert found == {} and (missing.name, missing.why_not) == ("x_stock", "no mnexec")
     assert len(calls) == 2
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commands.bench.fabric import LOSSES, _faster, _loss_row, share_of_line
+from commands.bench import Measurement
+from commands.bench.fabric import LOSSES, _loss_row, against, share_of_line
 
 
 def test_share_counts_headers_of_the_mtu_in_use() -> None:
@@ -13,9 +14,16 @@ def test_share_counts_headers_of_the_mtu_in_use() -> None:
 
 
 def test_limit_of_bring_up_is_for_the_ratio() -> None:
-    assert _faster("x", 2.0, 20.0, 10.0).ok is True
-    assert _faster("x", 2.1, 20.0, 10.0).ok is False
-    assert _faster("x", 2.0, None, 10.0).ok is None
+    assert against(Measurement("x", 2.0, "s"), 20.0, 10.0).ok is True
+    assert against(Measurement("x", 2.1, "s"), 20.0, 10.0).ok is False
+    missing = against(Measurement("x", 2.0, "s"), None, 10.0)
+    assert (missing.limit, missing.ratio, missing.ok) == (10.0, None, None)
+
+
+def test_a_value_is_better_by_being_less_or_more() -> None:
+    assert against(Measurement("x", 2.0, "s"), 6.0).ratio == 3.0
+    assert against(Measurement("x", 6.0, "Mb/s"), 2.0, more=True).ratio == 3.0
+    assert against(Measurement("x", 0.0, "of median"), 2.0).ratio is None
 
 
 @pytest.mark.parametrize(("arrived", "ok"), [(99_000, True), (98_910, True), (98_890, False), (99_110, False)])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,13 +19,12 @@ from commands.bench import (
     Measurement,
     NotMeasured,
     bed,
+    circuits,
     collectives,
     command,
-    control,
     fabric,
     finite,
-    model,
-    stock,
+    runs,
 )
 from commands.main import main
 from measure.live.goodput_host import count
@@ -59,14 +59,14 @@ def no_stock(*_: object, **__: object) -> dict[str, Any]:
 
 def goodputs(monkeypatch: pytest.MonkeyPatch, *found: float) -> None:
     """Let the ring of hosts have these goodputs."""
-    monkeypatch.setattr(stock, "ring_goodputs", lambda *_: list(found))
+    monkeypatch.setattr(fabric, "ring_goodputs", lambda *_: list(found))
     monkeypatch.setattr(fabric, "ring", lambda *_: nullcontext([]))
 
 
 def test_a_host_without_goodput_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     goodputs(monkeypatch, 1.0, 0.0)
     with pytest.raises(NotMeasured, match="the goodput of host 1 of a ring: nothing that it sent was received"):
-        stock.ring_goodput([], 100.0, 0.1)
+        fabric.ring_goodput([], 100.0, 0.1)
 
 
 def test_a_sender_that_hangs_up_is_no_goodput_of_0() -> None:
@@ -84,7 +84,7 @@ def test_no_spread_where_half_of_the_hosts_received_nothing() -> None:
 def test_without_the_stock_tool_ours_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     goodputs(monkeypatch, 94.5, 95.5)
     monkeypatch.setattr(bed, "Emulation", Net)
-    monkeypatch.setattr(bed, "stock", no_stock)
+    monkeypatch.setattr(fabric, "stock", no_stock)
     slowest, apart, missing = fabric.links(bed.Bed("ovs"), 2, 100.0, 0.1)
     assert slowest.value == pytest.approx(0.945 * 9014 / 8948, rel=0.01) and slowest.baseline is slowest.ratio is None
     assert apart.value == pytest.approx(1 / 95)
@@ -113,13 +113,13 @@ def row(mode: str, delay_ms: float, step_s: float | None, **more: float) -> dict
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (lambda: model._fit([row("on-demand", 50, 1.0)], "on-demand"), "fewer than two delays"),
+        (lambda: runs._fit([row("on-demand", 50, 1.0)], "on-demand"), "fewer than two delays"),
         (
-            lambda: model._fit([row("on-demand", 50, 1.0), row("on-demand", 99, None)], "on-demand"),
+            lambda: runs._fit([row("on-demand", 50, 1.0), row("on-demand", 99, None)], "on-demand"),
             "at 99 ms: no step",
         ),
-        (lambda: model._provisioned([row("on-demand", 50, 1.0)]), "a point of one of them is missing"),
-        (lambda: model._provisioned([row("provisioned", 50, 1.0, stall_law_step_time_s=1.0)]), "is missing"),
+        (lambda: runs._provisioned([row("on-demand", 50, 1.0)]), "a point of one of them is missing"),
+        (lambda: runs._provisioned([row("provisioned", 50, 1.0, stall_law_step_time_s=1.0)]), "is missing"),
     ],
 )
 def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:
@@ -138,12 +138,10 @@ def test_no_slope_without_points(act: Callable[[], object], why: str) -> None:
     ],
 )
 def test_a_barrier_without_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes, why: str) -> None:
-    monkeypatch.setattr(control, "MEMBERS", 2)
-    monkeypatch.setattr(control, "_PATIENCE_S", 10.0 if answer else 0.2)
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
         listener.bind(str(tmp_path / "channel"))
         listener.listen()
-        barriers = pool.submit(control._barriers, tmp_path / "channel", "ring")
+        barriers = pool.submit(circuits.barriers, tmp_path / "channel", 2, 10.0 if answer else 0.2)
         calls = [listener.accept()[0] for _ in range(2)]
         calls[0].sendall(answer)
         with pytest.raises(NotMeasured, match=why):
@@ -152,10 +150,13 @@ def test_a_barrier_without_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             call.close()
 
 
-def test_barrier_replies_are_read_off_the_events_of_the_controller(tmp_path: Path) -> None:
+def test_changes_are_read_off_the_events_of_the_controller(tmp_path: Path) -> None:
     changes = [Event(1.0, "controller", "reconfigure", 1.5), Event(2.0, "controller", "reconfigure", 2.25)]
     write_events(tmp_path / "events", [*changes, Event(1.2, "controller", "ack", None, {"group": "ring"})])
-    assert control._barrier_replies(tmp_path / "events") == [1.5, 2.25]
+    controller: Any = SimpleNamespace(files=SimpleNamespace(events=tmp_path / "events"))
+    rail = bed.Rail(None, controller, None)  # type: ignore[arg-type]
+    assert [event.end for event in rail.changes()] == [1.5, 2.25]
+    assert [event.end for event in rail.changes(since=1.5)] == [2.25]
 
 
 # ---- the script ------------------------------------------------------------------------------------------------------
@@ -178,12 +179,12 @@ def test_what_cannot_be_measured_is_a_row_and_a_status_and_the_next_bench_runs(
         raise NotMeasured("the goodput of host g0: /proj: No such file or directory")
 
     monkeypatch.setattr(fabric, "links", refuse)
-    monkeypatch.setattr(control, "rewire_64", lambda _: [Measurement("rewire", 0.002, "s", ok=True)])
-    monkeypatch.setattr(model, "slopes", refuse)
+    monkeypatch.setattr(circuits, "rewire_64", lambda _: [Measurement("rewire", 0.002, "s", ok=True)])
+    monkeypatch.setattr(runs, "slopes", refuse)
     benches = {
         "links": command.Benchmark("says", ("fabric:links",)),
-        "rewire": command.Benchmark("says", ("control:rewire_64",)),
-        "slopes": command.Benchmark("says", ("model:slopes",), large=True),
+        "rewire": command.Benchmark("says", ("circuits:rewire_64",)),
+        "slopes": command.Benchmark("says", ("runs:slopes",), large=True),
     }
     monkeypatch.setattr(command, "BENCHES", benches)
     monkeypatch.setattr(os, "geteuid", lambda: 0)

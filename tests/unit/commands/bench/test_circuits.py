@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from commands.bench import NotMeasured, swap
-from commands.bench.control import matching
-from commands.bench.dark import middle_mean
-from commands.bench.stock import echo_request
-from commands.bench.swap import PORTS, OpenFlowPeer, Probe, followed, peers
+from commands.bench import NotMeasured, circuits
+from commands.bench.bed import matching
+from commands.bench.circuits import PORTS, OpenFlowPeer, Probe, followed, middle_mean, peers
+from commands.bench.fabric import echo_request
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_BARRIER_REQUEST, TYPE_ERROR, circuit_flow, header
 from measure.live.probes import Frames
 
@@ -98,9 +97,8 @@ Answer = Callable[[socket.socket, int], None]
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFlowPeer]:
-    monkeypatch.setattr(swap, "inside", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(swap, "_PATIENCE_S", 0.5)
-    with OpenFlowPeer(-1, ("127.0.0.1", 0)) as made:
+    monkeypatch.setattr(circuits, "inside", lambda _: contextlib.nullcontext())
+    with OpenFlowPeer(-1, ("127.0.0.1", 0), 0.5) as made:
         yield made
 
 
