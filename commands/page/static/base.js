@@ -1,49 +1,64 @@
 "use strict";
 
 /** The one global name of the page; every file adds a part to it. */
-window.Railyard = { parts: {} };
+window.Railyard = {};
 
 (function () {
-  const SVG = "http://www.w3.org/2000/svg";
-
-  /** Set attributes and listeners of a node: `on` maps event names to functions, `text` is its text. */
+  /** Set attributes of a node; a function listens to the event that it is named for, such as onclick. */
   function dress(node, given) {
-    for (const [key, value] of Object.entries(given || {})) {
-      if (value === null || value === undefined || value === false) continue;
-      if (key === "text") node.textContent = value;
-      else if (key === "on") for (const [name, act] of Object.entries(value)) node.addEventListener(name, act);
-      else node.setAttribute(key, value === true ? "" : String(value));
+    for (const [key, value] of Object.entries(given)) {
+      if (typeof value === "function") node.addEventListener(key.slice(2), value);
+      else if (there(value) && value !== false) node.setAttribute(key, value === true ? "" : String(value));
     }
     return node;
   }
 
-  /** Append children; text is appended as text, nothing for null. */
+  /** Append children; text is appended as text, nothing for null and false. */
   function fill(node, children) {
-    for (const child of children.flat(2)) {
-      if (child !== null && child !== undefined && child !== false) node.append(child);
-    }
+    node.append(...children.flat(2).filter((child) => there(child) && child !== false));
     return node;
   }
 
-  /** A new HTML element. */
-  function h(tag, given, ...children) {
-    return fill(dress(document.createElement(tag), given), children);
+  /** A maker of elements: of the tag with its classes, such as "p.quiet", attributes if there are any, children. */
+  function maker(create) {
+    return (kind, ...rest) => {
+      const [tag, ...classes] = kind.split("."),
+        node = create(tag);
+      if (classes.length) node.setAttribute("class", classes.join(" "));
+      return fill(rest[0]?.constructor === Object ? dress(node, rest.shift()) : node, rest);
+    };
   }
 
-  /** A new SVG element. */
-  function s(tag, given, ...children) {
-    return fill(dress(document.createElementNS(SVG, tag), given), children);
+  const h = maker((tag) => document.createElement(tag)),
+    s = maker((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+
+  /** A table with room to scroll sideways: the cells of its head where it has one, its rows, and its caption. */
+  function table(kind, head, rows, caption) {
+    return h("div.scroll-x", h(`table.${kind}`, caption, head && h("thead", h("tr", head)), h("tbody", rows)));
   }
 
   /** Replace all children of a node. */
   function put(node, ...children) {
-    node.textContent = "";
+    node.replaceChildren();
     return fill(node, children);
+  }
+
+  /** Draw a place anew with `act`; the keyboard stays on the thing with the same data-`key`. */
+  function keepFocus(place, key, act) {
+    const kept = place.contains(document.activeElement) && document.activeElement.dataset[key];
+    act();
+    const again = kept && [...place.querySelectorAll(`[data-${key}]`)].find((each) => each.dataset[key] === kept);
+    if (again) again.focus({ preventScroll: true });
   }
 
   /** The element of the page with this id. */
   function byId(id) {
     return document.getElementById(id);
+  }
+
+  /** Whether there is a value. */
+  function there(value) {
+    return value !== null && value !== undefined;
   }
 
   /** A list, whatever was given: data of other versions may lack one. */
@@ -53,13 +68,22 @@ window.Railyard = { parts: {} };
 
   /** An object, whatever was given. */
   function record(value) {
-    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+    return there(value) && typeof value === "object" && !Array.isArray(value) ? value : {};
+  }
+
+  /** Things by what `key` gives for each, in their order. */
+  function grouped(things, key) {
+    const found = new Map();
+    for (const each of things) {
+      if (!found.has(key(each))) found.set(key(each), []);
+      found.get(key(each)).push(each);
+    }
+    return found;
   }
 
   /** A text for people, whatever was given. */
   function words(value) {
-    if (value === null || value === undefined) return "";
-    return typeof value === "object" ? JSON.stringify(value) : String(value);
+    return typeof value === "object" && value ? JSON.stringify(value) : String(value ?? "");
   }
 
   const tip = h("div", { id: "tip", role: "tooltip", hidden: true });
@@ -71,10 +95,7 @@ window.Railyard = { parts: {} };
     if (!shown.length) return hideTip(owner);
     tipOwner = owner;
     if (!tip.isConnected) document.body.append(tip);
-    put(
-      tip,
-      shown.map((line, i) => h("div", { class: i ? "" : "tip-head", text: line })),
-    );
+    put(tip, ...shown.map((line, i) => h(i ? "div" : "div.tip-head", line)));
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
     const left = x + 14 + box.width > window.innerWidth - 8 ? x - 14 - box.width : x + 14;
@@ -102,7 +123,7 @@ window.Railyard = { parts: {} };
     return node;
   }
 
-  const said = h("div", { class: "sr", "aria-live": "polite" });
+  const said = h("div.sr", { "aria-live": "polite" });
 
   /** Say a sentence to screen readers. */
   function say(sentence) {
@@ -120,9 +141,9 @@ window.Railyard = { parts: {} };
 
   const listeners = {};
 
-  /** Call `act` whenever something named `name` changed. */
-  function on(name, act) {
-    (listeners[name] = listeners[name] || []).push(act);
+  /** Call `act` whenever something of these names changed. */
+  function on(names, act) {
+    for (const name of names.split(" ")) (listeners[name] ||= []).push(act);
   }
 
   /** Tell that something changed; a part that fails does not keep the others from it. */
@@ -131,7 +152,7 @@ window.Railyard = { parts: {} };
       try {
         act();
       } catch (error) {
-        note(`${name}: ${error && error.stack ? error.stack : error}`);
+        note(`${name}: ${error?.stack || error}`);
         console.error(name, error);
       }
     }
@@ -140,10 +161,15 @@ window.Railyard = { parts: {} };
   Object.assign(Railyard, {
     h,
     s,
+    dress,
+    table,
     put,
+    keepFocus,
     byId,
+    there,
     list,
     record,
+    grouped,
     words,
     showTip,
     hideTip,

@@ -5,29 +5,17 @@
   const MOST_WAITS = 3,
     WAITING = ["ask", "wait"];
 
-  /** Centre of the box of a switch, towards which its circuits bend. */
-  function centre(name) {
+  /** How deep circuits may bend inside of a switch. */
+  function deepest(name) {
     const box = list(fabric.shown.data.nodes).find((each) => each.id === name || each.name === name);
-    return box ? [box.x + box.w / 2, box.y + box.h / 2, box.h] : null;
+    return box ? Math.min(60, Math.max(box.h * 1.15, 26)) : 60;
   }
 
   /** The curve of a circuit: it leaves each port in that port's direction, deeper the further they are apart. */
-  function curve(a, b, middle) {
-    const apart = Math.hypot(a.x - b.x, a.y - b.y),
-      deepest = middle ? Math.min(60, Math.max(middle[2] * 1.15, 26)) : 60;
-    const reach = Math.min(deepest, 10 + apart * 0.42);
-    if ([a.nx, a.ny, b.nx, b.ny].every(isFinite)) {
-      const ahead = (p) => `${p.x + p.nx * reach} ${p.y + p.ny * reach}`;
-      return `M${a.x} ${a.y}C${ahead(a)} ${ahead(b)} ${b.x} ${b.y}`;
-    }
-    if (!middle) return `M${a.x} ${a.y}L${b.x} ${b.y}`;
-    const [mx, my, tall] = middle;
-    if (Math.abs(a.y - b.y) < 1) {
-      const deep = Math.min(tall * 0.95, 14 + apart * 0.45) * Math.sign(my - a.y || 1);
-      return `M${a.x} ${a.y}C${a.x} ${a.y + deep} ${b.x} ${b.y + deep} ${b.x} ${b.y}`;
-    }
-    const pull = (p) => [p.x + (mx - p.x) * 0.7, p.y + (my - p.y) * 0.7].join(" ");
-    return `M${a.x} ${a.y}C${pull(a)} ${pull(b)} ${b.x} ${b.y}`;
+  function curve(a, b, most) {
+    const reach = Math.min(most, 10 + Math.hypot(a.x - b.x, a.y - b.y) * 0.42),
+      ahead = (p) => `${p.x + p.nx * reach} ${p.y + p.ny * reach}`;
+    return `M${a.x} ${a.y}C${ahead(a)} ${ahead(b)} ${b.x} ${b.y}`;
   }
 
   /** Lines that name a circuit. */
@@ -46,78 +34,63 @@
   }
 
   /** One circuit, lit in the colour of its kind. */
-  function circuit(name, given, middle) {
+  function circuit(name, given, most) {
     const a = fabric.shown.ports.get(`${name}:${given.a}`),
       b = fabric.shown.ports.get(`${name}:${given.b}`);
     if (!a || !b) return null;
-    const d = curve(a.data, b.data, middle);
-    const line = s("path", {
+    const d = curve(a.data, b.data, most);
+    const line = s("path.circuit", {
       d,
-      class: "circuit",
       stroke: Railyard.looks.colour(given.kind),
       "data-switch": name,
       "data-a": given.a,
       "data-b": given.b,
       "data-kind": words(given.kind),
     });
-    const casing = Railyard.looks.pale(given.kind) ? s("path", { d, class: "circuit casing" }) : null;
-    return s(
-      "g",
-      {},
-      casing,
-      line,
-      named(s("path", { d, class: "catch" }), () => lines(name, given)),
-    );
+    const casing = Railyard.looks.pale(given.kind) && s("path.circuit.casing", { d });
+    const caught = named(s("path.catch", { d }), () => lines(name, given));
+    return s("g", casing, line, caught);
   }
 
   /** A cross over a box or a port. */
   function cross(x, y, half) {
-    return s("path", {
-      class: "cross",
+    return s("path.cross", {
       d: `M${x - half} ${y - half}L${x + half} ${y + half}M${x - half} ${y + half}L${x + half} ${y - half}`,
     });
   }
 
   /** Draw circuits of all switches. */
   function drawCircuits(state) {
-    put(
-      fabric.shown.circuits,
-      Object.entries(record(state.circuits)).map(([name, given]) => {
-        const middle = centre(name);
-        return list(given).map((each) => circuit(name, each, middle));
-      }),
-    );
+    const drawn = Object.entries(record(state.circuits)).flatMap(([name, given]) => {
+      const most = deepest(name);
+      return list(given).map((each) => circuit(name, each, most));
+    });
+    put(fabric.shown.circuits, drawn);
+  }
+
+  /** Ports by switch in a part of the state, such as the failed ones: those that are in the drawing. */
+  function portsIn(part) {
+    const named = ([name, numbers]) => list(numbers).map((number) => fabric.shown.ports.get(`${name}:${number}`));
+    return Object.entries(record(part)).flatMap(named).filter(Boolean);
   }
 
   /** Draw what ports do: lit, dark (hatched) or failed (crossed); and cross out dead ranks. */
   function drawPorts(state) {
-    const marks = [];
     for (const { dot } of fabric.shown.ports.values()) {
       dot.setAttribute("r", dot.dataset.r);
       dot.style.fill = "";
     }
-    for (const [name, numbers] of Object.entries(record(state.dark))) {
-      for (const number of list(numbers)) {
-        const port = fabric.shown.ports.get(`${name}:${number}`);
-        if (!port) continue;
-        port.dot.style.fill = Railyard.looks.fill("dark");
-        port.dot.setAttribute("r", Math.max(4.5, port.dot.dataset.r * 1.5));
-      }
+    for (const { dot } of portsIn(state.dark)) {
+      dot.style.fill = Railyard.looks.fill("dark");
+      dot.setAttribute("r", Math.max(4.5, dot.dataset.r * 1.5));
     }
-    for (const [name, numbers] of Object.entries(record(state.failed))) {
-      for (const number of list(numbers)) {
-        const port = fabric.shown.ports.get(`${name}:${number}`);
-        if (port) marks.push(cross(port.data.x, port.data.y, 5.5));
-      }
-    }
-    for (const rank of list(state.dead)) {
-      const gpu = fabric.shown.gpus.get(rank);
-      if (gpu)
-        marks.push(
-          cross(gpu.data.x + gpu.data.w / 2, gpu.data.y + gpu.data.h / 2, Math.min(gpu.data.w, gpu.data.h) / 2 - 2),
-        );
-    }
-    put(fabric.shown.marks, marks);
+    const gpus = list(state.dead).map((rank) => fabric.shown.gpus.get(rank)),
+      boxes = gpus.filter(Boolean).map((gpu) => gpu.data);
+    put(
+      fabric.shown.marks,
+      portsIn(state.failed).map(({ data }) => cross(data.x, data.y, 5.5)),
+      boxes.map(({ x, y, w, h }) => cross(x + w / 2, y + h / 2, Math.min(w, h) / 2 - 2)),
+    );
   }
 
   /** Draw what GPUs do, and how much of their line rate links carry. */
@@ -136,12 +109,15 @@
     }
   }
 
+  /** Some ranks in words. */
+  function ranks(numbers, most) {
+    return `${numbers.length === 1 ? "rank" : "ranks"} ${format.some(numbers, most)}`;
+  }
+
   /** The sentence of a rank that waits for others. */
   function waitSays(wait) {
-    const whom = list(wait.for).length
-      ? `waits for ${list(wait.for).length === 1 ? "rank" : "ranks"} ${format.some(list(wait.for), 8)}`
-      : "waits";
-    return `${whom}${wait.group ? ` (${words(wait.group)})` : ""}`;
+    const whom = list(wait.for).length ? ` for ${ranks(list(wait.for), 8)}` : "";
+    return `waits${whom}${wait.group ? ` (${words(wait.group)})` : ""}`;
   }
 
   /** What a port does at the moment, in words. */
@@ -161,23 +137,18 @@
 
   /** The sentence below the drawing: circuits by kind, dark and failed ports, waits. */
   function sentence(state) {
-    const byKind = new Map();
-    for (const given of Object.values(record(state.circuits))) {
-      for (const each of list(given)) byKind.set(each.kind, (byKind.get(each.kind) || 0) + 1);
-    }
-    const total = [...byKind.values()].reduce((sum, n) => sum + n, 0);
-    const kinds = [...byKind].map(([kind, n]) => `${n} ${Railyard.looks.look(kind).name || kind}`).join(", ");
-    const count = (part) => Object.values(record(state[part])).reduce((sum, ports) => sum + list(ports).length, 0);
+    const all = (part) => Object.values(record(state[part])).flatMap(list),
+      byKind = Railyard.grouped(all("circuits"), (each) => each.kind),
+      kinds = [...byKind].map(([kind, mine]) => `${mine.length} ${Railyard.looks.look(kind).name || kind}`);
     const said = [];
-    if (total) said.push(`${format.counted(total, "circuit")} (${kinds})`);
-    if (count("dark")) said.push(`${format.counted(count("dark"), "port")} dark`);
-    if (count("failed")) said.push(`${format.counted(count("failed"), "port")} failed`);
+    if (kinds.length) said.push(`${format.counted(all("circuits").length, "circuit")} (${kinds.join(", ")})`);
+    for (const part of ["dark", "failed"])
+      if (all(part).length) said.push(`${format.counted(all(part).length, "port")} ${part}`);
     if (state.unsure) {
       const change = state.unsure === 1 ? "changes" : "change";
       said.push(`${format.counted(state.unsure, "port")} ${change} faster than this file tells`);
     }
-    if (list(state.dead).length)
-      said.push(`${list(state.dead).length === 1 ? "rank" : "ranks"} ${format.some(list(state.dead))} failed`);
+    if (list(state.dead).length) said.push(`${ranks(list(state.dead))} failed`);
     return [...said, ...waiting(state)].join(" · ");
   }
 
@@ -188,33 +159,34 @@
     const drawn = Object.entries(record(state.ranks)).filter(([, now]) => WAITING.includes(now.kind));
     const others = [...drawn.map(([rank]) => Number(rank)), ...list(state.waits).map((wait) => wait.rank)];
     const rest = [...new Set(others.filter((rank) => !known.has(rank)))].sort((a, b) => a - b);
-    const verb = rest.length === 1 ? "waits" : "wait";
-    const more = rest.length ? `${rest.length === 1 ? "rank" : "ranks"} ${format.some(rest, 8)} ${verb}` : "";
+    const more = rest.length ? `${ranks(rest, 8)} ${rest.length === 1 ? "waits" : "wait"}` : "";
     return [...named.map((wait) => `rank ${wait.rank} ${waitSays(wait)}`), more].filter(Boolean);
   }
 
   /** What the signs of the drawing mean; its colours are those of the time line. */
   function drawLegend(state) {
-    const chip = (width, ...drawn) => s("svg", { class: "chip", width, height: 11, "aria-hidden": "true" }, ...drawn);
-    const key = (drawn, text) => Railyard.h("span", { class: "key" }, drawn, text);
-    const dark = chip(11, s("circle", { cx: 5.5, cy: 5.5, r: 5, class: "port", fill: Railyard.looks.fill("dark") }));
-    dark.firstChild.style.fill = Railyard.looks.fill("dark");
-    const optical = list(fabric.shown.data.nodes).some((each) => each.kind === "ocs");
-    const carries = Object.keys(record(state.links)).length > 0;
+    const { key, fill } = Railyard.looks,
+      dark = s("circle.port", { cx: 5.5, cy: 5.5, r: 5, fill: fill("dark") });
+    dark.style.fill = fill("dark");
+    const optical = list(fabric.shown.data.nodes).some((each) => each.kind === "ocs"),
+      share = s("path.link.busy", { d: "M0 5.5H26", "stroke-width": 5 });
     put(
       byId("fabric-legend"),
       "Colours as in the time line",
-      optical ? key(dark, "dark port") : null,
-      key(chip(11, s("path", { class: "cross", d: "M2 2L9 9M2 9L9 2" })), "failed"),
-      carries
-        ? key(chip(26, s("path", { d: "M0 5.5H26", class: "link busy", "stroke-width": 5 })), "share of line rate")
-        : null,
+      optical && key(11, 11, dark, "dark port"),
+      key(11, 11, s("path.cross", { d: "M2 2L9 9M2 9L9 2" }), "failed"),
+      Object.keys(record(state.links)).length > 0 && key(26, 11, share, "share of line rate"),
     );
+  }
+
+  /** Say which moment is shown. */
+  function drawTime() {
+    byId("fabric-time").textContent = `at ${format.moment(app.t, app.to - app.from)}`;
   }
 
   /** Draw the state of the fabric at the moment that is shown. */
   function draw() {
-    byId("fabric-time").textContent = `at ${format.moment(app.t, app.to - app.from)}`;
+    drawTime();
     if (!fabric.shown.data || !app.state || !model.mine(app.state)) return;
     const state = app.state;
     drawCircuits(state);
@@ -224,9 +196,8 @@
     drawLegend(state);
   }
 
-  on("state", draw);
-  on("time", () => (byId("fabric-time").textContent = `at ${format.moment(app.t, app.to - app.from)}`));
-  on("theme", draw);
+  on("state theme", draw);
+  on("time", drawTime);
 
   Railyard.circuits = { waitSays, portSays, draw };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, put, byId, list, record, words, app, on, model, fabric } = Railyard;
+  const { h, put, keepFocus, byId, there, list, record, words, app, on, model, fabric } = Railyard;
   const ACTS = {
     rewire: ["Rewire: a circuit between two ports", ["switch", "port", "other"]],
     fail: ["Fail a port", ["switch", "port"]],
@@ -39,42 +39,28 @@
   /** Optical switches of the drawing, by their ports. */
   function switches() {
     const data = fabric.shown.data || {},
-      optical = new Set(
-        list(data.nodes)
-          .filter((each) => each.kind === "ocs")
-          .map((each) => each.id),
-      );
-    const found = new Map();
-    for (const port of list(data.ports)) {
-      if (optical.size && !optical.has(port.switch)) continue;
-      if (!found.has(port.switch)) found.set(port.switch, []);
-      found.get(port.switch).push(port);
-    }
-    return found;
+      optical = list(data.nodes).filter((each) => each.kind === "ocs"),
+      names = optical.map((each) => each.id);
+    return Railyard.grouped(
+      list(data.ports).filter((port) => !names.length || names.includes(port.switch)),
+      (port) => port.switch,
+    );
   }
 
   /** A choice among values with their names. */
   function choice(label, key, values) {
     if (!values.some(([value]) => String(value) === String(chosen[key])))
       chosen[key] = values.length ? String(values[0][0]) : "";
-    const box = h(
-      "select",
-      {
-        "data-choice": key,
-        on: {
-          change: (e) => {
-            chosen[key] = e.target.value;
-            asked = false;
-            draw();
-            looking.ask();
-          },
-        },
-      },
-      values.map(([value, name]) =>
-        h("option", { value, text: name, selected: String(value) === String(chosen[key]) }),
-      ),
+    const options = values.map(([value, name]) =>
+      h("option", { value, selected: String(value) === String(chosen[key]) }, name),
     );
-    return h("label", {}, h("span", { text: label }), box);
+    const choose = (e) => {
+      chosen[key] = e.target.value;
+      asked = false;
+      draw();
+      looking.ask();
+    };
+    return h("label", h("span", label), h("select", { "data-choice": key, onchange: choose }, options));
   }
 
   /** Ports of the chosen switch with their ranks, without `except`: failed ones to restore, else those that work. */
@@ -83,32 +69,24 @@
     return list(found.get(chosen.switch))
       .filter((port) => String(port.number) !== except)
       .filter((port) => failed.includes(port.number) === (chosen.act === "restore"))
-      .map((port) => [
-        port.number,
-        `${port.number}${port.rank === null || port.rank === undefined ? "" : ` (rank ${port.rank})`}`,
-      ]);
+      .map((port) => [port.number, `${port.number}${there(port.rank) ? ` (rank ${port.rank})` : ""}`]);
   }
 
   /** The choices that an act needs. */
   function choices(needs) {
-    const found = switches();
+    const found = switches(),
+      names = [...found.keys()].map((name) => [name, words(name)]);
     const ranks = [...fabric.shown.gpus.keys()]
       .filter((rank) => !dead.includes(rank))
       .sort((a, b) => a - b)
       .map((rank) => [rank, `rank ${rank}`]);
-    return needs.map((key) =>
-      ({
-        switch: () =>
-          choice(
-            "Switch",
-            "switch",
-            [...found.keys()].map((name) => [name, words(name)]),
-          ),
-        port: () => choice("Port", "port", portNames(found)),
-        other: () => choice("and port", "other", portNames(found, chosen.port)),
-        rank: () => choice("Chip", "rank", ranks),
-      })[key](),
-    );
+    const made = {
+      switch: () => choice("Switch", "switch", names),
+      port: () => choice("Port", "port", portNames(found)),
+      other: () => choice("and port", "other", portNames(found, chosen.port)),
+      rank: () => choice("Chip", "rank", ranks),
+    };
+    return needs.map((key) => made[key]());
   }
 
   /** What is asked of the server. */
@@ -163,39 +141,24 @@
     looking.ask();
   }
 
+  /** Ask, or take the question back; the keyboard goes to the button that is there then. */
+  function ask(now) {
+    asked = now;
+    if (now) said = "";
+    draw();
+    byId(now ? "confirm" : "act").focus();
+  }
+
   /** Buttons: ask first, then confirm. */
   function buttons() {
-    if (nothing()) return h("span", { id: "nothing", text: nothing() });
-    if (!asked) {
-      return h("button", {
-        id: "act",
-        text: "Do it ...",
-        on: {
-          click: () => {
-            asked = true;
-            said = "";
-            draw();
-            byId("confirm").focus();
-          },
-        },
-      });
-    }
+    if (nothing()) return h("span", { id: "nothing" }, nothing());
+    if (!asked) return h("button", { id: "act", onclick: () => ask(true) }, "Do it ...");
     return h(
-      "span",
-      { class: "ask", role: "alertdialog" },
-      h("b", { text: question() }),
-      h("button", { id: "confirm", class: "danger", text: "Yes, do it", on: { click: send } }),
-      h("button", {
-        id: "cancel",
-        text: "No",
-        on: {
-          click: () => {
-            asked = false;
-            draw();
-            byId("act").focus();
-          },
-        },
-      }),
+      "span.ask",
+      { role: "alertdialog" },
+      h("b", question()),
+      h("button.danger", { id: "confirm", onclick: send }, "Yes, do it"),
+      h("button", { id: "cancel", onclick: () => ask(false) }, "No"),
     );
   }
 
@@ -206,16 +169,13 @@
       allowed = app.overview.control === true && running && fabric.shown.data;
     place.hidden = !allowed;
     if (!allowed) return put(place);
-    const kept = place.contains(document.activeElement) ? document.activeElement.dataset.choice : null;
     const acts = Object.entries(ACTS).map(([act, [name]]) => [act, name]);
-    put(
-      place,
-      h("h3", { text: "Act on the fabric" }),
-      h("div", { class: "acts" }, choice("Act", "act", acts), choices(record(ACTS)[chosen.act][1]), buttons()),
-      said ? h("p", { id: "control-says", role: "status", class: good ? "good" : "bad", text: said }) : null,
-    );
-    const again = kept ? place.querySelector(`[data-choice="${kept}"]`) : null;
-    if (again) again.focus();
+    const drawn = [
+      h("h3", "Act on the fabric"),
+      h("div.acts", choice("Act", "act", acts), choices(record(ACTS)[chosen.act][1]), buttons()),
+      said && h("p", { id: "control-says", role: "status", class: good ? "good" : "bad" }, said),
+    ];
+    keepFocus(place, "choice", () => put(place, ...drawn));
   }
 
   /** Draw the panel where another fabric is shown, so that a choice under way is not disturbed by each update. */
@@ -224,7 +184,7 @@
       app.overview.control,
       app.live,
       app.run,
-      fabric.shown.data && fabric.shown.data.width,
+      fabric.shown.data?.width,
       app.point,
       record(model.pointEntry()).state,
     ]);
@@ -237,8 +197,7 @@
     if (!byId("control").hidden) looking.ask();
   }
 
-  on("overview", refresh);
-  on("point", refresh);
+  on("overview point", refresh);
   on("state", () => app.follow && learn(app.state));
   on("timeline", () => app.follow || byId("control").hidden || looking.ask());
 })();

@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { list, record } = Railyard;
+  const { there, list, record } = Railyard;
   const BELOW = new Set(["compute", "train", "stage", "start", "other"]);
   const reaches = new WeakMap();
 
@@ -78,12 +78,14 @@
 
   /** Ranks that had failed by `t`: nobody replaces the rank itself, only its work. */
   function deadAt(timeline, t) {
-    const dead = new Set();
-    for (const mark of list(timeline.marks)) {
-      if (mark.t <= t && (mark.kind === "fault" || mark.kind === "failed"))
-        list(mark.ranks).forEach((r) => dead.add(r));
-    }
-    return [...dead];
+    const deadly = (mark) => mark.t <= t && (mark.kind === "fault" || mark.kind === "failed");
+    return [
+      ...new Set(
+        list(timeline.marks)
+          .filter(deadly)
+          .flatMap((mark) => list(mark.ranks)),
+      ),
+    ];
   }
 
   /** The state of the fabric at time `t` as the bars of a time line tell it, without rates of links. */
@@ -93,9 +95,8 @@
     for (const lane of list(timeline.lanes)) {
       const now = found(timeline, lane.id, t);
       if (!now) continue;
-      if (lane.port !== null && lane.port !== undefined) portState(made, lane, now);
-      else if (lane.rank !== null && lane.rank !== undefined)
-        made.ranks[lane.rank] = { kind: now.kind, label: now.label };
+      if (there(lane.port)) portState(made, lane, now);
+      else if (there(lane.rank)) made.ranks[lane.rank] = { kind: now.kind, label: now.label };
     }
     made.dead = deadAt(timeline, t);
     return made;
@@ -110,16 +111,12 @@
 
   /** Bars of `newer` put after those of `older` that end before time `from`; both of one lane. */
   function joined(older, newer, from, remap) {
-    const keys = ["s", "e", "k", "l", "b", "st", "p"],
+    const before = [...list(older.s).keys()].filter((i) => older.e[i] < from),
       made = {};
-    for (const key of keys) made[key] = [];
-    list(older.s).forEach((_, i) => {
-      if (older.e[i] >= from) return;
-      for (const key of keys) made[key].push(older[key] ? older[key][i] : 0);
-    });
-    list(newer.s).forEach((_, i) => {
-      for (const key of keys) made[key].push(key === "l" ? remap(newer.l[i]) : newer[key] ? newer[key][i] : 0);
-    });
+    for (const key of ["s", "e", "k", "l", "b", "st", "p"]) {
+      const added = newer[key] || list(newer.s).map(() => 0);
+      made[key] = before.map((i) => (older[key] ? older[key][i] : 0)).concat(key === "l" ? added.map(remap) : added);
+    }
     return made;
   }
 
@@ -130,12 +127,6 @@
     const outside = (mark) => mark.t >= read.end || (mark.end ?? mark.t) < read.start;
     const rest = list(known).filter((mark) => outside(mark) && !told.has(name(mark)));
     return rest.concat(list(read.marks)).sort((a, b) => a.t - b.t);
-  }
-
-  /** Steps of `older` that end before `newer` begins, and those of `newer`. */
-  function steps(older, newer) {
-    const before = list(older.steps).filter((step) => step.e < newer.start);
-    return before.concat(list(newer.steps));
   }
 
   /** A time line with its part from `newer.start` on replaced by `newer`, which is more recent. */
@@ -154,12 +145,12 @@
     return {
       ...newer,
       labels,
-      steps: steps(older, newer),
+      steps: [...list(older.steps).filter((step) => step.e < newer.start), ...list(newer.steps)],
       bars,
       start: Math.min(older.start, newer.start),
       thinned: older.thinned || newer.thinned,
     };
   }
 
-  Railyard.derive = { reach, after, barAt, bar, found, state, kindsShown, append, marks, BELOW };
+  Railyard.derive = { reach, after, found, state, kindsShown, append, marks, BELOW };
 })();

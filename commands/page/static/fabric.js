@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, s, put, byId, list, record, words, named, app, on, model, format } = Railyard;
+  const { h, s, put, byId, there, list, record, words, named, app, on, model, format } = Railyard;
 
   /** The drawing that is shown: its data, and the nodes of its parts by id. */
   const shown = {
@@ -16,9 +16,7 @@
 
   /** The drawing of the selected point, or null. */
   function drawingOf() {
-    const entry = model.pointEntry(),
-      plans = record(app.overview.plans);
-    return entry && plans[entry.plan] ? plans[entry.plan] : null;
+    return record(app.overview.plans)[record(model.pointEntry()).plan] || null;
   }
 
   /** Lines that name a GPU, with what it does at the moment. */
@@ -27,7 +25,7 @@
     const dead = list(record(app.state).dead).includes(node.rank);
     const waits = list(record(app.state).waits).find((wait) => wait.rank === node.rank);
     return [
-      node.rank === null || node.rank === undefined ? words(node.name) : `rank ${node.rank}`,
+      there(node.rank) ? `rank ${node.rank}` : words(node.name),
       node.tenant ? `tenant ${words(node.tenant)}` : "",
       dead ? "failed" : now.kind ? Railyard.looks.look(now.kind).name || now.kind : "",
       words(now.label),
@@ -39,9 +37,7 @@
   function portLines(port) {
     return [
       `${words(port.switch)}, port ${port.number}`,
-      port.rank === null || port.rank === undefined
-        ? ""
-        : `rank ${port.rank}, lane ${port.lane} (${words(port.interface)})`,
+      there(port.rank) ? `rank ${port.rank}, lane ${port.lane} (${words(port.interface)})` : "",
       `line rate ${format.rate(port.gbps)}`,
       ...Railyard.circuits.portSays(port),
     ];
@@ -63,25 +59,19 @@
     const kind = words(given.kind),
       gpu = kind === "gpu" || kind === "client" || kind === "spare";
     const group = s("g", { class: `node node-${kind.replace(/[^a-z0-9-]/gi, "")}`, "data-id": words(given.id) });
-    const box = s("rect", { x: given.x, y: given.y, width: given.w, height: given.h, rx: gpu ? 3 : 5 });
+    const { x, y, w, h, rank } = given,
+      ranked = gpu && there(rank);
+    const box = s("rect", { x, y, width: w, height: h, rx: gpu ? 3 : 5 });
     group.append(box);
-    const title = s(
-      "text",
-      gpu
-        ? { x: given.x + given.w / 2, y: given.y + given.h / 2, class: "mid" }
-        : {
-            x: given.x + 7,
-            y: given.y + (given.h < 26 ? given.h / 2 + 4 : isSwitch(kind) ? given.h - 7 : 13),
-            class: "corner",
-          },
-    );
-    title.style.setProperty(
-      "--most",
-      `${gpu ? Math.min(given.h * 0.62, given.w * 0.5) : isSwitch(kind) ? given.h * 0.5 : 14}px`,
-    );
-    title.textContent = gpu && given.rank !== null && given.rank !== undefined ? String(given.rank) : words(given.name);
-    if (!gpu || title.textContent.length * 5 <= given.w + 8) group.append(title);
-    if (given.rank !== null && given.rank !== undefined && gpu) shown.gpus.set(given.rank, { group, box, data: given });
+    const below = h < 26 ? h / 2 + 4 : isSwitch(kind) ? h - 7 : 13,
+      says = ranked ? String(rank) : words(given.name),
+      most = gpu ? Math.min(h * 0.62, w * 0.5) : isSwitch(kind) ? h * 0.5 : 14;
+    const title = gpu
+      ? s("text.mid", { x: x + w / 2, y: y + h / 2 }, says)
+      : s("text.corner", { x: x + 7, y: y + below }, says);
+    title.style.setProperty("--most", `${most}px`);
+    if (!gpu || says.length * 5 <= w + 8) group.append(title);
+    if (ranked) shown.gpus.set(rank, { group, box, data: given });
     return named(group, () =>
       gpu ? gpuLines(given) : [words(given.name), kind === "ocs" ? "optical circuit switch" : kind],
     );
@@ -98,14 +88,14 @@
     if (!points.flat().every(isFinite) || points.some((each) => each.length !== 2)) return null;
     const d = `M${points.map((each) => each.join(" ")).join("L")}`;
     const line = s("path", { d, "stroke-width": 0.9, class: given.network === "mesh" ? "link gate" : "link" });
-    const catcher = named(s("path", { d, class: "catch" }), () => linkLines(given));
+    const catcher = named(s("path.catch", { d }), () => linkLines(given));
     if (given.interface) shown.links.set(given.interface, line);
-    return s("g", {}, line, catcher);
+    return s("g", line, catcher);
   }
 
   /** A port of a switch. */
   function port(given) {
-    const dot = s("circle", { cx: given.x, cy: given.y, r: 3, class: "port", "data-id": words(given.id), "data-r": 3 });
+    const dot = s("circle.port", { cx: given.x, cy: given.y, r: 3, "data-id": words(given.id), "data-r": 3 });
     shown.ports.set(`${given.switch}:${given.number}`, { dot, data: given });
     return named(dot, () => portLines(given));
   }
@@ -121,12 +111,14 @@
     Object.assign(shown, { data, key, ports: new Map(), gpus: new Map(), links: new Map() });
     if (!data) return put(byId("fabric"));
     const boxes = list(data.nodes).filter((each) => isFinite(each.x) && isFinite(each.w));
-    const behind = (each) =>
-      each.kind === "server" || (each.kind === "ocs" && (data.kind === "rack" || data.kind === "mesh"));
+    const inRack = data.kind === "rack" || data.kind === "mesh",
+      behind = (each) => each.kind === "server" || (each.kind === "ocs" && inRack);
     const ofMesh = (each) => each.network === "mesh",
       links = list(data.links);
     shown.circuits = s("g", { id: "circuits" });
     shown.marks = s("g", { id: "crosses" });
+    const label =
+      "The fabric: servers, GPUs by rank, switches with their ports and circuits. Arrow keys name its parts.";
     const drawn = s(
       "svg",
       {
@@ -134,21 +126,20 @@
         role: "img",
         tabindex: 0,
         id: "fabric-svg",
-        "aria-label":
-          "The fabric: servers, GPUs by rank, switches with their ports and circuits. Arrow keys name its parts.",
+        "aria-label": label,
+        onkeydown: walk,
+        onblur: leave,
       },
       boxes.filter((each) => behind(each) && isSwitch(each.kind)).map(node),
       boxes.filter((each) => each.kind === "server").map(node),
-      s("g", {}, links.filter((each) => !ofMesh(each)).map(link)),
+      s("g", links.filter((each) => !ofMesh(each)).map(link)),
       boxes.filter((each) => !behind(each)).map(node),
-      s("g", {}, links.filter(ofMesh).map(link)),
+      s("g", links.filter(ofMesh).map(link)),
       shown.circuits,
-      s("g", {}, list(data.ports).map(port)),
+      s("g", list(data.ports).map(port)),
       shown.marks,
     );
     drawn.style.maxWidth = `${Math.round((data.width || 100) * 1.5)}px`;
-    drawn.addEventListener("keydown", walk);
-    drawn.addEventListener("blur", () => leave());
     put(byId("fabric"), h("div", { class: data.width > 1100 ? "scroll-x wide" : "" }, drawn));
     scale();
     if (data.width > 1100) drawn.style.minWidth = `${Math.min(data.width, 1600)}px`;
@@ -172,10 +163,8 @@
 
   /** Things that arrow keys name, in order: GPUs, then ports. */
   function things() {
-    return [
-      ...[...shown.gpus.values()].map((gpu) => [gpu.box, () => gpuLines(gpu.data)]),
-      ...[...shown.ports.values()].map((each) => [each.dot, () => portLines(each.data)]),
-    ];
+    const gpus = [...shown.gpus.values()].map((gpu) => [gpu.box, () => gpuLines(gpu.data)]);
+    return gpus.concat([...shown.ports.values()].map((each) => [each.dot, () => portLines(each.data)]));
   }
 
   /** Name the next or the previous thing. */
@@ -203,9 +192,8 @@
     }
   }
 
-  on("point", build);
-  on("overview", build);
+  on("point overview", build);
   on("resize", scale);
 
-  Railyard.fabric = { shown, build };
+  Railyard.fabric = { shown };
 })();

@@ -15,7 +15,7 @@
 
   /** A number with at most `digits` significant digits, without an exponent. */
   function number(value, digits = 4) {
-    if (typeof value !== "number" || !isFinite(value)) return "-";
+    if (!Number.isFinite(value)) return "-";
     if (value === 0) return "0";
     const after = Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value))));
     return value.toFixed(Math.min(after, 12));
@@ -23,14 +23,14 @@
 
   /** A duration with its unit, such as 12.3 ms. */
   function duration(seconds, digits = 3) {
-    if (typeof seconds !== "number" || !isFinite(seconds)) return "-";
+    if (!Number.isFinite(seconds)) return "-";
     const [unit, factor] = timeUnit(seconds);
     return `${number(seconds * factor, digits)} ${unit}`;
   }
 
   /** A moment of a window of `span` seconds, with digits to tell 1/1000 of the window apart. */
   function moment(t, span) {
-    if (typeof t !== "number" || !isFinite(t)) return "-";
+    if (!Number.isFinite(t)) return "-";
     const [unit, factor] = momentUnit(span);
     const after = Math.max(0, Math.ceil(-Math.log10((span * factor) / 1000)));
     return `${(t * factor).toFixed(Math.min(after, 9))} ${unit}`;
@@ -67,14 +67,19 @@
 
   /** A rate of the real system with its unit, from Gb/s. */
   function rate(gbps) {
-    if (typeof gbps !== "number" || !isFinite(gbps)) return "-";
+    if (!Number.isFinite(gbps)) return "-";
     if (gbps === 0) return "0 Gb/s";
     return gbps < 0.1 ? `${number(gbps * 1e3, 3)} Mb/s` : `${number(gbps, 3)} Gb/s`;
   }
 
   /** A share of one as per cent. */
   function percent(share) {
-    return typeof share === "number" && isFinite(share) ? `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %` : "-";
+    return Number.isFinite(share) ? `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %` : "-";
+  }
+
+  /** A number of per cent with its sign. */
+  function signed(percent) {
+    return `${percent >= 0 ? "+" : "−"}${Math.abs(percent).toFixed(1)} %`;
   }
 
   /** A count with its noun in the right number. */
@@ -104,5 +109,5 @@
     return `${name}: the ${dimension.toUpperCase()} group of ${fixed.join(", ")}`;
   }
 
-  Railyard.format = { number, duration, moment, momentUnit, ticks, bytes, rate, percent, counted, some, group };
+  Railyard.format = { number, duration, moment, momentUnit, ticks, bytes, rate, percent, signed, counted, some, group };
 })();

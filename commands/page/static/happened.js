@@ -1,37 +1,28 @@
 "use strict";
 
 (function () {
-  const { h, put, byId, list, record, words, app, on, model, format, timeline } = Railyard;
+  const { h, put, byId, there, list, record, words, app, on, model, format, timeline } = Railyard;
   const MOST = 200,
     EAGER = 20;
 
-  /** Show the moment of a mark: the cursor goes there, and the window where it must. */
+  /** Show the moment of a mark. */
   function show(mark) {
-    const span = app.to - app.from;
     Railyard.pointing.setFollow(false);
-    if (mark.t < app.from || mark.t > app.to) model.setWindow(mark.t - span / 2, mark.t + span / 2);
-    model.setTime(mark.t);
+    model.showTime(mark.t);
   }
 
   /** One mark in the list: when, what, and who did it. */
   function entry(mark) {
-    const kind = Railyard.marks.name(mark);
-    return h(
-      "li",
-      {},
-      h(
-        "button",
-        { class: "mark-row", on: { click: () => show(mark) } },
-        h("span", { class: "when", text: format.moment(mark.t, model.duration() / 10) }),
-        h(
-          "span",
-          { class: mark.manual ? "tag person" : "tag" },
-          Railyard.marks.chip(mark.kind),
-          mark.manual ? "by a person" : kind,
-        ),
-        h("span", { class: "says", text: words(mark.says) }),
-      ),
+    const { chip, name } = Railyard.marks,
+      who = mark.manual ? "by a person" : name(mark);
+    const row = h(
+      "button.mark-row",
+      { onclick: () => show(mark) },
+      h("span.when", format.moment(mark.t, model.duration() / 10)),
+      h(mark.manual ? "span.tag.person" : "span.tag", chip(mark.kind), who),
+      h("span.says", words(mark.says)),
     );
+    return h("li", row);
   }
 
   let listed = "";
@@ -41,20 +32,17 @@
     const place = byId("happened"),
       marks = app.marks;
     place.hidden = app.point === null;
-    const there = Boolean(timeline.current()),
-      nothing = there && !model.loading() ? "Nothing failed, and nobody acted by hand." : timeline.reading();
+    const all = timeline.current() && !model.loading(),
+      nothing = all ? "Nothing failed, and nobody acted by hand." : timeline.reading();
     const now = JSON.stringify([app.run, app.point, nothing, marks, format.momentUnit(0)[0]]);
     if (now === listed) return;
     listed = now;
-    const old = place.querySelector("ol"),
-      kept = old ? old.scrollTop : 0;
+    const kept = place.querySelector("ol")?.scrollTop;
     put(
       place,
-      h("h2", { text: "What happened" }),
-      marks.length
-        ? h("ol", { class: "marks" }, marks.slice(0, MOST).map(entry))
-        : h("p", { class: "quiet", text: nothing }),
-      marks.length > MOST ? h("p", { class: "quiet", text: `and ${marks.length - MOST} more` }) : null,
+      h("h2", "What happened"),
+      marks.length ? h("ol.marks", marks.slice(0, MOST).map(entry)) : h("p.quiet", nothing),
+      marks.length > MOST && h("p.quiet", `and ${marks.length - MOST} more`),
     );
     if (kept && marks.length) place.querySelector("ol").scrollTop = kept;
   }
@@ -65,22 +53,8 @@
       calibrated = list(app.overview.calibrated),
       place = byId("findings");
     place.hidden = !found.length && !calibrated.length;
-    put(
-      place,
-      h("h2", { text: "Findings" }),
-      h(
-        "ul",
-        {},
-        found.map((each) => h("li", { text: words(each) })),
-      ),
-      calibrated.length
-        ? h(
-            "ul",
-            { class: "quiet" },
-            calibrated.map((each) => h("li", { text: words(each) })),
-          )
-        : null,
-    );
+    const items = (kind, texts) => h(kind, ...texts.map((each) => h("li", words(each))));
+    put(place, h("h2", "Findings"), items("ul", found), calibrated.length > 0 && items("ul.quiet", calibrated));
   }
 
   /** The name of a figure's file in words: modes keep their hyphen, and numbers stand apart from their units. */
@@ -101,22 +75,12 @@
       const from = app.source.figure(app.run, record(figure));
       if (!from) continue;
       const name = caption(words(figure.name || figure.file));
-      const image = h("img", { src: from, alt: `Figure: ${name}`, loading: all.length > EAGER ? "lazy" : null });
-      made.push(
-        h(
-          "figure",
-          {},
-          h(
-            "button",
-            { class: "plain", "aria-label": `Figure ${name} in full size`, on: { click: () => enlarge(name, from) } },
-            image,
-          ),
-          h("figcaption", { text: name }),
-        ),
-      );
+      const image = h("img", { src: from, alt: `Figure: ${name}`, loading: all.length > EAGER ? "lazy" : null }),
+        given = { "aria-label": `Figure ${name} in full size`, onclick: () => enlarge(name, from) };
+      made.push(h("figure", h("button.plain", given, image), h("figcaption", name)));
     }
     place.hidden = !made.length;
-    put(place, h("h2", { text: "Figures" }), h("div", { class: "gallery" }, made));
+    put(place, h("h2", "Figures"), h("div.gallery", made));
   }
 
   /** Show a figure in full size, from its top on. */
@@ -124,13 +88,8 @@
     const place = byId("helper");
     put(
       place,
-      h(
-        "div",
-        { class: "figure-head" },
-        h("h2", { text: name }),
-        h("button", { text: "Close", autofocus: true, on: { click: () => place.close() } }),
-      ),
-      h("img", { src: from, alt: `Figure: ${name}`, class: "full" }),
+      h("div.figure-head", h("h2", name), h("button", { autofocus: true, onclick: () => place.close() }, "Close")),
+      h("img.full", { src: from, alt: `Figure: ${name}` }),
     );
     place.showModal();
     place.scrollTop = 0;
@@ -138,7 +97,7 @@
 
   /** A fact as words: parts of a record with their names. */
   function inWords(value) {
-    if (value === null || value === undefined || value === "") return "";
+    if (!there(value)) return "";
     if (Array.isArray(value)) return value.map(inWords).filter(Boolean).join(", ");
     if (typeof value !== "object") return String(value);
     return Object.entries(value)
@@ -149,32 +108,22 @@
   /** Facts of the manifest: how the run was started, when, with what, on what. */
   function drawFacts() {
     const seen = app.overview,
-      scale = record(seen.scale);
-    const command = words(seen.command);
+      command = words(seen.command);
     const rows = [
-      ["command", command ? h("code", { text: command }) : ""],
+      ["command", command ? h("code", command) : ""],
       ["written", words(seen.written)],
       ["ended", words(seen.ended)],
       ["seed", words(seen.seed)],
-      ["scale", words(scale.says)],
+      ["scale", words(record(seen.scale).says)],
       ["versions", inWords(seen.versions)],
       ["machine", inWords(seen.machine)],
     ].filter(([, value]) => value);
     byId("facts").hidden = !rows.length;
-    put(
-      byId("facts"),
-      h("h2", { text: "This run" }),
-      h(
-        "dl",
-        { class: "facts" },
-        rows.map(([name, value]) => [h("dt", { text: name }), h("dd", {}, value)]),
-      ),
-    );
+    const facts = rows.flatMap(([name, value]) => [h("dt", name), h("dd", value)]);
+    put(byId("facts"), h("h2", "This run"), h("dl.facts", facts));
   }
 
-  on("timeline", drawMarks);
-  on("point", drawMarks);
-  on("marks", drawMarks);
+  on("timeline point marks", drawMarks);
   on("overview", drawFindings);
   on("overview", drawFacts);
   let figuresOf = "";

@@ -50,7 +50,7 @@
     const chip = byId("state");
     const progress = record(seen.progress),
       part = progress.measured < progress.planned;
-    const then = app.source && app.source.embedded ? "written" : app.gone ? "read last" : "";
+    const then = app.source?.embedded ? "written" : app.gone ? "read last" : "";
     const says = state === "live" && then ? `under way when this was ${then}` : STATES[state] || state;
     chip.dataset.state = state === "live" && then ? "last" : state;
     put(chip, says, part ? `, ${progress.measured} of ${progress.planned} points` : "");
@@ -68,21 +68,15 @@
 
   /** The stamps of a run with its name, and the sentences about what is missing in it. */
   function stampsOf(seen, name) {
-    const stamps = model.stamps(seen).map((stamp) =>
-      h(
-        "div",
-        { class: "stamp", role: "alert" },
-        h("strong", { text: name + words(stamp.kind) }),
-        h("span", { text: without(words(stamp.says), words(stamp.kind)) }),
-      ),
-    );
-    const notes = list(seen.notes).map((note) => h("div", { class: "note", text: name + words(note) }));
+    const stamps = model.stamps(seen).map((stamp) => {
+      const [kind, says] = [words(stamp.kind), words(stamp.says)];
+      return h("div.stamp", { role: "alert" }, h("strong", name + kind), h("span", without(says, kind)));
+    });
+    const notes = list(seen.notes).map((note) => h("div.note", name + words(note)));
     if (seen.unreadable > 0) {
-      const lines =
-        seen.unreadable === 1
-          ? "1 line of the events could not be read and is left out."
-          : `${seen.unreadable} lines of the events could not be read and are left out.`;
-      notes.push(h("div", { class: "note", id: name ? null : "unreadable", text: name + lines }));
+      const lines = Railyard.format.counted(seen.unreadable, "line"),
+        says = `${lines} of the events could not be read and ${seen.unreadable === 1 ? "is" : "are"} left out.`;
+      notes.push(h("div.note", { id: name ? null : "unreadable" }, name + says));
     }
     return [...stamps, ...notes];
   }
@@ -98,22 +92,19 @@
     );
     if (now === stamped) return;
     stamped = now;
-    put(
-      byId("stamps"),
-      runs.map(([seen, name]) => stampsOf(seen, name)),
-    );
+    put(byId("stamps"), ...runs.map(([seen, name]) => stampsOf(seen, name)));
   }
 
   /** One tab: a run or the comparison. */
   function tab(label, chosen, act) {
-    return h("button", {
-      role: "tab",
-      "aria-selected": chosen ? "true" : "false",
-      tabindex: chosen ? 0 : -1,
-      text: label,
-      on: {
-        click: act,
-        keydown: (e) => {
+    return h(
+      "button",
+      {
+        role: "tab",
+        "aria-selected": String(chosen),
+        tabindex: chosen ? 0 : -1,
+        onclick: act,
+        onkeydown: (e) => {
           const to = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[e.key];
           if (!to || !e.currentTarget[to]) return;
           e.stopPropagation();
@@ -121,7 +112,8 @@
           e.currentTarget[to].click();
         },
       },
-    });
+      label,
+    );
   }
 
   /** Tabs of two runs and their comparison; none for one run. */
@@ -137,13 +129,9 @@
         model.setView("run");
       }),
     );
-    put(
-      bar,
-      runs,
-      tab("Comparison", !one, () => model.setView("comparison")),
-    );
-    const chosen = bar.querySelector('[aria-selected="true"]');
-    if (kept && chosen) chosen.focus();
+    const compared = tab("Comparison", !one, () => model.setView("comparison"));
+    put(bar, runs, compared);
+    if (kept) bar.querySelector('[aria-selected="true"]')?.focus();
   }
 
   /** Show the view of a run or the comparison. */
@@ -177,10 +165,7 @@
     return `The server of this page is gone; this is what it showed last. ${again}.`;
   }
 
-  on("overview", drawHeader);
-  on("overview", drawStamps);
-  on("overview", drawTabs);
-  on("view", drawView);
+  on("overview view", drawView);
 
   Railyard.trouble = (error) => {
     Railyard.note(String(error));

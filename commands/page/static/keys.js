@@ -29,11 +29,7 @@
     ],
     ["p n", "previous and next point", { p: () => points.step(-1), n: () => points.step(1) }],
     ["space", "follow a live run", { " ": () => pointing.setFollow(!app.follow) }],
-    [
-      "f",
-      "fold or unfold the groups of lanes",
-      { f: () => Railyard.lanes.toggleAll((timeline.current() || {}).lanes) },
-    ],
+    ["f", "fold or unfold the groups of lanes", { f: () => pointing.fold() }],
     ["c", "copy the link of this moment", { c: () => Railyard.moment.copy(byId("copy")) }],
     ["t", "light or dark colours", { t: () => byId("theme").click() }],
     ["?", "this help", { "?": () => help() }],
@@ -48,28 +44,21 @@
     model.setTime(last ? model.duration() : 0);
   }
 
-  /** Lanes of the time line from top to bottom. */
-  function laneRows() {
-    return timeline.view.rows.filter((row) => row.kind === "lane");
-  }
-
   /** Move the cursor to the previous or the next start of a bar in the chosen lane. */
   function hop(by) {
     const read = timeline.current(),
-      row = laneRows()[timeline.view.lane];
-    const bars = read && row ? (read.bars || {})[row.lane.id] : null;
-    const starts = bars ? bars.s : [];
+      row = timeline.laneRows()[timeline.view.lane];
+    const starts = (row && read?.bars?.[row.lane.id]?.s) || [];
     const slack = (app.to - app.from) * 1e-7;
     const at = by > 0 ? starts.find((t) => t > app.t + slack) : starts.filter((t) => t < app.t - slack).pop();
     if (at === undefined) return;
-    if (at < app.from || at > app.to) model.setWindow(at - (app.to - app.from) / 2, at + (app.to - app.from) / 2);
-    model.setTime(at);
+    model.showTime(at);
     tell(row);
   }
 
   /** Choose the lane above or below on the time line, and name what it does at the cursor. */
   function chooseLane(by) {
-    const rows = laneRows(),
+    const rows = timeline.laneRows(),
       { view, parts } = timeline;
     if (!rows.length) return;
     view.lane = Math.max(0, Math.min(rows.length - 1, view.lane + by));
@@ -95,12 +84,9 @@
 
   /** Whether a key is for the thing on which the keyboard is, such as a field or a button. */
   function taken(e) {
-    const on = e.target;
     if (e.ctrlKey || e.metaKey || e.altKey || byId("helper").open) return true;
-    if (on.closest && on.closest("input, select, textarea, dialog")) return true;
-    return (
-      (e.key === " " || e.key === "Enter") && on.closest && Boolean(on.closest("button, summary, a, [role=button]"))
-    );
+    const presses = e.key === " " || e.key === "Enter" ? ", button, summary, a, [role=button]" : "";
+    return Boolean(e.target.closest?.(`input, select, textarea, dialog${presses}`));
   }
 
   /** Do what a key asks for. */
@@ -118,29 +104,18 @@
   /** Show the keys. */
   function help() {
     const place = byId("helper");
+    const row = ([keys, what]) => [h("dt", ...keys.split(" ").map((key) => h("kbd", key))), h("dd", what)];
     put(
       place,
-      h("h2", { text: "Keys" }),
+      h("h2", "Keys"),
+      h("dl.keys", KEYS.flatMap(row)),
       h(
-        "dl",
-        { class: "keys" },
-        KEYS.map(([keys, what]) => [
-          h(
-            "dt",
-            {},
-            keys.split(" ").map((key) => h("kbd", { text: key })),
-          ),
-          h("dd", { text: what }),
-        ]),
-      ),
-      h("p", {
-        class: "quiet",
-        text:
-          "Wheel zooms at the pointer (over the lane names it scrolls; with Shift it moves the window), drag moves, " +
+        "p.quiet",
+        "Wheel zooms at the pointer (over the lane names it scrolls; with Shift it moves the window), drag moves, " +
           "two fingers zoom, a click moves the cursor, and the drawing shows the fabric at the cursor. " +
           "All times and rates are those of the real system.",
-      }),
-      h("button", { text: "Close", autofocus: true, on: { click: () => place.close() } }),
+      ),
+      h("button", { autofocus: true, onclick: () => place.close() }, "Close"),
     );
     if (!place.open) place.showModal();
   }
@@ -157,6 +132,4 @@
     Railyard.hideTip(timeline.parts);
   });
   on("point", () => (timeline.view.lane = 0));
-
-  Railyard.keys = { help };
 })();

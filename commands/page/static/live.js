@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { app, list, record, model, on, derive, pointing } = Railyard;
+  const { app, there, list, record, model, on, derive, pointing } = Railyard;
   const LEAST_PAUSE_MS = 120,
     PATIENT_MS = 1000,
     COST_FACTOR = 10,
@@ -24,13 +24,13 @@
     overview: -Infinity,
     all: false,
   };
-  const times = { heard: 0, painted: 0, ms: 0, cost: 0, updates: 0 };
+  const times = { ms: 0, cost: 0, updates: 0 };
 
   /** A tick of the server: note what changed, and update as soon as thrift allows. */
   function heard(tick) {
     list(tick.parts).forEach((part) => seen.parts.add(part));
     if (tick.point === app.point && typeof tick.now === "number") app.now = Math.max(app.now, tick.now);
-    if (tick.point !== undefined && tick.point !== null && tick.point !== seen.point) seen.all = true;
+    if (there(tick.point) && tick.point !== seen.point) seen.all = true;
     if (tick.live === false && app.live) seen.all = true; // the server may end soon
     seen.point = tick.point;
     if (!seen.first) seen.first = performance.now();
@@ -48,7 +48,6 @@
 
   /** Read what changed and draw it. */
   async function update() {
-    seen.timer = 0;
     seen.busy = true;
     const first = seen.first,
       parts = new Set(seen.parts);
@@ -91,11 +90,8 @@
 
   /** Note the cost of the update and the time from the tick to the screen. */
   function note(first) {
-    seen.cost = seen.work;
-    times.heard = first;
-    times.painted = performance.now();
-    times.ms = times.painted - first;
-    times.cost = seen.work;
+    seen.cost = times.cost = seen.work;
+    times.ms = performance.now() - first;
     times.updates += 1;
   }
 
@@ -116,10 +112,7 @@
     if (!isRunning()) return void (parts.has("timeline") && (await readRest()));
     const patient = all || now - seen.news > PATIENT_MS - LEAST_PAUSE_MS;
     if (app.follow) await readState();
-    if (!patient) {
-      seen.parts.add("timeline");
-      return;
-    }
+    if (!patient) return void seen.parts.add("timeline");
     seen.news = now;
     await readNews();
     if (now - seen.strips > STRIPS_MS) {
@@ -157,7 +150,7 @@
       app.overview = found;
       app.live = found.state === "live";
       if (JSON.stringify(before) !== JSON.stringify(found)) Railyard.emit("overview");
-      const running = list(found.points).find((point) => point.state === "running");
+      const running = model.running();
       if (app.follow && running && running.number !== app.point) follow(running.number);
       else if (app.point === null && list(found.points).length) model.setPoint(found.points[0].number);
     });
@@ -175,8 +168,8 @@
 
   /** Show the point under way from its start. */
   function follow(number) {
-    const entry = list(app.overview.points).find((point) => point.number === number) || {};
-    const span = entry.expected_s > 0 ? Math.min(FIRST_WINDOW_S, entry.expected_s) : FIRST_WINDOW_S;
+    const entry = record(list(app.overview.points).find((point) => point.number === number)),
+      span = entry.expected_s > 0 ? Math.min(FIRST_WINDOW_S, entry.expected_s) : FIRST_WINDOW_S;
     model.setPoint(number, { from: 0, to: span, t: 0 });
   }
 
@@ -184,13 +177,10 @@
   async function readNews() {
     const { run, point } = app,
       held = model.mine(app.timeline) ? app.timeline : null;
-    const late = LATE_WALL_S / ((app.overview.scale || {}).time || 1);
+    const late = LATE_WALL_S / (app.overview.scale?.time || 1);
     jump();
-    const whole =
-      !held ||
-      held.start > app.from ||
-      held.end < app.from ||
-      (held.thinned && held.end - held.start > 4 * (app.to - app.from));
+    const coarse = held?.thinned && held.end - held.start > 4 * (app.to - app.from),
+      whole = !held || held.start > app.from || held.end < app.from || coarse;
     const from = whole ? app.from : Math.max(held.start, Math.min(held.end, app.now) - late);
     const px = Math.min(4000, Math.max(50, Math.round((app.width * (app.to - from)) / (app.to - app.from))));
     const read = await app.source.timeline(run, point, from, app.to, px);
@@ -274,7 +264,7 @@
     if (!app.follow) return;
     seen.all = true;
     seen.parts.add("overview").add("timeline");
-    const running = list(app.overview.points).find((point) => point.state === "running");
+    const running = model.running();
     if (running && (running.number !== app.point || app.whole)) follow(running.number);
     plan();
   });

@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { s, record, list } = Railyard;
+  const { s, record } = Railyard;
   const SIZE = 6;
   const LINES = {
     "/": `M-1 ${SIZE + 1}L${SIZE + 1} -1M-1 1L1 -1M${SIZE - 1} ${SIZE + 1}L${SIZE + 1} ${SIZE - 1}`,
@@ -20,10 +20,8 @@
 
   /** Name, colour and hatch of a kind of thing, as in the figures; grey for one that nobody named. */
   function look(kind) {
-    const given = record(record(Railyard.app.overview).looks)[kind];
-    return given
-      ? { ...FALLBACK, ...given }
-      : { ...FALLBACK, ...record(record(Railyard.app.overview).looks).other, name: String(kind) };
+    const looks = record(record(Railyard.app.overview).looks);
+    return { ...FALLBACK, ...(looks[kind] || { ...looks.other, name: String(kind) }) };
   }
 
   /** Red, green and blue of a colour such as #D55E00. */
@@ -40,10 +38,9 @@
 
   /** The colour mixed with the background: `share` of it is left. */
   function tint(colour, share) {
-    const behind = dark() ? [20, 23, 28] : [255, 255, 255];
-    return `rgb(${parts(colour)
-      .map((c, i) => Math.round(c * share + behind[i] * (1 - share)))
-      .join(",")})`;
+    const behind = dark() ? [20, 23, 28] : [255, 255, 255],
+      mixed = parts(colour).map((c, i) => Math.round(c * share + behind[i] * (1 - share)));
+    return `rgb(${mixed.join(",")})`;
   }
 
   /** Colour of lines and bars of a kind. */
@@ -76,8 +73,7 @@
 
   /** The colour of a hatched kind while the window moves, as patterns are slow to draw; null without hatch. */
   function flat(kind) {
-    if (!hatch(kind)) return null;
-    return tint(ground(kind), 0.55);
+    return hatch(kind) ? tint(ground(kind), 0.55) : null;
   }
 
   /** A name that an id may hold. */
@@ -104,19 +100,21 @@
     Railyard.put(Railyard.byId("patterns"), kinds.filter(hatch).map(pattern));
   }
 
-  /** A small sample of a kind, for legends. */
-  function chip(kind) {
-    return s(
-      "svg",
-      { class: "chip", width: 16, height: 11, "aria-hidden": "true" },
-      s("rect", { x: 0.5, y: 0.5, width: 15, height: 10, rx: 1.5, fill: fill(kind), class: "chip-box" }),
-    );
+  /** A small drawing in a text. */
+  function sample(width, height, ...drawn) {
+    return s("svg.chip", { width, height, "aria-hidden": "true" }, drawn);
+  }
+
+  /** An entry of a legend: a sample of so many pixels, and what it means. */
+  function key(width, height, drawn, text) {
+    return Railyard.h("span.key", sample(width, height, drawn), text);
   }
 
   /** A legend of kinds, in the order given. */
   function legend(kinds) {
-    return list(kinds).map((kind) => Railyard.h("span", { class: "key" }, chip(kind), look(kind).name || kind));
+    const box = (kind) => s("rect.chip-box", { x: 0.5, y: 0.5, width: 15, height: 10, rx: 1.5, fill: fill(kind) });
+    return kinds.map((kind) => key(16, 11, box(kind), look(kind).name || kind));
   }
 
-  Railyard.looks = { look, colour, line, fill, flat, pale, refresh, chip, legend, dark };
+  Railyard.looks = { look, colour, line, fill, flat, pale, refresh, sample, key, legend, dark };
 })();

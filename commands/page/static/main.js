@@ -21,7 +21,7 @@
     },
     /** Names of the lanes from top to bottom, closed groups left out. */
     get lanes() {
-      return timeline.view.rows.filter((row) => row.kind === "lane").map((row) => row.lane.id);
+      return timeline.laneRows().map((row) => row.lane.id);
     },
     /** Boxes of a lane inside the window: kind, x and width in pixels, start and end in seconds. */
     boxes(lane) {

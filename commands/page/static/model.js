@@ -68,11 +68,20 @@
     return list(app.overview.points).find((point) => point.number === app.point) || null;
   }
 
+  /** Numbers of all points. */
+  function numbers() {
+    return list(app.overview.points).map((point) => point.number);
+  }
+
+  /** The entry of the point under way, if there is one. */
+  function running() {
+    return list(app.overview.points).find((point) => point.state === "running");
+  }
+
   /** Duration of the selected point so far, in seconds. */
   function duration() {
-    const entry = pointEntry(),
-      read = app.timeline && app.timeline.point === app.point ? app.timeline.duration : 0;
-    return Math.max((entry && entry.duration) || 0, read || 0, app.live ? app.now : 0) || 1;
+    const read = app.timeline?.point === app.point ? app.timeline?.duration : 0;
+    return Math.max(pointEntry()?.duration || 0, read || 0, app.live ? app.now : 0) || 1;
   }
 
   /** Whether data was read for the run and the point that are shown. */
@@ -216,13 +225,18 @@
     if (!app.follow) readTimeline();
   }
 
+  /** Tell that the window and the cursor stand still, when they have for a while. */
+  function settleSoon() {
+    clearTimeout(settle);
+    settle = setTimeout(() => emit("settled"), 150);
+  }
+
   /** Draw the window that was set last. */
   function drawWindow() {
     cancelAnimationFrame(frame);
     frame = 0;
     emit("window");
-    clearTimeout(settle);
-    settle = setTimeout(() => emit("settled"), 150);
+    settleSoon();
   }
 
   /** Move the cursor to time `t`. */
@@ -232,8 +246,14 @@
     app.t = then;
     emit("time");
     if (app.point !== null) stateRequest.ask();
-    clearTimeout(settle);
-    settle = setTimeout(() => emit("settled"), 150);
+    settleSoon();
+  }
+
+  /** Move the cursor to time `t`, and the window around it where it does not show it. */
+  function showTime(t) {
+    const span = app.to - app.from;
+    if (t < app.from || t > app.to) setWindow(t - span / 2, t + span / 2);
+    setTime(t);
   }
 
   /** Show a point as a whole, or the window and the moment given. */
@@ -252,11 +272,16 @@
     emit("point");
     emit("window");
     if (number === null) return;
-    timelineRequest.ask();
+    readAll();
+    emit("settled");
+  }
+
+  /** Read all of the selected point, `sides` windows on each side of the one that is shown. */
+  function readAll(sides) {
+    timelineRequest.ask(sides);
     stripsRequest.ask();
     stateRequest.ask();
     if (!app.whole) readMarks();
-    emit("settled");
   }
 
   /** Read all of the selected point again, and more around the window, as the server may end soon.
@@ -268,10 +293,7 @@
     if (end > 0 && app.to > end) setWindow(...(app.from < end ? [app.from, end] : [0, end]), true);
     if (end > 0 && app.t > end) app.t = end;
     if (frame) drawWindow(); // at once: the usual read after it may replace the wider one below
-    timelineRequest.ask(LAST_SIDES);
-    stripsRequest.ask();
-    stateRequest.ask();
-    if (!app.whole) readMarks();
+    readAll(LAST_SIDES);
   }
 
   /** Verdicts of the selected point: where a row has repeats, those of the repeat that the point is. */
@@ -301,12 +323,10 @@
     app.run = app.overviews[run] ? run : 0;
     app.overview = record(app.overviews[app.run]);
     app.live = app.overview.state === "live" && !app.source.embedded;
-    const numbers = list(app.overview.points).map((point) => point.number);
-    const running = list(app.overview.points).find((point) => point.state === "running");
-    const first = running ? running.number : firstOf(list(app.overview.points));
+    const first = running() ? running().number : firstOf(list(app.overview.points));
     emit("run");
     emit("overview");
-    setPoint(numbers.includes(number) ? number : first, given);
+    setPoint(numbers().includes(number) ? number : first, given);
   }
 
   /** Show the view of a run, or the comparison. */
@@ -322,6 +342,8 @@
   Railyard.model = {
     OneInFlight,
     pointEntry,
+    numbers,
+    running,
     stamps,
     verdicts,
     marking,
@@ -333,10 +355,10 @@
     reread,
     setWindow,
     setTime,
+    showTime,
     setPoint,
     setRun,
     setView,
-    readTimeline,
     requests: { timeline: timelineRequest, strips: stripsRequest, state: stateRequest },
   };
 })();

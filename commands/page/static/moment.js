@@ -66,5 +66,5 @@
   on("settled", write);
   window.addEventListener("hashchange", restore);
 
-  Railyard.moment = { here, read, restore, copy };
+  Railyard.moment = { read, restore, copy };
 })();

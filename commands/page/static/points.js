@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, put, byId, list, record, words, app, on, model, format } = Railyard;
+  const { h, put, keepFocus, byId, list, record, words, app, on, model, format } = Railyard;
 
   let allColumns = false;
   /** Whether the reader unfolded checks, by run, point and title of the verdict. */
@@ -12,7 +12,7 @@
     let seen = false;
     for (const row of byId("points").querySelectorAll("tr[data-points]")) {
       const chosen = JSON.parse(row.dataset.points).includes(app.point);
-      row.setAttribute("aria-selected", chosen ? "true" : "false");
+      row.setAttribute("aria-selected", chosen);
       if (chosen && !seen && !first) into(byId("points"), row);
       seen = seen || chosen;
     }
@@ -43,25 +43,14 @@
   }
 
   /** One row of a table of points. */
-  function tableRow(row, columns, first) {
-    const known = list(app.overview.points).map((point) => point.number);
-    const points = list(row.points).filter((number) => known.includes(number));
-    const cells = list(row.cells).map((cell, i) =>
-      h("td", {
-        class: look(record(columns[i])),
-        text: words(cell),
-      }),
-    );
-    const given = { class: row.faithful === false ? "unfaithful" : "" };
-    if (points.length) {
-      Object.assign(given, {
-        "data-points": JSON.stringify(points),
-        tabindex: first ? 0 : -1,
-        class: `${given.class} pick`,
-        on: { click: () => choose(points), keydown: (e) => rowKey(e, points) },
-      });
-    }
-    return h("tr", given, cells);
+  function tableRow(row, columns) {
+    const known = model.numbers(),
+      points = list(row.points).filter((number) => known.includes(number));
+    const cells = list(row.cells).map((cell, i) => h("td", { class: look(record(columns[i])) }, words(cell)));
+    const kind = row.faithful === false ? "tr.unfaithful" : "tr";
+    if (!points.length) return h(kind, cells);
+    const acts = { onclick: () => choose(points), onkeydown: (e) => rowKey(e, points) };
+    return h(`${kind}.pick`, { "data-points": JSON.stringify(points), tabindex: -1, ...acts }, cells);
   }
 
   /** Classes of the cells of a column. */
@@ -69,53 +58,25 @@
     return `${column.left ? "left" : ""}${column.wide ? " wide" : ""}`;
   }
 
-  /** A button that shows the columns of a table for which there is little room; null if it has none. */
+  /** A button that shows the columns of a table for which there is little room, where it has some. */
   function more(columns) {
     const wide = columns.filter((column) => column.wide).length;
-    if (!wide) return null;
-    const says = () => (allColumns ? "fewer columns" : `${format.counted(wide, "more column")}`);
-    return h("button", {
-      class: "link",
-      text: says(),
-      "aria-pressed": null,
-      on: {
-        click: () => {
-          allColumns = !allColumns;
-          draw();
-        },
-      },
-    });
+    const flip = () => {
+      allColumns = !allColumns;
+      draw();
+    };
+    const says = allColumns ? "fewer columns" : format.counted(wide, "more column");
+    return wide > 0 && h("button.link", { onclick: flip }, says);
   }
 
   /** A table of points as the report of the run has it. */
   function table(given) {
-    const columns = list(given.columns);
-    let first = true;
-    const rows = list(given.rows).map((row) => {
-      const made = tableRow(row, columns, first);
-      if (made.hasAttribute("tabindex")) first = false;
-      return made;
-    });
-    const head = columns.map((column) =>
-      h(
-        "th",
-        { scope: "col", class: look(column) },
-        words(column.name)
-          .split("\n")
-          .map((part, i) => [i ? h("br") : null, part]),
-      ),
-    );
-    return h(
-      "div",
-      { class: "scroll-x" },
-      h(
-        "table",
-        { class: allColumns ? "points" : "points narrow" },
-        h("caption", {}, words(given.title), " ", more(columns)),
-        h("thead", {}, h("tr", {}, head)),
-        h("tbody", {}, rows),
-      ),
-    );
+    const columns = list(given.columns),
+      rows = list(given.rows).map((row) => tableRow(row, columns));
+    rows.find((row) => row.dataset.points)?.setAttribute("tabindex", 0);
+    const head = columns.map((column) => h("th", { scope: "col", class: look(column) }, words(column.name)));
+    const caption = h("caption", words(given.title), " ", more(columns));
+    return Railyard.table(allColumns ? "points" : "points.narrow", head, rows, caption);
   }
 
   /** How long a point took, or is expected to take. */
@@ -127,12 +88,7 @@
   /** A list of points for runs without a table yet: those measured so far and the one under way. */
   function plainTable() {
     const rows = list(app.overview.points).map((point) => ({
-      cells: [
-        String(point.number),
-        words(point.title),
-        duration(point),
-        words(point.state),
-      ],
+      cells: [String(point.number), words(point.title), duration(point), words(point.state)],
       faithful: null,
       points: [point.number],
     }));
@@ -147,9 +103,8 @@
 
   /** Points that no row of a table leads to: one under way, repeats that do not count. */
   function others() {
-    const reached = new Set();
-    for (const each of list(app.overview.tables))
-      for (const row of list(each.rows)) list(row.points).forEach((n) => reached.add(n));
+    const rows = list(app.overview.tables).flatMap((each) => list(each.rows)),
+      reached = new Set(rows.flatMap((row) => list(row.points)));
     return list(app.overview.points).filter((point) => !reached.has(point.number));
   }
 
@@ -165,31 +120,16 @@
   function otherPoints() {
     const found = list(app.overview.tables).length ? others() : [];
     if (!found.length) return null;
-    return h(
-      "p",
-      { class: "others" },
-      "Also: ",
-      found.map((point) =>
-        h("button", {
-          class: "link",
-          "data-point": point.number,
-          on: { click: () => model.setPoint(point.number) },
-          text: nameOf(point),
-        }),
-      ),
-    );
+    const button = (point) =>
+      h("button.link", { "data-point": point.number, onclick: () => model.setPoint(point.number) }, nameOf(point));
+    return h("p.others", "Also: ", found.map(button));
   }
 
   /** One check of a verdict as a row: name, what it says, and whether it was kept. */
   function check(given) {
     const state = given.judged === false ? "not judged" : given.ok ? "kept" : "FAILED";
-    return h(
-      "tr",
-      { class: state === "FAILED" ? "failed" : "" },
-      h("td", { class: "left", text: words(given.name) }),
-      h("td", { class: "left", text: words(given.says) }),
-      h("td", { class: "left", text: state }),
-    );
+    const cells = [words(given.name), words(given.says), state].map((cell) => h("td.left", cell));
+    return h(state === "FAILED" ? "tr.failed" : "tr", cells);
   }
 
   /** All checks of a verdict on demand, failed ones first; open where one failed, or as the reader left them. */
@@ -199,29 +139,13 @@
     if (!all.length) return null;
     const rank = (each) => (each.judged === false ? 2 : each.ok ? 1 : 0);
     const failed = all.filter((each) => rank(each) === 0).length;
-    const says = failed
-      ? `${format.counted(failed, "check")} of ${all.length} failed`
-      : `${format.counted(all.length, "check")}`;
+    const says = format.counted(failed || all.length, "check") + (failed ? ` of ${all.length} failed` : "");
+    const rows = [...all].sort((a, b) => rank(a) - rank(b)).map(check);
     return h(
       "details",
       { open: unfolded.get(key) ?? failed > 0 },
-      h("summary", { text: says, on: { click: (e) => unfolded.set(key, !e.currentTarget.parentNode.open) } }),
-      h(
-        "div",
-        { class: "scroll-x" },
-        h(
-          "table",
-          { class: "checks" },
-          h(
-            "tbody",
-            {},
-            all
-              .slice()
-              .sort((a, b) => rank(a) - rank(b))
-              .map(check),
-          ),
-        ),
-      ),
+      h("summary", { onclick: (e) => unfolded.set(key, !e.currentTarget.parentNode.open) }, says),
+      Railyard.table("checks", null, rows),
     );
   }
 
@@ -231,34 +155,26 @@
       what = given.what ? ` ${words(given.what)}` : "";
     if (typeof given.measured_s === "number") facts.push([`measured${what}`, format.duration(given.measured_s, 4)]);
     if (typeof given.predicted_s === "number") facts.push(["predicted", format.duration(given.predicted_s, 4)]);
-    if (given.measured_s > 0 && given.predicted_s > 0) {
-      const off = (given.measured_s / given.predicted_s - 1) * 100;
-      facts.push(["difference", `${off >= 0 ? "+" : "−"}${Math.abs(off).toFixed(1)} %`]);
-    }
-    return facts.map(([name, value]) =>
-      h("span", { class: "fact" }, h("span", { text: name }), h("b", { text: value })),
-    );
+    if (given.measured_s > 0 && given.predicted_s > 0)
+      facts.push(["difference", format.signed((given.measured_s / given.predicted_s - 1) * 100)]);
+    return facts.map(([name, value]) => h("span.fact", h("span", name), h("b", value)));
   }
 
   /** The sign of a verdict. */
   function sign(given) {
-    if (given.faithful === false) return h("strong", { class: "stamp small", text: "NOT FAITHFUL" });
-    return given.faithful ? h("span", { class: "good", text: "✓ faithful" }) : null;
+    if (given.faithful === false) return h("strong.stamp.small", "NOT FAITHFUL");
+    return given.faithful ? h("span.good", "✓ faithful") : null;
   }
 
   /** What a verdict says, and its checks. */
   function reasons(given) {
-    const says = given.verdict && given.verdict !== "faithful" ? h("p", { text: words(given.verdict) }) : null;
-    const elsewhere = given.checks_of ? h("p", { class: "quiet", text: words(given.checks_of) }) : null;
-    return [says, checks(given), elsewhere];
+    const says = given.verdict && given.verdict !== "faithful" && h("p", words(given.verdict));
+    return [says, checks(given), given.checks_of && h("p.quiet", words(given.checks_of))];
   }
 
   /** One of several verdicts of a point, with its title. */
   function oneOf(given) {
-    return [
-      h("div", { class: "verdict" }, h("h4", { text: words(given.title) }), sign(given), measured(given)),
-      ...reasons(given),
-    ];
+    return [h("div.verdict", h("h4", words(given.title)), sign(given), measured(given)), ...reasons(given)];
   }
 
   /** Verdicts of the selected point, with the stamp repeated beside its title where one is not faithful. */
@@ -273,18 +189,16 @@
       judged = found.map((each) => each.faithful);
     const faithful = judged.includes(false) ? false : judged.length > 0 && judged.every(Boolean) ? true : null;
     const stamps = model.stamps().filter((stamp) => stamp.kind !== "NOT FAITHFUL");
-    const state = record(entry).state;
     put(
       place,
       h(
-        "div",
-        { class: "verdict" },
-        h("h3", { text: words(record(entry).title || record(found[0]).title) }),
-        marking ? h("span", { class: "tag", text: marking }) : null,
+        "div.verdict",
+        h("h3", words(record(entry).title || record(found[0]).title)),
+        marking && h("span.tag", marking),
         sign({ faithful }),
-        stamps.map((stamp) => h("strong", { class: "stamp small", text: words(stamp.kind) })),
-        state === "running" ? h("span", { class: "tag", text: "under way" }) : null,
-        one ? measured(one) : null,
+        stamps.map((stamp) => h("strong.stamp.small", words(stamp.kind))),
+        record(entry).state === "running" && h("span.tag", "under way"),
+        one && measured(one),
       ),
       one ? reasons(one) : found.map(oneOf),
     );
@@ -294,24 +208,19 @@
   function draw() {
     const place = byId("points"),
       kept = place.scrollTop;
-    const focused =
-      document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.points : null;
-    const tables = list(app.overview.tables).map(table);
-    put(place, h("div", { id: "verdict" }), tables.length ? tables : plainTable(), otherPoints());
-    if (!place.textContent) put(place, h("p", { class: "quiet", text: "This run has no points." }));
+    const tables = list(app.overview.tables).map(table),
+      drawn = [h("div", { id: "verdict" }), tables.length ? tables : plainTable(), otherPoints()];
+    keepFocus(place, "points", () => put(place, ...drawn));
+    if (!place.textContent) put(place, h("p.quiet", "This run has no points."));
     verdict();
     mark(true);
     place.scrollTop = kept;
-    if (focused) {
-      const again = [...place.querySelectorAll("tr[data-points]")].find((row) => row.dataset.points === focused);
-      if (again) again.focus({ preventScroll: true });
-    }
   }
 
   /** Select the point that comes `by` places after the selected one. */
   function step(by) {
-    const numbers = list(app.overview.points).map((point) => point.number);
-    const next = numbers[numbers.indexOf(app.point) + by];
+    const numbers = model.numbers(),
+      next = numbers[numbers.indexOf(app.point) + by];
     if (next !== undefined) model.setPoint(next);
   }
 

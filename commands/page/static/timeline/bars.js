@@ -49,7 +49,7 @@
   /** Order in which kinds of bars are drawn, those below others first. */
   function depth(kind) {
     if (derive.BELOW.has(kind)) return 0;
-    return kind === "dark" || kind === "failed" || kind === "ask" || kind === "wait" ? 2 : 1;
+    return ["dark", "failed", "ask", "wait"].includes(kind) ? 2 : 1;
   }
 
   /** The bars of the lanes that can be seen, as one path for each lane and kind. */
@@ -99,16 +99,13 @@
         if (path) {
           if (path.d !== d) path.node.setAttribute("d", (path.d = d));
         } else if (d) {
-          const node = s("path", { d, fill: Railyard.looks.fill(kinds[k]), "data-kind": kinds[k], class: "bar" });
+          const node = s("path.bar", { d, fill: Railyard.looks.fill(kinds[k]), "data-kind": kinds[k] });
           const flat = Railyard.looks.flat(kinds[k]);
-          if (Railyard.looks.pale(kinds[k])) node.classList.add("pale");
+          node.classList.toggle("pale", Railyard.looks.pale(kinds[k]));
           if (flat) node.style.setProperty("--flat", flat);
           node.classList.toggle("hatched", Boolean(flat));
-          const above = sorted
-            .slice(sorted.indexOf(k) + 1)
-            .map((other) => held.paths.get(other))
-            .find(Boolean);
-          held.group.insertBefore(node, above ? above.node : null);
+          const above = sorted.slice(sorted.indexOf(k) + 1).find((other) => held.paths.has(other));
+          held.group.insertBefore(node, held.paths.get(above)?.node || null);
           held.paths.set(k, { node, d });
         }
       }
@@ -121,5 +118,5 @@
     }
   }
 
-  Railyard.bars = { Bars, boxes, paths, each };
+  Railyard.bars = { Bars, boxes };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { s, put, list, words, named, format } = Railyard;
+  const { s, put, keepFocus, list, words, named, format } = Railyard;
   const HEIGHT = { group: 20, port: 10.5, other: 17 },
     GAP = { port: 2.5, dense: 1.5, other: 4 },
     BELOW_GROUP = 6;
@@ -17,12 +17,7 @@
 
   /** Lanes by group, in the order in which the groups come. */
   function groups(lanes) {
-    const found = new Map();
-    for (const lane of list(lanes)) {
-      const name = words(lane.group);
-      if (!found.has(name)) found.set(name, []);
-      found.get(name).push(lane);
-    }
+    const found = Railyard.grouped(list(lanes), (lane) => words(lane.group));
     for (const mine of found.values()) mine.sort((a, b) => order(a) - order(b));
     return found;
   }
@@ -62,21 +57,16 @@
 
   /** What a group holds, in words. */
   function groupSays(row) {
-    const ports = row.lanes.filter((lane) => lane.kind === "port").length,
-      rest = row.lanes.length - ports;
-    const ranks = row.lanes.filter((lane) => lane.kind === "rank").length;
-    return [
-      ranks === rest && rest ? format.counted(rest, "rank") : rest ? format.counted(rest, "lane") : "",
-      ports ? format.counted(ports, "port") : "",
-    ]
-      .filter(Boolean)
-      .join(", ");
+    const count = (kind) => row.lanes.filter((lane) => lane.kind === kind).length,
+      ports = count("port"),
+      rest = row.lanes.length - ports,
+      says = rest ? [format.counted(rest, count("rank") === rest ? "rank" : "lane")] : [];
+    return says.concat(ports ? format.counted(ports, "port") : []).join(", ");
   }
 
   /** Open or close a group. */
   function toggle(name) {
-    if (collapsed.has(name)) collapsed.delete(name);
-    else collapsed.add(name);
+    if (!collapsed.delete(name)) collapsed.add(name);
     Railyard.emit("lanes");
   }
 
@@ -91,8 +81,6 @@
   /** The heading of a group: a button that opens and closes it. */
   function heading(row, width, y) {
     const open = !collapsed.has(row.name);
-    const title = s("text", { x: 16, y: y + 14, class: "group-name" });
-    title.textContent = row.name;
     const act = (e) => {
       if (e.type === "keydown" && e.key !== "Enter" && e.key !== " ") return;
       e.preventDefault();
@@ -100,50 +88,38 @@
       toggle(row.name);
     };
     const head = s(
-      "g",
+      "g.group",
       {
-        class: "group",
         role: "button",
         tabindex: 0,
-        "aria-expanded": open ? "true" : "false",
+        "aria-expanded": String(open),
         "data-group": row.name,
         "aria-label": `${row.name}: ${groupSays(row)}`,
-        on: { click: act, keydown: act },
+        onclick: act,
+        onkeydown: act,
       },
       s("rect", { x: 0, y, width, height: row.height }),
-      s("path", { class: "arrow", d: open ? `M4 ${y + 7.5}h8l-4 5z` : `M5.5 ${y + 6}v8l5 -4z` }),
-      title,
+      s("path.arrow", { d: open ? `M4 ${y + 7.5}h8l-4 5z` : `M5.5 ${y + 6}v8l5 -4z` }),
+      s("text.group-name", { x: 16, y: y + 14 }, row.name),
     );
     return named(head, () => [row.name, groupSays(row)]);
   }
 
-  /** Draw the names beside the rows that can be seen; the keyboard stays on the heading on which it was. */
-  function drawNames(place, rows, top, gutter, width) {
-    const focused = place.contains(document.activeElement) ? document.activeElement.dataset.group : null;
-    put(
-      place,
-      rows.map((row) => {
-        if (row.kind === "group") return heading(row, width, row.y - top);
-        if (row.unnamed) return null;
-        const small = row.lane.kind === "port";
-        const name = s("text", {
-          x: gutter - 6,
-          y: row.y - top + row.height / 2 + (small ? 2.5 : 3),
-          class: small ? "lane-name small" : "lane-name",
-        });
-        name.textContent =
-          gutter < 70
-            ? words(row.lane.name)
-                .replace(/^rank /, "r ")
-                .replace(/^port (\d+).*/, "p $1")
-            : words(row.lane.name);
-        return name;
-      }),
-    );
-    if (!focused) return;
-    const again = [...place.querySelectorAll("[data-group]")].find((head) => head.dataset.group === focused);
-    if (again) again.focus({ preventScroll: true });
+  /** The name of a lane, in the end of a gutter, a short one where that is narrow. */
+  function laneName(row, y, gutter) {
+    const small = row.lane.kind === "port",
+      name = words(row.lane.name),
+      short = name.replace(/^rank /, "r ").replace(/^port (\d+).*/, "p $1");
+    const at = { x: gutter - 6, y: y + row.height / 2 + (small ? 2.5 : 3) };
+    return s(small ? "text.lane-name.small" : "text.lane-name", at, gutter < 70 ? short : name);
   }
 
-  Railyard.lanes = { layout, visible, barHeight, drawNames, toggle, toggleAll, groups, collapsed };
+  /** Draw the names beside the rows that can be seen. */
+  function drawNames(place, rows, top, gutter, width) {
+    const nameOf = (row) =>
+      row.kind === "group" ? heading(row, width, row.y - top) : !row.unnamed && laneName(row, row.y - top, gutter);
+    keepFocus(place, "group", () => put(place, ...rows.map(nameOf)));
+  }
+
+  Railyard.lanes = { layout, visible, barHeight, drawNames, toggleAll };
 })();

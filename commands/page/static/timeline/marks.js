@@ -34,8 +34,8 @@
     return s(
       "g",
       { transform: `translate(${x.toFixed(1)} ${y})`, ...given },
-      s("rect", { x: -HALF - 2, y: -HALF - 3, width: 2 * HALF + 4, height: 2 * HALF + 6, class: "catch-all" }),
-      line ? s("path", { d: SHAPES[marker], class: "mark-casing" }) : null,
+      s("rect.catch-all", { x: -HALF - 2, y: -HALF - 3, width: 2 * HALF + 4, height: 2 * HALF + 6 }),
+      line && s("path.mark-casing", { d: SHAPES[marker] }),
       path,
     );
   }
@@ -68,7 +68,6 @@
       first = ([i]) => FIRST.includes(app.marks[i].kind);
     return s(
       "g",
-      {},
       [...rows.filter((each) => !first(each)), ...rows.filter(first)].map(([i, row]) => {
         const mark = app.marks[i],
           given = { "data-mark": i, class: mark.manual ? "manual" : "" };
@@ -97,12 +96,8 @@
 
   /** A small marker, for lists. */
   function chip(kind) {
-    return s(
-      "svg",
-      { class: "chip", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" },
-      sign(kind, 0, 0, {}),
-    );
+    return Railyard.looks.sample(14, 14, sign(kind, 7, 7, {}));
   }
 
-  Railyard.marks = { draw, height, name, lines, chip };
+  Railyard.marks = { draw, height, name, chip };
 })();

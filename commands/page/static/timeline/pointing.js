@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, put, byId, list, words, app, on, model, format, derive, timeline } = Railyard;
+  const { h, put, dress, byId, list, words, app, on, model, format, derive, timeline } = Railyard;
   const { view, parts } = timeline;
   const STILL_PX = 4,
     AFTER_SCROLL_MS = 350;
@@ -60,7 +60,7 @@
   /** The row of a lane at a height of the window, or null. */
   function rowAt(clientY) {
     const y = clientY - parts.body.getBoundingClientRect().top + parts.scroll.scrollTop;
-    return view.rows.find((row) => row.kind === "lane" && y >= row.y && y < row.y + row.height) || null;
+    return timeline.laneRows().find((row) => y >= row.y && y < row.y + row.height) || null;
   }
 
   /** Lines that name the bar of a lane at a time. */
@@ -83,11 +83,16 @@
     ];
   }
 
+  /** Pixels from the left edge of the time line to a pointer. */
+  function across(e) {
+    return e.clientX - parts.all.getBoundingClientRect().left;
+  }
+
   /** Name what is under the pointer, and mark its time. */
   function hover(e) {
-    const x = e.clientX - parts.all.getBoundingClientRect().left,
+    const x = across(e),
       inside = x >= view.left && x <= view.left + view.width;
-    Railyard.parts.place(parts.hover, { x1: x, x2: x, y2: inside ? view.body : 0 });
+    dress(parts.hover, { x1: x, x2: x, y2: inside ? view.body : 0 });
     const row = inside && parts.body.contains(e.target) ? rowAt(e.clientY) : null;
     if (row) Railyard.showTip(parts, barLines(row.lane, timeline.timeOf(x)), e.clientX, e.clientY);
     else Railyard.hideTip(parts);
@@ -96,10 +101,7 @@
   /** Distance and middle of two fingers. */
   function fingers() {
     const [a, b] = [...down.values()];
-    return {
-      apart: Math.max(8, Math.abs(a.x - b.x)),
-      middle: (a.x + b.x) / 2 - parts.all.getBoundingClientRect().left,
-    };
+    return { apart: Math.max(8, Math.abs(a.x - b.x)), middle: across({ clientX: (a.x + b.x) / 2 }) };
   }
 
   /** A pointer goes down: a drag begins, or a pinch. */
@@ -114,7 +116,7 @@
   /** Move the cursor to the pointer. */
   function scrubTo(e) {
     leaveLive();
-    model.setTime(timeline.timeOf(e.clientX - parts.all.getBoundingClientRect().left));
+    model.setTime(timeline.timeOf(across(e)));
   }
 
   /** A pointer moves: the window follows one, and two zoom it. */
@@ -143,18 +145,18 @@
     const held = down.get(e.pointerId);
     down.delete(e.pointerId);
     if (!held || dragged || held.scrub || e.type === "pointercancel") return;
-    const x = e.clientX - parts.all.getBoundingClientRect().left;
+    const x = across(e);
     if (x < view.left || x > view.left + view.width) return;
     leaveLive();
     const row = rowAt(e.clientY);
-    if (row) view.lane = view.rows.filter((each) => each.kind === "lane").indexOf(row);
+    if (row) view.lane = timeline.laneRows().indexOf(row);
     model.setTime(timeline.timeOf(x));
     if (row && e.pointerType === "touch") Railyard.showTip(parts, barLines(row.lane, app.t), e.clientX, e.clientY);
   }
 
   /** The wheel zooms at the pointer; over the names it scrolls, sideways or with Shift it moves the window. */
   function wheel(e) {
-    const x = e.clientX - parts.all.getBoundingClientRect().left;
+    const x = across(e);
     const scrolls = performance.now() - pageScrolled < AFTER_SCROLL_MS && !e.ctrlKey;
     if (x < view.left || scrolls) return;
     e.preventDefault();
@@ -172,13 +174,13 @@
     ["out", "−", "Zoom out ( - )", () => zoom(1 / 1.6)],
     ["in", "+", "Zoom in ( + )", () => zoom(1.6)],
     ["whole", "All", "The whole point ( 0 )", () => whole()],
-    [
-      "fold",
-      "Fold",
-      "Fold or unfold the groups of lanes ( f )",
-      () => Railyard.lanes.toggleAll((timeline.current() || {}).lanes),
-    ],
+    ["fold", "Fold", "Fold or unfold the groups of lanes ( f )", () => fold()],
   ];
+
+  /** Fold or unfold the groups of lanes. */
+  function fold() {
+    Railyard.lanes.toggleAll(timeline.current()?.lanes);
+  }
 
   /** Show the whole point. */
   function whole() {
@@ -189,14 +191,10 @@
   /** The buttons above the time line. */
   function tools() {
     const made = TOOLS.map(([id, text, title, act]) =>
-      h("button", { id, text, title, "aria-label": title, on: { click: act } }),
+      h("button", { id, title, "aria-label": title, onclick: act }, text),
     );
-    const follow = h("button", {
-      id: "follow",
-      title: "Follow the live run (space)",
-      text: "Follow live",
-      on: { click: () => setFollow(!app.follow) },
-    });
+    const given = { id: "follow", title: "Follow the live run (space)", onclick: () => setFollow(!app.follow) },
+      follow = h("button", given, "Follow live");
     put(byId("time-tools"), follow, made);
     showFollow();
   }
@@ -205,7 +203,7 @@
   function showFollow() {
     const button = byId("follow");
     button.hidden = !app.live;
-    button.setAttribute("aria-pressed", app.follow ? "true" : "false");
+    button.setAttribute("aria-pressed", app.follow);
   }
 
   tools();
@@ -215,12 +213,11 @@
   parts.all.addEventListener("pointercancel", release);
   parts.all.addEventListener("pointerleave", () => {
     Railyard.hideTip(parts);
-    Railyard.parts.place(parts.hover, { y2: 0 });
+    dress(parts.hover, { y2: 0 });
   });
   parts.all.addEventListener("wheel", wheel, { passive: false });
   window.addEventListener("scroll", () => (pageScrolled = performance.now()), { passive: true });
-  on("overview", showFollow);
-  on("follow", showFollow);
+  on("overview follow", showFollow);
 
-  Railyard.pointing = { zoom, pan, step, whole, setFollow, barLines };
+  Railyard.pointing = { zoom, pan, step, whole, fold, setFollow, barLines };
 })();

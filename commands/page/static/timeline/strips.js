@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, s, put, byId, list, words, app, on, model, format, timeline } = Railyard;
+  const { h, s, put, byId, there, list, words, app, on, model, format, timeline } = Railyard;
   const TALL = 84,
     AXIS_TALL = 20,
     LEAST_GAP_S = 1e-9;
@@ -30,8 +30,7 @@
       last = after;
       x.push(start, end, after);
       keys.forEach((value, i) => {
-        const known = value(step);
-        const shown = typeof known === "number" && isFinite(known) ? known : null;
+        const shown = Number.isFinite(value(step)) ? value(step) : null;
         columns[i].push(shown, shown, null);
       });
     }
@@ -59,7 +58,6 @@
       unit: same && sums[0] ? `Gb/s: ${sums[0]}` : "Gb/s",
       zero: true,
       levels: lines,
-      levelName: "line rate",
       series: rates.map((each, i) => ({ name: words(each.name) + (same ? "" : ` (${sumOf(each)})`), ...pen(i) })),
       data: [read.t, ...rates.map((each) => list(each.values))],
       says: (value) => format.rate(value),
@@ -73,62 +71,43 @@
       tables = [];
     jobs.forEach((job, i) => {
       const mine = steps.filter((step) => words(step.job) === job),
-        columns = kinds(i);
-      tables.push(
-        stepLines(
-          mine,
-          columns.map((column) => column.value),
-        ),
-      );
+        columns = kinds(i),
+        values = columns.map((column) => column.value);
+      tables.push(stepLines(mine, values));
       columns.forEach(({ name, stroke, dash }) =>
         series.push({ name: jobs.length > 1 ? `${name} (job ${job})` : name, stroke, dash }),
       );
     });
-    const data =
-      tables.length > 1
-        ? window.uPlot.join(
-            tables,
-            tables.map((table) => table.map(() => 2)),
-          )
-        : tables[0];
-    series.forEach((each, i) => (each.there = data[i + 1].some((value) => value !== null && value !== undefined)));
+    const keepGaps = tables.map((table) => table.map(() => 2)),
+      data = tables.length > 1 ? window.uPlot.join(tables, keepGaps) : tables[0];
+    series.forEach((each, i) => (each.there = data[i + 1].some(there)));
     return { data, series };
   }
 
-  /** The charts of step times and of stalls. */
+  /** The charts of step times and of stalls, where they are known. */
   function stepCharts(read) {
-    const steps = list(read.steps)
-        .filter((step) => step.e > step.s)
-        .sort((a, b) => a.s - b.s),
-      made = [];
-    const any = (key) => steps.some((step) => typeof step[key] === "number");
-    const jobs = new Set(steps.map((step) => words(step.job))).size;
-    if (any("seconds")) {
-      made.push({
+    const lasting = list(read.steps).filter((step) => step.e > step.s),
+      steps = lasting.sort((a, b) => a.s - b.s),
+      any = (key) => steps.some((step) => typeof step[key] === "number");
+    const jobs = new Set(steps.map((step) => words(step.job))).size,
+      stroke = (i, alone) => (jobs > 1 ? pen(i * 2).stroke : ink(alone));
+    const times = (i) => [
+      { name: "measured", stroke: pen(i * 2).stroke, value: (step) => (step.warmup ? null : step.seconds) },
+      { name: "warm-up, not counted", stroke: ink("--muted"), value: (step) => (step.warmup ? step.seconds : null) },
+      { name: "predicted", stroke: stroke(i, "--series-2"), dash: [6, 4], value: (step) => step.predicted_s },
+    ];
+    const stalls = (i) => [{ name: "stall", stroke: stroke(i, "--series-5"), value: (step) => step.stall_s }];
+    return [
+      any("seconds") && {
         id: "steps",
         title: "Step time",
         unit: "s",
         width: 2.5,
         says: (value) => format.duration(value, 4),
         step: true,
-        ...jobLines(steps, (i) => [
-          { name: "measured", stroke: pen(i * 2).stroke, value: (step) => (step.warmup ? null : step.seconds) },
-          {
-            name: "warm-up, not counted",
-            stroke: ink("--muted"),
-            value: (step) => (step.warmup ? step.seconds : null),
-          },
-          {
-            name: "predicted",
-            stroke: jobs > 1 ? pen(i * 2).stroke : ink("--series-2"),
-            dash: [6, 4],
-            value: (step) => step.predicted_s,
-          },
-        ]),
-      });
-    }
-    if (any("stall_s")) {
-      made.push({
+        ...jobLines(steps, times),
+      },
+      any("stall_s") && {
         id: "stalls",
         title: "Wait for circuits in a step",
         unit: "s",
@@ -137,12 +116,9 @@
         says: (value) => format.duration(value, 3),
         step: true,
         fill: true,
-        ...jobLines(steps, (i) => [
-          { name: "stall", stroke: jobs > 1 ? pen(i * 2).stroke : ink("--series-5"), value: (step) => step.stall_s },
-        ]),
-      });
-    }
-    return made;
+        ...jobLines(steps, stalls),
+      },
+    ];
   }
 
   /** Lowest and highest value of a vertical axis. */
@@ -175,8 +151,12 @@
   /** Options of uPlot for a chart on the axis of the time line. */
   function options(chart, last) {
     const { view } = timeline,
-      grid = { stroke: ink("--grid"), width: 1 };
-    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+      axis = {
+        grid: { stroke: ink("--grid"), width: 1 },
+        ticks: { show: false },
+        font: `11px ${getComputedStyle(document.body).fontFamily}`,
+        stroke: ink("--muted"),
+      };
     return {
       width: view.left + view.width + 12,
       height: TALL + (last ? AXIS_TALL : 6),
@@ -190,23 +170,16 @@
       },
       axes: [
         {
-          show: true,
+          ...axis,
           size: last ? AXIS_TALL : 0,
           gap: 3,
-          grid,
-          ticks: { show: false },
-          font,
-          stroke: ink("--muted"),
           splits: () => view.ticks.at.map(([t]) => t),
           values: () => view.ticks.at.map(([, text]) => (last ? text : "")),
         },
         {
+          ...axis,
           size: view.left,
           gap: 6,
-          grid,
-          ticks: { show: false },
-          font,
-          stroke: ink("--muted"),
           space: 24,
           values: (u, at) =>
             at.map((value) =>
@@ -236,35 +209,17 @@
 
   /** The title of a chart, with the names of its lines. */
   function caption(chart) {
-    const key = (each) =>
-      h(
-        "span",
-        { class: "key" },
-        s(
-          "svg",
-          { class: "chip", width: 18, height: 10, "aria-hidden": "true" },
-          s("path", {
-            d: "M0 5H18",
-            stroke: each.stroke,
-            "stroke-width": 2.5,
-            "stroke-dasharray": (each.dash || []).join(" ") || null,
-          }),
-        ),
-        each.name,
-      );
-    const shown = chart.series.filter((each) => each.there !== false);
-    const level =
-      chart.levels && chart.levels.length
-        ? key({
-            stroke: ink("--muted"),
-            dash: [2, 3],
-            name: `${chart.levelName} ${[...new Set(chart.levels.map((value) => format.rate(value)))].join(", ")}`,
-          })
-        : null;
+    const key = ({ stroke, dash, name }) => {
+      const dashes = list(dash).join(" ") || null;
+      const line = s("path", { d: "M0 5H18", stroke, "stroke-width": 2.5, "stroke-dasharray": dashes });
+      return Railyard.looks.key(18, 10, line, name);
+    };
+    const shown = chart.series.filter((each) => each.there !== false),
+      rates = [...new Set(list(chart.levels).map(format.rate))].join(", "),
+      level = rates && key({ stroke: ink("--muted"), dash: [2, 3], name: `line rate ${rates}` });
     return h(
-      "div",
-      { class: "strip-head" },
-      h("h3", { text: `${chart.title}, ${chart.unit}` }),
+      "div.strip-head",
+      h("h3", `${chart.title}, ${chart.unit}`),
       shown.length > 1 || level ? shown.map(key) : null,
       level,
     );
@@ -280,16 +235,16 @@
       let at = i;
       while (chart.step && at > 0 && chart.data[k + 1][at] === undefined) at -= 1;
       const value = chart.data[k + 1][at];
-      return value === null || value === undefined ? "" : `${each.name}: ${chart.says(value)}`;
+      return there(value) ? `${each.name}: ${chart.says(value)}` : "";
     });
     return [`${chart.title} at ${format.moment(t, app.to - app.from)}`, ...values];
   }
 
   /** Make one chart with its caption. */
   function mount(chart, last) {
-    const place = h("div", { class: "strip", "data-strip": chart.id });
+    const place = h("div.strip", { "data-strip": chart.id });
     const u = new window.uPlot(options(chart, last), chart.data, place);
-    const mark = h("div", { class: "strip-cursor" });
+    const mark = h("div.strip-cursor");
     u.over.append(mark);
     const timeAt = (e) =>
       app.from + ((e.clientX - u.over.getBoundingClientRect().left) / u.over.clientWidth) * (app.to - app.from);
@@ -308,21 +263,13 @@
     const read = model.mine(app.strips) ? app.strips : null,
       { view } = timeline;
     const made = read && view.ticks ? [ratesChart(read), ...stepCharts(read)].filter(Boolean) : [];
-    const shape = JSON.stringify([
-      made.map((each) => [each.id, each.levels, each.series]),
-      view.left,
-      view.width,
-      app.point,
-      app.run,
-    ]);
+    const charted = made.map((each) => [each.id, each.levels, each.series]),
+      shape = JSON.stringify([charted, view.left, view.width, app.point, app.run]);
     byId("strips").hidden = !made.length;
     if (shape !== builtFor) {
       charts.forEach(({ u }) => u.destroy());
       charts = [];
-      put(
-        byId("strips"),
-        made.map((chart, i) => mount(chart, i === made.length - 1)),
-      );
+      put(byId("strips"), ...made.map((chart, i) => mount(chart, i === made.length - 1)));
       builtFor = shape;
     } else
       made.forEach((chart, i) => {
@@ -347,16 +294,11 @@
     });
   }
 
-  on("strips", draw);
-  on("point", draw);
-  on("lanes", draw);
-  on("resize", draw);
+  on("strips point lanes resize", draw);
   on("theme", () => {
     builtFor = "";
     draw();
   });
   on("window", move);
   on("time", drawCursor);
-
-  Railyard.strips = { draw };
 })();

@@ -1,7 +1,7 @@
 "use strict";
 
 (function () {
-  const { h, s, put, byId, list, words, named, app, on, model, format, lanes, derive } = Railyard;
+  const { h, s, put, dress, byId, list, words, named, app, on, model, format, lanes, derive } = Railyard;
   const AXIS = 24,
     STEPS = 17,
     RIGHT = 12,
@@ -28,26 +28,16 @@
   function build() {
     parts.top = s("svg", { id: "tl-top", height: AXIS + STEPS, "aria-hidden": "true" });
     parts.names = s("g", { id: "tl-names" });
-    parts.grid = s("path", { class: "grid" });
+    parts.grid = s("path.grid");
     parts.place = s("g", { id: "tl-bars" });
-    parts.veil = s("rect", { class: "veil" });
-    parts.hover = s("line", { class: "hover-line", y1: 0 });
-    parts.cursor = s("line", { class: "cursor-line", y1: 0, id: "tl-cursor" });
-    parts.row = s("rect", { class: "row-mark" });
-    parts.body = s(
-      "svg",
-      { id: "tl-body" },
-      parts.row,
-      parts.grid,
-      parts.place,
-      parts.veil,
-      parts.names,
-      parts.hover,
-      parts.cursor,
-    );
+    parts.hover = s("line.hover-line", { y1: 0 });
+    parts.cursor = s("line.cursor-line", { y1: 0, id: "tl-cursor" });
+    parts.row = s("rect.row-mark");
+    const { row, grid, place, names, hover, cursor } = parts;
+    parts.body = s("svg", { id: "tl-body" }, row, grid, place, names, hover, cursor);
     parts.size = h("div", { id: "tl-size" }, parts.body);
     parts.scroll = h("div", { id: "tl-scroll", tabindex: -1 }, parts.size);
-    parts.empty = h("p", { class: "quiet", id: "tl-empty", hidden: true });
+    parts.empty = h("p.quiet", { id: "tl-empty", hidden: true });
     parts.all = h(
       "div",
       {
@@ -62,14 +52,10 @@
     );
     put(byId("timeline"), parts.all, parts.empty);
     parts.bars = new Railyard.bars.Bars(parts.place);
-    parts.scroll.addEventListener(
-      "scroll",
-      () => {
-        view.top = parts.scroll.scrollTop;
-        requestAnimationFrame(drawBody);
-      },
-      { passive: true },
-    );
+    parts.scroll.addEventListener("scroll", () => {
+      view.top = parts.scroll.scrollTop;
+      requestAnimationFrame(drawBody);
+    });
   }
 
   /** Place in pixels, from the left edge of the time line, of a time. */
@@ -97,18 +83,18 @@
     parts.scroll.style.height = `${view.body}px`;
     parts.size.style.height = `${view.height}px`;
     view.top = parts.scroll.scrollTop;
-    for (const [node, tall] of [
-      [parts.body, view.body],
-      [parts.top, view.head],
-    ]) {
-      node.setAttribute("width", room);
-      node.setAttribute("height", tall);
-    }
+    dress(parts.body, { width: room, height: view.body });
+    dress(parts.top, { width: room, height: view.head });
   }
 
   /** The time line that was read for the selected point, or null. */
   function current() {
     return model.mine(app.timeline) ? app.timeline : null;
+  }
+
+  /** Rows of the lanes from top to bottom, closed groups left out. */
+  function laneRows() {
+    return view.rows.filter((row) => row.kind === "lane");
   }
 
   /** How far the server has read the events of the point, where that is not all; else nothing. */
@@ -120,7 +106,7 @@
   /** Say why there is nothing to draw, or not all: some runs send no packets, and a report may leave points out. */
   function drawEmpty() {
     const timeline = current(),
-      missing = app.source && app.source.embedded && !app.source.holds(app.run, app.point);
+      missing = app.source?.embedded && !app.source.holds(app.run, app.point);
     const lost = model.lost() && !timeline,
       gone = lost || (app.gone && !timeline);
     const none = app.point === null || missing || gone || (timeline && !list(timeline.lanes).length);
@@ -153,20 +139,17 @@
     const timeline = current() || {},
       found = format.ticks(app.from, app.to, view.width / 90);
     view.ticks = found;
-    const unit = s("text", { x: view.left - 22, y: 15, class: "unit" });
-    unit.textContent = view.left > 60 ? `time (${found.unit})` : found.unit;
+    const unit = view.left > 60 ? `time (${found.unit})` : found.unit;
     const marks = found.at.map(([t, text]) => {
       const x = Math.min(xOf(t), view.left + view.width + RIGHT - text.length * 3.4);
-      const label = s("text", { x, y: 15, class: "tick" });
-      label.textContent = text;
-      return label;
+      return s("text.tick", { x, y: 15 }, text);
     });
-    const lines = s("path", { class: "ticks", d: found.at.map(([t]) => `M${xOf(t).toFixed(1)} 19v5`).join("") });
-    parts.flag = s("g", { class: "flag" });
+    const lines = s("path.ticks", { d: found.at.map(([t]) => `M${xOf(t).toFixed(1)} 19v5`).join("") });
+    parts.flag = s("g.flag");
     put(
       parts.top,
       position(),
-      unit,
+      s("text.unit", { x: view.left - 22, y: 15 }, unit),
       marks,
       lines,
       drawSteps(timeline),
@@ -180,11 +163,9 @@
     const whole = model.duration(),
       k = view.width / whole;
     return s(
-      "g",
-      { class: "position" },
+      "g.position",
       s("rect", { x: view.left, y: 0, width: view.width, height: 3 }),
-      s("rect", {
-        class: "thumb",
+      s("rect.thumb", {
         x: view.left + app.from * k,
         y: 0,
         width: Math.max(3, Math.min(view.width, (app.to - app.from) * k)),
@@ -202,26 +183,16 @@
   function drawSteps(timeline) {
     const made = [],
       of = jobs(timeline);
-    if (of.length > 1) {
-      of.forEach((job, i) =>
-        made.push(
-          s("text", { x: view.left - 6, y: AXIS + view.marks + i * STEPS + 11, class: "unit", text: `job ${job}` }),
-        ),
-      );
-    }
+    const name = (job, i) => s("text.unit", { x: view.left - 6, y: AXIS + view.marks + i * STEPS + 11 }, `job ${job}`);
+    if (of.length > 1) made.push(...of.map(name));
     for (const step of list(timeline.steps)) {
       const row = of.indexOf(words(step.job)),
         y = AXIS + view.marks + row * STEPS;
       if (row < 0 || !(step.e > app.from && step.s < app.to)) continue;
       const x = Math.max(view.left, xOf(step.s)),
         right = Math.min(view.left + view.width, xOf(step.e));
-      const box = s("rect", {
-        x,
-        y,
-        width: Math.max(0.5, right - x - 1),
-        height: STEPS - 3,
-        class: step.step % 2 ? "step odd" : "step",
-      });
+      const size = { width: Math.max(0.5, right - x - 1), height: STEPS - 3 },
+        box = s(step.step % 2 ? "rect.step.odd" : "rect.step", { x, y, ...size });
       made.push(
         named(box, () => [
           `step ${step.step}${step.job ? ` of job ${step.job}` : ""}`,
@@ -229,11 +200,10 @@
         ]),
       );
       if (right - x < 16) continue;
-      const label = s("text", { x: (x + right) / 2, y: y + 11, class: "step-name" });
-      label.textContent = right - x > 64 ? `step ${step.step}` : step.step;
-      made.push(label);
+      const says = right - x > 64 ? `step ${step.step}` : step.step;
+      made.push(s("text.step-name", { x: (x + right) / 2, y: y + 11 }, says));
     }
-    return s("g", {}, made);
+    return s("g", made);
   }
 
   /** Draw the names and the bars of the rows that can be seen. */
@@ -252,9 +222,9 @@
       parts.namedRows = view.rows;
       lanes.drawNames(parts.names, rows, top, view.left, view.left + view.width);
     }
-    const chosen = view.rows.filter((row) => row.kind === "lane")[view.lane];
-    const focused = chosen && view.focused;
-    Railyard.parts.place(parts.row, {
+    const chosen = laneRows()[view.lane],
+      focused = chosen && view.focused;
+    dress(parts.row, {
       x: 0,
       y: focused ? chosen.y - top : -50,
       width: view.left + view.width,
@@ -266,27 +236,19 @@
   function drawCursor() {
     const x = xOf(app.t),
       inside = x >= view.left - 0.5 && x <= view.left + view.width + 0.5;
-    Railyard.parts.place(parts.cursor, { x1: x, x2: x, y2: inside ? view.body : 0 });
+    dress(parts.cursor, { x1: x, x2: x, y2: inside ? view.body : 0 });
     if (!parts.flag) return;
     if (!inside) return void put(parts.flag);
-    const text = s("text", { y: 15 }),
-      says = format.moment(app.t, app.to - app.from),
-      wide = says.length * 6.6 + 10;
-    text.textContent = says;
-    const at = Math.min(Math.max(x, view.left + wide / 2), view.left + view.width - wide / 2);
-    text.setAttribute("x", at);
+    const says = format.moment(app.t, app.to - app.from),
+      wide = says.length * 6.6 + 10,
+      at = Math.min(Math.max(x, view.left + wide / 2), view.left + view.width - wide / 2);
     put(
       parts.flag,
       s("line", { x1: x, x2: x, y1: 20, y2: view.head }),
       s("rect", { x: at - wide / 2, y: 4, width: wide, height: 16, rx: 3 }),
-      text,
+      s("text", { x: at, y: 15 }, says),
     );
   }
-
-  /** Set attributes of a node. */
-  Railyard.parts.place = (node, given) => {
-    for (const [key, value] of Object.entries(given)) node.setAttribute(key, value);
-  };
 
   /** Kinds of the bars that were read, as a legend. */
   function drawLegend() {
@@ -336,10 +298,7 @@
 
   build();
   on("point", () => parts.bars.clear());
-  on("point", drawAll);
-  on("lanes", drawAll);
-  on("marks", drawAll);
-  on("resize", drawAll);
+  on("point lanes marks resize", drawAll);
   on("timeline", () => {
     const timeline = current(),
       kinds = timeline ? list(timeline.kinds).join() : "";
@@ -350,12 +309,10 @@
   });
   on("window", drawMoved);
   on("settled", () => parts.all.classList.remove("moving"));
-  on("window", drawWords);
-  on("duration", drawWords);
-  on("overview", drawWords);
+  on("window duration overview", drawWords);
   on("overview", drawEmpty);
   on("time", drawCursor);
   on("theme", repaint);
 
-  Railyard.timeline = { view, parts, xOf, timeOf, current, reading, drawBody };
+  Railyard.timeline = { view, parts, xOf, timeOf, current, laneRows, reading, drawBody };
 })();
