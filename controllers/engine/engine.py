@@ -154,6 +154,7 @@ class Engine:
             policy=policy,
             readiness=readiness,
             round=complete_round,
+            watched=job.detection is not None,
             rotation=rotation_of(policy, readiness.group, job.cycle),
         )
         return self._queue.add(pending, now)

@@ -32,6 +32,10 @@ class Reconfiguration:
     began: float
 
 
+class PortFailed(CircuitError):
+    """A circuit needs a port that has failed."""
+
+
 class OpticalState:
     """The optical switches, by name. A request *holds* ports from its reconfiguration or ack until its release."""
 
@@ -134,7 +138,10 @@ class OpticalState:
     # ---- reconfigurations -------------------------------------------------------------------------------------
 
     def changes(self, wiring: Mapping[str, Matching]) -> dict[str, Change]:
-        """The changes that lead to ``wiring``, by switch; ``CircuitError`` if it needs a broken or unknown port."""
+        """The changes that lead to ``wiring``, by switch; ``CircuitError`` if it needs an unknown port.
+
+        ``PortFailed`` if it needs one that has failed.
+        """
         changes: dict[str, Change] = {}
         for name, matching in wiring.items():
             switch = self.switch(name)
@@ -144,7 +151,7 @@ class OpticalState:
             broken = sorted(change.ports & switch.failed & matching.ports)
             if broken:
                 how = self.how_failed(name, broken[0])
-                raise CircuitError(f"port {broken[0]} of {name} {how}; the circuit it should hold cannot be set up")
+                raise PortFailed(f"port {broken[0]} of {name} {how}; the circuit it should hold cannot be set up")
             changes[name] = change
         return changes
 

@@ -13,7 +13,7 @@ from controllers.circuits.ocs import Change
 from controllers.circuits.rotation import RunningRotation
 from controllers.engine.actions import Ack, Action, Note, Refuse, SlotEnds
 from controllers.engine.membership import Readiness, Round
-from controllers.engine.optical_state import OpticalState, SwitchPort
+from controllers.engine.optical_state import OpticalState, PortFailed, SwitchPort
 from controllers.engine.requests import GroupRequest, PendingRequest, RewireRequest, StartRequest
 from controllers.engine.routing import Routing
 from railyard.errors import ControlError, RailyardError
@@ -141,6 +141,8 @@ class RequestQueue:
         try:
             changes = self._optical.changes(pending.wanted(self._optical.target()))
         except RailyardError as error:
+            if isinstance(error, PortFailed) and isinstance(pending, GroupRequest) and pending.watched:
+                return _waits(pending, str(error), now)  # until its chip is replaced
             return self._refuse(pending, str(error), now)
         except Exception as error:  # a user's policy may raise anything
             return self._refuse(pending, f"the policy failed with {type(error).__name__}: {error}", now)

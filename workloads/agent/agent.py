@@ -199,6 +199,7 @@ class Agent:
 
         Raises the error that ended the run early, after writing the log.
         """
+        stopped = False
         try:
             if self._member is None:
                 self._heartbeat = Heartbeat(self._beat, self._config.heartbeat_s)
@@ -212,13 +213,13 @@ class Agent:
                 self._heartbeat = self._member.heartbeat
             self._loop()
         except Stopped:
-            return
+            stopped = True
         finally:
             for action in self._machine.note_waits(time.monotonic()):
                 if isinstance(action, Event):  # nothing is sent any more
                     self._log.add(action)
             self._log.close()
-            self._comm_engine.transport.close()
+            self._comm_engine.transport.close(silent=stopped)
             if self._heartbeat is not None:
                 self._heartbeat.stop()
             if self._member is not None:

@@ -405,18 +405,23 @@ class PeerConnection:
         self.connected = True
         self._activity.changed[self] = None
 
-    def close(self) -> None:
-        """Close the socket with a reset.
+    def close(self, *, silent: bool = False) -> None:
+        """Close the socket with a reset; ``silent``: without any packet, as a NIC gives up a queue.
 
-        A FIN that waits for its acknowledgement would be repeated over circuits that connect other ranks by then.
+        A FIN that waits for its acknowledgement would be repeated over circuits that connect other ranks by then, and
+        they connect others already where a job ends between two phases.
         """
         self._activity.changed.pop(self, None)
         self._activity.sending.pop(self, None)
+        if silent:
+            self.sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
 
 TCP_PORT = 7700
+TCP_REPAIR = 19
+"""Option of a socket (include/uapi/linux/tcp.h) that is closed without a packet."""
 TCP_REPEATS_SYN_S = 1.0
 """Seconds after which TCP repeats a SYN that was not answered (RFC 6298), which no option of Linux shortens."""
 _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network in NETWORK_OF_DOMAIN.items()}
@@ -582,10 +587,10 @@ class Transport:
         again = self._called_again + sum(retransmits(c.sock) for c in self)
         return {"retransmits": again, "bytes": sum(c.sent_bytes for c in self)}
 
-    def close(self) -> None:
+    def close(self, *, silent: bool = False) -> None:
         for sock in self._listeners:
             sock.close()
         for connection in self:
-            connection.close()
+            connection.close(silent=silent)
         self._listeners.clear()
         self._connections.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from engine_player import Player
 from fabric_plans import job, pipeline_groups, rail_plan
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from controllers.circuits.circuits import Matching
 from controllers.engine.actions import CheckedIn, Registered, RegisterRefused, Rewired, RewireRefused
 from controllers.engine.engine import Engine
-from controllers.engine.jobs import Job
+from controllers.engine.jobs import Detection, Job
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Policy, Wiring
 from railyard.errors import CircuitError, ConfigError, ControlError
@@ -167,6 +169,20 @@ def test_a_broken_port_refuses_who_needs_it_and_comes_back() -> None:
     assert world.dark[0].delay_s == 0.1
     world.settle()
     assert standing(world) == RINGS
+
+
+def test_where_failures_are_detected_who_needs_a_broken_port_waits_for_the_spare_server() -> None:
+    plan = replace(rail_plan(5), spare_servers=1)
+    world = Player(Engine(plan))
+    world.start(replace(job(2, 2, 0.1), detection=Detection(0.25)), OpusPolicy(plan))
+    world.do(world.engine.port_failed("rail0", 2, 0.0))
+    world.settle()
+    world.ask("pp-s0-d0-r0", 0)
+    assert not world.refused and not world.granted("pp-s0-d0-r0")
+    world.do(world.engine.chip_failed(0, "silent", 1.0))
+    assert {(refused.rank, refused.lost) for refused in world.refused} == {(0, True), (2, True)}
+    world.settle()
+    assert standing(world) == Matching([(3, 10), (4, 9), (6, 7), (5, 8)])  # rank 4 is in the place of rank 0
 
 
 def test_a_request_waits_for_a_repaired_circuit_that_is_still_tuning() -> None:
