@@ -136,7 +136,7 @@ def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]
     for first, heads, predicted in timelines:
         measured = [intervals[head["point"]] for head in heads if head["point"] in intervals]
         point = Point(first["point"], first["title"], plans[first["plan"]], {}, recorded.scale)
-        point = replace(point, warmup_steps=first["warmup_steps"])
+        point = replace(point, warmup_steps=first["warmup_steps"], stale_step=first.get("stale_step"))
         spans = [within(recorded.events, one.t, one.t if one.end is None else one.end) for one in measured]
         found = explain(point, spans, predicted)
         if found is not None:

@@ -68,6 +68,7 @@ class JobPoint:
     - ``predicted_on``: the plan that the model and the verdict take, if not that of the fabric;
     - ``each_step``: steps differ on purpose, so each is compared with its own prediction (``model_steps`` = ``steps``);
     - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; they are the warm-up;
+    - ``stale_step``: the step in which mode provisioned has a stale profile (0: none); per-step numbers leave it out;
     - ``background``: a rank and the share of its port's rate that other traffic takes.
     """
 
@@ -87,6 +88,7 @@ class JobPoint:
     predicted_on: FabricPlan | None = None
     background: tuple[int, float] | None = None
     profile_steps: int = 0
+    stale_step: int = 0
     each_step: bool = False
     members: tuple[int, ...] = ()
     training: Training | None = None
@@ -120,6 +122,7 @@ class JobPoint:
             costs=costs,
             cycle=self.cycle,
             profile_steps=self.profile_steps,
+            stale_step=self.stale_step,
         )
 
     def check_floors(self, scale: Scale, floors: Floors) -> None:
@@ -146,6 +149,7 @@ class JobPoint:
             self.link_recovery_s,
             prediction.step_time_s,
             warmup_steps=self.profile_steps or None,
+            stale_step=self.stale_step or None,
             critical=critical_paths(
                 self.program, scale, plan.ports_per_gpu, circuits=self.follows, rotating=self.slots
             ),

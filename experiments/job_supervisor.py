@@ -137,6 +137,7 @@ class JobSupervisor:
             verify=run.session.settings.verify,
             ack_timeout_s=run.session.settings.ack_timeout_s,
             profile_steps=self.job.profile_steps,
+            stale_step=self.job.stale_step,
         )
         if training is None:
             self._deadline = now + READY_S

@@ -208,7 +208,7 @@ class Record:
             content.update(event.to_line().encode())
         first = self._predicted.setdefault(content.digest(), point.number)
         fields = {"point": point.number, "same_as": first, "plan": plan, "title": point.name}
-        fields["warmup_steps"] = point.warmup_steps
+        fields |= {"warmup_steps": point.warmup_steps, "stale_step": point.stale_step}
         head = Event(0.0, "run", "predicted", None, fields)
         self.results.write_point(point.number, [head, *(events if first == point.number else ())], PREDICTED)
 

@@ -8,10 +8,12 @@ Source: Opus, arXiv 2602.12521 (phases, one configuration per phase).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from workloads.program import Communication, Dimension, MessageName, Program
+from railyard.errors import ConfigError
+from workloads.program import Collective, Communication, Dimension, MessageName, Program
 
 Stream = list[tuple[MessageName, Communication]]
 """The rail operations of one rank in program order, with their names."""
@@ -56,6 +58,46 @@ def all_phases(program: Program) -> tuple[tuple[Phase, ...], ...]:
         )
         for stream, cut in zip(streams, cuts, strict=True)
     )
+
+
+def stale_phase(program: Program, rank: int, found: Sequence[Phase]) -> int | None:
+    """Number of the phase of ``rank`` that a stale profile takes for over after its first operation; None without one.
+
+    It is the first phase of several collectives of one group that lies between other dimensions; the step is a circle,
+    but the first phase of all does not count: while the first stage of a pipeline is in it, later ones wait.
+    """
+    follow = {group.parent for group in program.groups.values()}
+    for number, (before, phase, after) in enumerate(zip(found, found[1:], (*found[2:], *found[:1]), strict=False), 1):
+        operations = [program.operations[rank][op] for op in phase.operations]
+        groups = {op.group if isinstance(op, Collective) else "" for op in operations}
+        asks = len(groups) == 1 and groups.isdisjoint({"", *follow})
+        if asks and len(operations) > 1 and phase.dimension not in (before.dimension, after.dimension):
+            return number
+    return None
+
+
+def check_stale(program: Program) -> None:
+    """Raise ``ConfigError`` for a program whose circuits may not come if a stale profile requests them.
+
+    They come if the mistake (``stale_phase``) cuts the program alike for all members of each group: after equally many
+    of its phases, and with all members or none requesting it by mistake.
+    """
+    views: dict[str, set[tuple[int, bool, bool]]] = defaultdict(set)
+    for rank, found in enumerate(all_phases(program)):
+        number = stale_phase(program, rank, found)
+        if number is None:
+            reason = f"and rank {rank} of {program.name} has none"
+            raise ConfigError(
+                f"needs a phase of several collectives between other dimensions, {reason}", key="stale_step"
+            )
+        group_of = {op.id: op.group for op in program.communications(rank)}
+        used = [{group_of[op] for op in phase.operations} for phase in found]
+        for group in set[str]().union(*used):
+            before = sum(group in groups for groups in used[:number])
+            views[group].add((before, group in used[number], group in used[(number + 1) % len(used)]))
+    if apart := [group for group, different in views.items() if len(different) > 1]:
+        reason = f"the members of group {min(apart)} of {program.name} cannot: some would wait for circuits in vain"
+        raise ConfigError(f"needs ranks that can all be mistaken alike, and {reason}", key="stale_step")
 
 
 def _dimension_changes(program: Program, stream: Stream) -> set[int]:

@@ -40,6 +40,7 @@ from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
 from workloads.catalog import CATALOG, Workload
+from workloads.phases import check_stale
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -93,10 +94,12 @@ class Rails(RepeatedExperiment[RailSettings]):
         return expected_error(needs, machine.of(self.settings.datapath), self.scale) or 0.0
 
     def check(self) -> None:
-        """Load the workload, look for the late rank, and rehearse the policy of the settings, if there is one."""
+        """Load the workload, look for the late rank and the stale phase, and rehearse the policy, if one is named."""
         settings, workload = self.settings, self.modelled
         if settings.late is not None:
             late_rank_of(self.workload, settings.late)
+        if settings.stale_step:
+            check_stale(program_on(settings, workload, "provisioned"))
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()

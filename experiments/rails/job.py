@@ -375,7 +375,7 @@ def job_point(
     settings: RailSettings, workload: Workload, mode: Mode, delay_ms: float, scale: Scale, late: str = ""
 ) -> JobPoint:
     cycle, policy = cycle_on(settings, workload, mode), policy_name(settings, workload, mode)
-    learning = settings.profile_steps if mode == "provisioned" else 0
+    learning, stale = (settings.profile_steps, settings.stale_step) if mode == "provisioned" else (0, 0)
     job = JobPoint(
         name=mode,
         fabric=fabric_on(settings, workload, mode, scale),
@@ -383,8 +383,9 @@ def job_point(
         mode=mode,
         policy=policy,
         steps=settings.steps,
-        model_steps=learning + 2 if learning else max(2, min(settings.steps, 3)),
+        model_steps=max(stale + 2 if stale else 0, learning + 2 if learning else max(2, min(settings.steps, 3))),
         profile_steps=learning,
+        stale_step=stale,
         reconfiguration_delay_s=delay_ms / 1e3,
         link_recovery_s=settings.link_recovery_ms / 1e3,
         cycle=cycle and cycle.scaled(scale.time, scale.rate * scale.time),

@@ -45,6 +45,8 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("model\nexposed", "predicted_exposed_s", ".3f", wide=True),
         Column("hidden\ns", "hidden_s", ".3f", wide=True),
         Column("model\nhidden", "predicted_hidden_s", ".3f", wide=True),
+        Column("stale\ns", "stale_step_time_s", significant, wide=True),
+        Column("model\nstale", "predicted_stale_step_time_s", significant, wide=True),
         Column("stall law\ns", "stall_law_step_time_s", significant, wide=True),
         Column("window\nms", lambda row: row["window_median_s"] and row["window_median_s"] * 1e3, ".3g", wide=True),
         Column("lost\npackets", "packets_lost", "d", wide=True),
@@ -114,6 +116,7 @@ def _findings(rows: Sequence[Row], settings: Any) -> Iterator[str]:
             yield f"{mode}: a step grows by {grows} s per second of delay ({first:g} to {last:g} ms)."
     if settings.get("profile_steps"):
         yield from _learning(rows, settings["profile_steps"])
+    yield from _stale(rows)
     fabric = settings.get("fabric", {})
     if any(calibrated(rows, settings)) and fabric:
         gbps = fabric["ports_per_gpu"] * (fabric["rate_gbps"] or DEFAULT_PORT_GBPS)
@@ -131,6 +134,18 @@ def _learning(rows: Sequence[Row], profile_steps: int) -> Iterator[str]:
             yield (
                 f"provisioned, {row['reconfiguration_delay_ms']:g} ms: {len(times)} steps that learn the order of the "
                 f"phases took {', '.join(f'{time:.3f}' for time in times)} s, later ones {row['step_time_s']:.3f} s."
+            )
+
+
+def _stale(rows: Sequence[Row]) -> Iterator[str]:
+    """What a step with a stale profile takes over the others, measured and by the model."""
+    for row in rows:
+        stale, other, model = (row.get(name) for name in ("stale_step_time_s", "step_time_s", "predicted_step_time_s"))
+        if stale is not None and other is not None and model is not None:
+            yield (
+                f"{row['mode']}, {row['reconfiguration_delay_ms']:g} ms: a step with a stale profile took {stale:.3f} "
+                f"s, others {other:.3f} s: it cost {stale - other:.3f} s once (model "
+                f"{row['predicted_stale_step_time_s'] - model:.3f} s)."
             )
 
 

@@ -56,6 +56,8 @@ class RailRow(JobRow):
     dark_median_wall_s: Annotated[float | None, "dark time of a reconfigured port, median"] = None
     verified: Annotated[int | None, "collectives whose result was checked"] = None
     wrong: Annotated[int | None, "wrong elements in checked results"] = None
+    stale_step_time_s: Annotated[float | None, "time of the step with a stale profile, which no other counts"] = None
+    predicted_stale_step_time_s: Annotated[float | None, "the same of the model"] = None
     step_times_s: Annotated[Sequence[float], "time of every step, the warm-up included"] = ()
     reconfigurations: Annotated[dict[str, int], "reconfigurations of every switch"] = field(default_factory=dict)
     bandwidth: Annotated[dict[str, Bandwidth], "bandwidth by kind of link"] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class RailRow(JobRow):
 
     def predict(self, prediction: Prediction) -> None:
         self.predicted_step_time_s = prediction.step_time_s
+        self.predicted_stale_step_time_s = prediction.stale_step_time_s
         self.predicted_reconfigurations_per_step = prediction.reconfigurations_per_step
 
     def take(self, found: Measured) -> None:

@@ -127,6 +127,9 @@ class RailSettings(SpreadSettings):
         description="first steps, on demand, in which mode provisioned learns the order of the phases; no other number "
         "counts them",
     )
+    stale_step: int = Field(
+        default=0, ge=0, le=10_000, description="step, from 0, in which mode provisioned has a stale profile (0: none)"
+    )
     overlap: bool | None = Field(
         default=None, description="communication during compute, as FSDP prefetches (default as the workload says: yes)"
     )
@@ -163,8 +166,13 @@ class RailSettings(SpreadSettings):
             raise ConfigError(
                 f"must be more than profile_steps {self.profile_steps}, so that a step is left to measure", key="steps"
             )
-        if self.profile_steps and "provisioned" not in self.modes:
-            raise ConfigError("needs mode provisioned, which asks for circuits in advance", key="profile_steps")
+        for key in ("profile_steps", "stale_step"):
+            if getattr(self, key) and "provisioned" not in self.modes:
+                raise ConfigError("needs mode provisioned, which asks for circuits in advance", key=key)
+        first = max(1, self.profile_steps)
+        if self.stale_step and not first <= self.stale_step < self.steps > first + 1:
+            reason = f"must be {first} or more and less than steps, which must be {first + 2} or more"
+            raise ConfigError(reason, key="stale_step")
         if self.policy and not set(OWN_POLICY) & set(self.modes):
             raise ConfigError("needs mode on-demand or provisioned; other modes have fixed policies", key="policy")
         if self.controller == "remote" and set(self.modes) != {"native"}:

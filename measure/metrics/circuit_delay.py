@@ -33,14 +33,15 @@ def circuit_delays(point: Point, events: Sequence[Event]) -> list[CircuitDelay]:
     """The delays of a point, shortest first: of reconfigurations until whose acknowledgement a member waited.
 
     Where circuits were asked for in advance and nobody waited, the first payload tells when the job was ready, and not
-    when the circuits were. A request whose circuits took several reconfigurations counts with the last one.
+    when the circuits were; and in a step with a stale profile it comes over others. A request whose circuits took
+    several reconfigurations counts with the last one.
     """
     acks, waits = defaultdict[str, list[tuple[float, int]]](list), defaultdict[tuple[str, int], list[Event]](list)
     first_bytes: dict[tuple[int, int, int], float] = {}
     for e in events:
         if (e.source, e.kind) == ("controller", "ack"):
             acks[e["group"]].append((e.t, e["index"]))
-        elif (e.source, e.kind) == ("agent", "wait"):
+        elif (e.source, e.kind) == ("agent", "wait") and e["step"] != point.stale_step:
             waits[e["group"], e["index"]].append(e)
         elif (e.source, e.kind) == ("agent", "transfer"):
             key = e["rank"], e["step"], e["op"]

@@ -86,7 +86,7 @@ def explain(point: Point, measured: Iterable[Sequence[Event]], predicted: Sequen
     found: list[tuple[Sequence[PathPart], Sequence[PathPart]]] = []
     for events in measured:
         steps = list(Timeline(events, read_darks(point, events), model).paths().items())
-        found += [(path, paths.get(step, paths[max(paths)])) for step, path in steps[point.warmup(len(steps)) :]]
+        found += [(path, paths.get(step, paths[max(paths)])) for step, path in point.counted(steps)]
     if not found:
         return None
     return Explanation(

@@ -31,6 +31,7 @@ class PointMetrics:
     warmup_steps: int
     step_times_s: tuple[float, ...]
     step_time_s: float | None
+    stale_step_time_s: float | None
     predicted_step_time_s: float | None
     reconfigurations_per_step: float
     reconfigurations: dict[str, int]
@@ -64,19 +65,20 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
     real = point.scale.real_s
     steps = Steps.read(events)
     times = steps.durations()
-    warmup = point.warmup(len(times))
-    measured = steps.complete[warmup:]
+    measured = point.counted(steps.complete)
     darks = read_darks(point, events)
     stall = stalls(point, events, darks, measured)
-    step_time = median(times[warmup:])
+    step_time = median(point.counted(times))
+    stale_time = median(time for step, time in zip(steps.complete, times, strict=True) if step == point.stale_step)
     dark_seconds = [d.end - d.t for d in darks]
     lost, lost_otherwise = packets_lost(point, events)
     phases = read_phases(events)
     return PointMetrics(
         steps=len(times),
-        warmup_steps=warmup,
+        warmup_steps=point.warmup(len(times)),
         step_times_s=tuple(map(real, times)),
         step_time_s=None if step_time is None else real(step_time),
+        stale_step_time_s=None if stale_time is None else real(stale_time),
         predicted_step_time_s=point.predicted_step_time_s,
         reconfigurations_per_step=reconfigurations_per_step(darks, steps, measured),
         reconfigurations=dict(Counter(d.switch for d in darks)),

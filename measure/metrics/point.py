@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from measure.metrics.critical import Critical, OperationKey
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
+
+_T = TypeVar("_T")
 
 
 def job_name(mode: str, reconfiguration_delay_s: float) -> str:
@@ -24,6 +27,7 @@ class Point:
     - ``number``: counts the points of a run from 0;
     - ``warmup_steps``: left out of every per-step number (the first step starts from the starting circuits and from
       cold sockets); None means one if there is more than one step, else none;
+    - ``stale_step``: left out as well, since circuits are requested by a stale profile in it;
     - ``critical``: critical paths of the operations, where known (``measure.metrics.critical``);
     - ``predicted_step_times_s``: of every step, the warm-up included, for a program whose steps differ on purpose;
     - ``operations_s``: times of operations by the model (wall-clock seconds), where links between switches are the
@@ -44,6 +48,7 @@ class Point:
     link_recovery_s: float = 0.0
     predicted_step_time_s: float | None = None
     warmup_steps: int | None = None
+    stale_step: int | None = None
     critical: Mapping[OperationKey, Critical] = field(default_factory=dict)
     predicted_step_times_s: tuple[float, ...] = ()
     operations_s: Mapping[OperationKey, float] = field(default_factory=dict)
@@ -71,6 +76,11 @@ class Point:
         if self.warmup_steps is not None:
             return min(self.warmup_steps, max(steps - 1, 0))
         return 1 if steps > 1 else 0
+
+    def counted(self, of_steps: Sequence[_T]) -> list[_T]:
+        """The entries of the steps that count in per-step numbers, of those of all steps from the first."""
+        warmup = self.warmup(len(of_steps))
+        return [each for step, each in enumerate(of_steps) if step >= warmup and step != self.stale_step]
 
     def switch(self, rail: str | int) -> SwitchPlan | None:
         """The switch that the field ``rail`` of an event names or numbers; None if there is none."""

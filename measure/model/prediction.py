@@ -84,12 +84,13 @@ class Simulation(Timers):
         *,
         provisioned: bool,
         profile_steps: int = 0,
+        stale_step: int = 0,
         routing: Routing | None = None,
     ) -> None:
         super().__init__()
         self.program, self.plan, self.policy = program, plan, policy
         self.job, self.scale, self.steps, self.costs = job, scale, steps, costs
-        self.provisioned, self.profile_steps = provisioned, profile_steps
+        self.provisioned, self.profile_steps, self.stale_step = provisioned, profile_steps, stale_step
         self.events: list[Event] = []
         self._wires = Wires(plan, self.at, routing)
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
@@ -134,6 +135,7 @@ class Simulation(Timers):
             forwarding=all(switch.kind == "electrical" for switch in self.plan.network("rail")),
             provisioned=self.provisioned,
             profile_steps=self.profile_steps,
+            stale_step=self.stale_step,
             facts=self._facts,
         )
         for group in self.program.groups.values():
@@ -285,6 +287,7 @@ def predict(
     avoid: frozenset[int] = frozenset(),
     cycle: Cycle | None = None,
     profile_steps: int = 0,
+    stale_step: int = 0,
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
@@ -294,7 +297,8 @@ def predict(
     - ``delay_s`` and ``link_recovery_s``: real seconds;
     - ``avoid``: dead chips, around which the routes over links between switches lead;
     - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes;
-    - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; the warm-up, if any.
+    - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; the warm-up, if any;
+    - ``stale_step``: the step in which mode provisioned has a stale profile (0: none); per-step numbers leave it out.
 
     Several jobs on one fabric are one program with groups that have no rank in common; ranks in no group have no
     operations. Raises ``ConfigError`` if plan and program do not match, and ``ControlError`` if the control plane
@@ -315,10 +319,10 @@ def predict(
         cycle=cycle,
     )
     run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
-                     profile_steps=profile_steps, routing=_routing(plan, avoid))  # fmt: skip
+                     profile_steps=profile_steps, stale_step=stale_step, routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
-    warmup_steps = profile_steps or None
-    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s, warmup_steps=warmup_steps)
+    point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s,
+                  warmup_steps=profile_steps or None, stale_step=stale_step or None)  # fmt: skip
     metrics = vars(measure_point(point, events))
     return Prediction(**{**metrics, "step_time_s": metrics["step_time_s"] or 0.0, "events": events})
 

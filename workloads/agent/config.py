@@ -64,7 +64,8 @@ class AgentConfig:
     file to which the agent appends its events. ``ack_timeout_s`` bounds every wait for the controller or a peer, in
     wall-clock seconds; the time in which another rank may compute is added (``peer_timeout_s``). ``incarnation`` makes
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
-    first steps in which mode provisioned requests on demand, as it learns the order of the phases.
+    first steps in which mode provisioned requests on demand, as it learns the order of the phases; ``stale_step``: the
+    step in which it has a stale profile (0: none).
     """
 
     rank: int
@@ -80,6 +81,7 @@ class AgentConfig:
     verify: bool = False
     ack_timeout_s: float = 30.0
     profile_steps: int = 0
+    stale_step: int = 0
     incarnation: Incarnation | None = None
 
     @property

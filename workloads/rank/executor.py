@@ -121,7 +121,10 @@ class Executor:
 
     ``phases`` lists, in program order, the operation ids of each phase; ``circuit_groups`` the groups that request
     their circuits. ``provisioned``: request the circuits of a phase when the phase before it is done, instead of when
-    they are first needed; in the first ``profile_steps`` steps the order of the phases is not known yet.
+    they are first needed; in the first ``profile_steps`` steps the order of the phases is not known yet. ``stale``: a
+    step and a phase of one group that a stale profile takes for over after its first operation. The rank releases the
+    group and requests the circuits of the next phase (after the last: of the first); the second operation waits until
+    these are granted, has them released unused, and requests its own again.
     """
 
     def __init__(
@@ -134,13 +137,14 @@ class Executor:
         first_step: int = 0,
         provisioned: bool = False,
         profile_steps: int = 0,
+        stale: tuple[int, int] | None = None,
     ) -> None:
         self._operations = tuple(operations)
         self._phases = tuple(tuple(phase) for phase in phases)
         self._circuit_groups = frozenset(circuit_groups)
         self._steps = steps
         self._first_step = first_step
-        self._provisioned, self._profile_steps = provisioned, profile_steps
+        self._provisioned, self._profile_steps, self._stale = provisioned, profile_steps, stale
         self._phase_of = {op: number for number, phase in enumerate(self._phases) for op in phase}
         self._needs = all_dependencies(self._operations)
         self._enables: list[list[int]] = [[] for _ in self._operations]
@@ -184,6 +188,8 @@ class Executor:
             raise ControlError(f"the controller acknowledged request {index} of group {group}, but {state}")
         del self._outstanding[group]
         self._granted[group] = index
+        if group in self._mistaken:
+            self._try_later_phases()
         for op in [op for op in self._blocked if self._group(op) == group]:
             self._blocked.remove(op)
             self._start(op)
@@ -206,7 +212,12 @@ class Executor:
         self._running: set[int] = set()
         self._blocked: list[int] = []
         self._later_phases: list[int] = []
-        """Runnable operations of phases that follow one that is not done, of groups that request circuits."""
+        """Runnable operations of phases that follow one that is not done, of groups that request circuits.
+
+        Also those that wait until circuits requested by mistake can be released.
+        """
+        self._mistaken: list[str] = []
+        """The groups whose circuits were requested by mistake and are not released."""
         if self.finished:
             return
         self._out.append(StepBegan(step))
@@ -237,6 +248,14 @@ class Executor:
 
     def _need_circuits(self, op: int, operation: Communication, phase: int) -> None:
         self._begin_phase(phase)
+        for group in [group for group in self._mistaken if group in self._granted]:
+            self._mistaken.remove(group)
+            self._release(group)
+        if self._mistaken:
+            self._later_phases.append(op)
+            group = self._mistaken[0]
+            self._out.append(Blocked(self._step, operation, group, self._outstanding[group], phase))
+            return
         self._request_phase(phase)
         if operation.group in self._granted:
             self._start(op)
@@ -252,13 +271,19 @@ class Executor:
 
     def _request_phase(self, phase: int) -> None:
         """Request the circuits of every group that the phase will use, once."""
-        for group, uses in self._uses_left[phase].items():
-            if not uses or group not in self._circuit_groups or group in self._outstanding or group in self._granted:
+        self._request(group for group, uses in self._uses_left[phase].items() if uses)
+
+    def _request(self, groups: Iterable[str]) -> None:
+        for group in groups:
+            if group not in self._circuit_groups or group in self._outstanding or group in self._granted:
                 continue
             index = self._next_index.get(group, 0)
             self._next_index[group] = index + 1
             self._outstanding[group] = index
             self._out.append(RequestCircuits(group, index))
+
+    def _release(self, group: str) -> None:
+        self._out.append(ReleaseCircuits(group, self._granted.pop(group)))
 
     def _group(self, op: int) -> str:
         operation = self._operations[op]
@@ -287,9 +312,14 @@ class Executor:
     def _done_in_phase(self, op: int, phase: int) -> None:
         group = self._group(op)
         self._uses_left[phase][group] -= 1
-        if group in self._granted and not self._uses_left[phase][group]:
-            self._out.append(ReleaseCircuits(group, self._granted.pop(group)))
         self._left[phase] -= 1
+        mistake = (self._step, phase) == self._stale and self._left[phase] == len(self._phases[phase]) - 1
+        if group in self._granted and (mistake or not self._uses_left[phase][group]):
+            self._release(group)
+        if mistake:
+            following = self._uses[(phase + 1) % len(self._phases)]
+            self._mistaken = [group for group in following if group in self._circuit_groups]
+            self._request(self._mistaken)
         if self._left[phase] == 0:
             self._out.append(PhaseEnded(self._step, phase))
             self._advance()
@@ -303,6 +333,9 @@ class Executor:
             return
         if self._provisioned and self._step >= self._profile_steps:
             self._request_phase(self._current)
+        self._try_later_phases()
+
+    def _try_later_phases(self) -> None:
         ready, self._later_phases = self._later_phases, []
         for op in ready:
             self._runnable(op)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
-from workloads.phases import Phase
+from workloads.phases import Phase, stale_phase
 from workloads.program import Compute, Program
 from workloads.rank.actions import Action, RunCompute
 from workloads.rank.communications import Communications
@@ -35,7 +35,8 @@ from workloads.rank.slot_sender import SlotSender
 class RankMachine(Communications):
     """The machine of ``rank`` for the steps from ``first_step`` to ``steps`` - 1 of ``program``.
 
-    ``phases`` are those of the rank. ``provisioned`` and ``profile_steps`` are those of the ``Executor``. The other
+    ``phases`` are those of the rank. ``provisioned`` and ``profile_steps`` are those of the ``Executor``.
+    ``stale_step``: the step in which its profile is stale (0: none; ``workloads.phases.stale_phase``). The other
     parameters are those of ``Communications``. First call ``checked_in`` for the groups of the rank, then ``begin``.
     """
 
@@ -52,6 +53,7 @@ class RankMachine(Communications):
         first_step: int = 0,
         provisioned: bool = False,
         profile_steps: int = 0,
+        stale_step: int = 0,
         values: Callable[[InFlight], Floats] | None = None,
         facts: ScheduleFacts | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class RankMachine(Communications):
         )
         self._phases = phases
         self._steps, self._first_step = steps, first_step
-        self._provisioned, self._profile_steps = provisioned, profile_steps
+        self._provisioned, self._profile_steps, self._stale_step = provisioned, profile_steps, stale_step
         self._circuit_groups: set[str] = set()
         """The groups whose phases request their circuits."""
         self._executor: Executor | None = None
@@ -108,6 +110,7 @@ class RankMachine(Communications):
             self.paths.set_wired(group)
 
     def begin(self, at: float, now: float) -> list[Action]:
+        stale = stale_phase(self.program, self.rank, self._phases) if self._stale_step else None
         self._executor = Executor(
             self.program.operations[self.rank],
             [phase.operations for phase in self._phases],
@@ -116,6 +119,7 @@ class RankMachine(Communications):
             first_step=self._first_step,
             provisioned=self._provisioned,
             profile_steps=self._profile_steps,
+            stale=None if stale is None else (self._stale_step, stale),
         )
         self._carry_out(self._executor.begin(), at, now)
         return self._drain()
@@ -198,6 +202,7 @@ class RankMachine(Communications):
                     self._end_wait(op.id, at)
                     self._start(step, op, phase, max(at, now), since=at)
                 case Blocked():
+                    self._end_wait(action.op.id, at)
                     self._waits[action.op.id] = action, at
                 case RequestCircuits():
                     self._out.append(action)

@@ -267,6 +267,22 @@ def test_a_late_rank_makes_the_step_as_much_longer_as_predicted(tmp_path: Path, 
     assert "late" in output and "first payload" in output
 
 
+@pytest.mark.timed(late_ms=20)  # two delays of 0.1 s to 20 ms
+def test_a_stale_profile_costs_two_delays_once(tmp_path: Path, machine: Try) -> None:
+    out = tmp_path / "results"
+    options = ("--modes", "provisioned", "--delays", "100", "--steps", "4", "--stale-step", "2", "--repeats", "1")
+    status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--no-figures", "--out", str(out)))
+    assert status in RAN, errors
+    (row,) = rows(out)
+    for reason in late_timers([row]):
+        machine.late(reason)
+    assert row["stale_step_time_s"] == row["step_times_s"][2]
+    assert row["stale_step_time_s"] - row["step_time_s"] == pytest.approx(0.2, abs=0.02)
+    assert row["predicted_stale_step_time_s"] - row["predicted_step_time_s"] == pytest.approx(0.2, abs=0.01)
+    assert row["reconfigurations_per_step"] == 2, "not those of the stale step, which are four"
+    assert "a step with a stale profile" in " ".join(output.split())
+
+
 @pytest.mark.timed(late_ms=100)  # a step within 30 % of the prediction
 def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     out = tmp_path / "results"

@@ -556,6 +556,7 @@ def _machine(config: AgentConfig, values: Values, facts: ScheduleFacts | None) -
         first_step=config.incarnation.first_step if config.incarnation is not None else 0,
         provisioned=config.mode == "provisioned",
         profile_steps=config.profile_steps,
+        stale_step=config.stale_step,
         values=values.contribution if config.real_payload else None,
         facts=facts,
     )

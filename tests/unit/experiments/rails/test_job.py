@@ -29,7 +29,7 @@ from experiments.rails.job import (
 )
 from experiments.rails.settings import Mode, make_settings
 from measure.live.calibration import default_calibration
-from measure.model.prediction import Costs
+from measure.model.prediction import Costs, Prediction
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s, goodput_share
 from workloads.catalog import load_workload
@@ -165,6 +165,28 @@ def test_a_profile_is_learned_on_demand() -> None:
     on_demand, known, learned = steps_s("on-demand"), steps_s("provisioned"), steps_s("provisioned", 3)
     assert on_demand[-1] > known[-1] + 0.05, "provisioned hides a part of the delay"
     assert learned[:3] == pytest.approx(on_demand[:3]) and learned[4:] == pytest.approx(known[4:])
+
+
+@pytest.mark.parametrize("delay_ms", [50.0, 200.0])
+@pytest.mark.parametrize(("name", "hidden_s"), [("smoke", 0.0), ("llama3-8b-16", 0.030)])
+def test_a_stale_profile_costs_two_delays_once(name: str, hidden_s: float, delay_ms: float) -> None:
+    """Nothing hides them in ``smoke``; with overlap the compute of the first gathered unit does in part."""
+    values = {"workload": name, "modes": ["provisioned"], "delays_ms": [delay_ms], "steps": 6}
+
+    def prediction(stale_step: int) -> Prediction:
+        settings = make_settings({**values, "stale_step": stale_step})
+        workload = load_job(settings)
+        scale = model_scale(settings, workload)
+        job = replace(job_point(settings, workload, "provisioned", delay_ms, scale), model_steps=6)
+        return job.prediction(job.fabric.plan(), scale)
+
+    known, stale = prediction(0), prediction(3)
+    over = [mine - other for mine, other in zip(stale.step_times_s, known.step_times_s, strict=True)]
+    assert over[3] == pytest.approx(2 * delay_ms / 1e3 - hidden_s, abs=0.005)
+    assert [*over[:3], *over[4:]] == pytest.approx([0.0] * 5, abs=1e-6)
+    assert stale.step_time_s == pytest.approx(known.step_time_s), "no other number counts the step"
+    assert stale.reconfigurations_per_step == known.reconfigurations_per_step
+    assert (stale.stale_step_time_s, known.stale_step_time_s) == (stale.step_times_s[3], None)
 
 
 def test_a_prediction_does_not_depend_on_the_scale() -> None:

@@ -192,6 +192,53 @@ def test_on_demand_asks_when_the_operation_is_runnable() -> None:
     assert [i.op.id for i in executor.acknowledged("pp", 0) if isinstance(i, StartCommunication)] == [2, 3]
 
 
+PAIR_BEFORE_GRADIENTS: list[Operation] = [
+    Send(0, "send", "pp", 2, 8),
+    Collective(1, "first", "all_reduce", "dp", 8, (0,)),
+    Collective(2, "second", "all_reduce", "dp", 8),
+    Recv(3, "recv", "pp2", 2, 8, (2,)),
+]
+
+
+@given(st.integers(0, 1 << 30))
+def test_a_stale_profile_asks_for_the_next_circuits_too_early_in_one_step(seed: int) -> None:
+    phases_of_rank, steps = [(0,), (1, 2), (3,)], 3
+    executor = Executor(PAIR_BEFORE_GRADIENTS, phases_of_rank, ASKS, steps, provisioned=True, stale=(1, 1))
+    held: list[list[str]] = []
+    for action in play(executor, seed).actions:
+        if isinstance(action, StepBegan):
+            held.append([])
+        elif isinstance(action, ReleaseCircuits):
+            held[-1].append(action.group)
+    assert held == [["pp", "dp", "pp2"], ["pp", "dp", "pp2", "dp", "pp2"], ["pp", "dp", "pp2"]]
+
+
+def test_circuits_asked_for_by_mistake_are_released_once_they_are_up_and_needed_no_more() -> None:
+    executor = Executor(PAIR_BEFORE_GRADIENTS, [(0,), (1, 2), (3,)], ASKS, 2, provisioned=True, stale=(0, 1))
+    executor.begin()
+    executor.acknowledged("pp", 0)
+    executor.communication_done(0)
+    executor.acknowledged("dp", 0)
+    second = PAIR_BEFORE_GRADIENTS[2]
+    assert isinstance(second, Collective)
+    assert executor.communication_done(1) == [
+        ReleaseCircuits("dp", 0),
+        RequestCircuits("pp2", 0),
+        Blocked(0, second, "pp2", 0, 1),
+    ]
+    assert executor.acknowledged("pp2", 0) == [
+        ReleaseCircuits("pp2", 0),
+        RequestCircuits("dp", 1),
+        Blocked(0, second, "dp", 1, 1),
+    ]
+    assert executor.acknowledged("dp", 1) == [StartCommunication(0, second, 1)]
+    assert executor.communication_done(2)[:3] == [
+        ReleaseCircuits("dp", 1),
+        PhaseEnded(0, 1),
+        RequestCircuits("pp2", 1),
+    ]
+
+
 def test_a_group_that_does_not_ask_never_waits() -> None:
     executor = make(smoke(), 2, provisioned=False, asks=set())
     played = play(executor, 1, set())
