@@ -19,7 +19,7 @@ Order = Literal["fifo", "backfill"]
 MOST_OVERTAKEN = 8
 
 
-class Placement:
+class JobPlacement:
     """Which of the free servers a job gets; a user's own subclasses it."""
 
     def place(self, count: int, free: Sequence[int]) -> Sequence[int]:
@@ -27,7 +27,7 @@ class Placement:
         raise NotImplementedError
 
 
-class Packed(Placement):
+class Packed(JobPlacement):
     """Neighbours, if as many are free; else the first free servers."""
 
     def place(self, count: int, free: Sequence[int]) -> Sequence[int]:
@@ -35,14 +35,14 @@ class Packed(Placement):
         return next((run for run in runs if run[-1] - run[0] == count - 1), free[:count])
 
 
-class Spread(Placement):
+class Spread(JobPlacement):
     """As far from each other as the free servers allow."""
 
     def place(self, count: int, free: Sequence[int]) -> Sequence[int]:
         return [free[at * len(free) // count] for at in range(count)]
 
 
-class Given(Placement):
+class Given(JobPlacement):
     """The servers that were named; the job waits until all of them are free."""
 
     def __init__(self, servers: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ GROUP = "railyard.job_placements"
 PLACEMENTS = {"packed": f"{__name__}:Packed", "spread": f"{__name__}:Spread"}
 
 
-def load_placement(name: str) -> Placement:
+def load_placement(name: str) -> JobPlacement:
     """The placement ``packed``, ``spread``, ``0+1+4`` (these servers) or ``FILE.py:Class``; ``ConfigError`` if none."""
     words = name.split("+")
     if all(word.isdecimal() and len(word) < 6 for word in words):
@@ -64,7 +64,7 @@ def load_placement(name: str) -> Placement:
         if len(set(servers)) != len(servers):
             raise ConfigError(f"names a server twice in {name}; each of a job's servers is another one", key="jobs")
         return Given(servers)
-    found = load_class(PLACEMENTS.get(name, name), Placement, GROUP, "a placement", "jobs", PLACEMENTS)
+    found = load_class(PLACEMENTS.get(name, name), JobPlacement, GROUP, "a placement", "jobs", PLACEMENTS)
     return found()
 
 
@@ -74,7 +74,7 @@ class Waiting:
 
     job: str
     count: int
-    placement: Placement
+    placement: JobPlacement
     overtaken: int = 0
 
 
@@ -87,7 +87,7 @@ class ServerLeases:
         self.held: dict[str, tuple[int, ...]] = {}
         self.waiting: list[Waiting] = []
 
-    def arrive(self, job: str, count: int, placement: Placement) -> None:
+    def arrive(self, job: str, count: int, placement: JobPlacement) -> None:
         """Queue ``job``, behind all that came before."""
         self.waiting.append(Waiting(job, count, placement))
 

@@ -67,7 +67,8 @@ class PendingRequest:
 class GroupRequest(PendingRequest):
     """The complete round of requests of a group (granted by ``controllers.engine.request_queue``).
 
-    ``watched``: failures of its members are detected, so that it may wait where a port has failed. ``rotation``: the slots of its circuits; None if the circuits stay up until the release.
+    ``watched``: failures of its members are detected, so that it may wait where a port has failed. ``rotation``: the
+    slots of its circuits; None if the circuits stay up until the release.
     """
 
     policy: Policy

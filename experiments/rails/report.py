@@ -138,7 +138,7 @@ def _learning(rows: Sequence[Row], profile_steps: int) -> Iterator[str]:
 
 
 def _stale(rows: Sequence[Row]) -> Iterator[str]:
-    """What a step with a stale profile takes over the others, measured and by the model."""
+    """Sentences on the cost of a step with a stale profile over the others, measured and by the model."""
     for row in rows:
         stale, other, model = (row.get(name) for name in ("stale_step_time_s", "step_time_s", "predicted_step_time_s"))
         if stale is not None and other is not None and model is not None:

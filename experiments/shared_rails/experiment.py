@@ -73,14 +73,9 @@ class RailSetting(FabricSetting):
             }
         )
 
-    def job_points(self, settings: SharedRailsSettings, kills: bool) -> list[JobPoint]:
-        """The jobs, each on the first servers until it is given others; with ``kills`` they store checkpoints."""
-        plan, every = self.plan, settings.checkpoint_every if kills else 0
-        detection = settings.detection.detection(self.scale) if kills else Detection()
-        return [self._point(job, plan, detection, every, settings.state_bytes if every else 0.0) for job in self.jobs]
-
-    def _point(self, job: SharedJob, plan: FabricPlan, detection: Detection, every: int, state: float) -> JobPoint:
-        program = program_on(job.alone, job.workload, job.alone.modes[0])
+    def job_point(self, job: SharedJob, detection: Detection, checkpoint_every: int, state_bytes: float) -> JobPoint:
+        """The job on the first servers, until it is given others."""
+        program, plan = program_on(job.alone, job.workload, job.alone.modes[0]), self.plan
 
         def on(members: Sequence[int]) -> Program:
             return placed(program, members, plan.ranks, job.name)
@@ -97,7 +92,7 @@ class RailSetting(FabricSetting):
             self.delay_s,
             job.alone.link_recovery_ms / 1e3,
             members=first,
-            training=Training(on, detection, every, state),
+            training=Training(on, detection, checkpoint_every, state_bytes),
         )
 
 
@@ -142,7 +137,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
     def servers(self) -> int:
         return self.settings.servers or sum(job.servers for job in self.jobs)
 
-    def setting(self, scale: Scale, jobs: Sequence[SharedJob] | None = None) -> RailSetting:
+    def setting(self, scale: Scale) -> RailSetting:
         settings = self.settings
         return RailSetting(
             name=RAILS,
@@ -152,10 +147,18 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
             delay_s=settings.delay_ms / 1e3,
             scale=scale,
             front_end_gbps=settings.front_end_gbps,
-            jobs=tuple(jobs or self.jobs),
+            jobs=self.jobs,
             servers=self.servers,
             spare_servers=settings.spare_servers,
         )
+
+    def job_points(self, setting: RailSetting, jobs: Sequence[SharedJob], *, kills: bool) -> list[JobPoint]:
+        """``jobs`` on the fabric of ``setting``; with ``kills`` they are watched, and store checkpoints."""
+        settings = self.settings
+        if not kills:
+            return [setting.job_point(job, Detection(), 0, 0.0) for job in jobs]
+        detection = settings.detection.detection(setting.scale)
+        return [setting.job_point(job, detection, settings.checkpoint_every, settings.state_bytes) for job in jobs]
 
     def _kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         kills, steps = parse_kills(self.settings.kill, plan), max(job.request.steps for job in self.jobs)
@@ -176,7 +179,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         plan = setting.plan
         for job in self.jobs:
             self._check_room(job, plan)
-        for point in setting.job_points(self.settings, False):
+        for point in self.job_points(setting, [*{job.modelled.name: job for job in self.jobs}.values()], kills=False):
             try:
                 rehearse(setting.policy, plan, tuple(point.program.groups.values()))
             except CircuitError as error:
@@ -198,17 +201,19 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
                 key="jobs",
             )
 
-    def _forecast(self, setting: RailSetting, kills: Sequence[Kill], *, ideal: bool) -> Forecast:
-        points = {point.name: point for point in setting.job_points(self.settings, bool(kills))}
+    def _forecast(
+        self, setting: RailSetting, jobs: Sequence[SharedJob], kills: Sequence[Kill], *, ideal: bool
+    ) -> Forecast:
+        points = {point.name: point for point in self.job_points(setting, jobs, kills=bool(kills))}
         leases = ServerLeases(self.servers, self.settings.order)
         at_work = sum(point.program.ranks_at_work for point in points.values())
         costs = None if ideal else machine_costs(at_work, datapath=self.settings.datapath)
-        return forecast(setting.jobs, points, setting.plan, leases, setting.scale, kills, costs)
+        return forecast(jobs, points, setting.plan, leases, setting.scale, kills, costs)
 
     def predict(self) -> Iterator[SharedJobRow]:
         """The model's stay of each job, for an ideal machine."""
         setting = self.setting(self.setting_scale)
-        predicted = self._forecast(setting, self._kills(setting.plan), ideal=True)
+        predicted = self._forecast(setting, self.jobs, self._kills(setting.plan), ideal=True)
         for job in self.jobs:
             yield self._row(job, setting.scale, predicted, alone=False)
 
@@ -238,17 +243,17 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         if not shared:
             first = jobs[0]
             jobs = [replace(first, request=replace(first.request, arrival_s=0.0))]
-        setting = self.setting(self.scale, jobs)
+        setting = self.setting(self.scale)
         kills = self._kills(setting.plan) if shared else ()
         dies_ms = self.settings.controller_dies_after_ms if shared else None
-        predicted = self._forecast(setting, kills, ideal=False)
+        predicted = self._forecast(setting, jobs, kills, ideal=False)
         arrivals = LeasedServers(
             jobs, ServerLeases(self.servers, self.settings.order), setting.plan, self.scale.emulated_s
         )
         played = play(
             runner,
             setting,
-            setting.job_points(self.settings, bool(kills)),
+            self.job_points(setting, jobs, kills=bool(kills)),
             Faults(kills, None if dies_ms is None else dies_ms / 1e3),
             seen=predicted.windows,
             expected_s=predicted.end_s,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.allocation.leases import Order, Placement, load_placement
+from controllers.allocation.leases import JobPlacement, Order, load_placement
 from experiments.racks.setting import PORT_GBPS, DetectionSection
 from experiments.rails.job import load_job, port_gbps, with_all_ranks
 from experiments.rails.settings import RailSettings, RailsSection, make_settings
@@ -74,7 +74,7 @@ class SharedJob:
     alone: RailSettings
     modelled: Workload
     workload: Workload
-    placement: Placement
+    placement: JobPlacement
 
     @property
     def name(self) -> str:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.allocation.leases import MOST_OVERTAKEN, Given, Order, Packed, Placement, ServerLeases, load_placement
+from controllers.allocation.leases import (
+    MOST_OVERTAKEN,
+    Given,
+    JobPlacement,
+    Order,
+    Packed,
+    ServerLeases,
+    load_placement,
+)
 from railyard.errors import ConfigError
 
 
@@ -52,7 +60,7 @@ def test_a_dead_server_is_leased_to_nobody() -> None:
 
 
 def test_a_placement_of_ones_own_may_not_choose_what_is_taken() -> None:
-    class First(Placement):
+    class First(JobPlacement):
         def place(self, count: int, free: Sequence[int]) -> Sequence[int]:
             return range(count)
 

@@ -81,7 +81,7 @@ def test_a_kill_adds_the_outage_and_the_steps_since_the_checkpoint() -> None:
 def test_a_spare_server_takes_over_whole_and_a_second_one_is_missing() -> None:
     experiment = shared("smoke", spare_servers=1)
     setting = experiment.setting(experiment.setting_scale)
-    predicted = experiment._forecast(setting, [Kill(5, 1.5), Kill(0, 2.5)], ideal=True)
+    predicted = experiment._forecast(setting, experiment.jobs, [Kill(5, 1.5), Kill(0, 2.5)], ideal=True)
     before, after = predicted.windows  # after the second kill there is none
     assert before.members["job1"] == tuple(range(8))
     assert after.members["job1"] == (0, 1, 2, 3, 8, 9, 6, 7)  # each GPU keeps its rail
@@ -99,7 +99,7 @@ def test_dark_ports_of_one_job_never_touch_the_other() -> None:
     """On the same switches: the second job's circuits are up after its own delay, while those of the first are dark."""
     experiment, clock, acked = shared("2xsmoke"), Clock(), dict[int, float]()
     setting = experiment.setting(experiment.setting_scale)
-    points, notes = setting.job_points(experiment.settings, False), list[Event]()
+    points, notes = experiment.job_points(setting, experiment.jobs, kills=False), list[Event]()
     control = SimulatedControl(
         setting.plan,
         Costs(),
