@@ -102,7 +102,7 @@ def _windows(
 
 
 def _costs_s(point: JobPoint, step: float, model: JobPrediction, plan: FabricPlan, scale: Scale, costs: Costs) -> float:
-    """Seconds that a kill after ``step`` steps adds: the outage less its first step, and the steps since the checkpoint."""
+    """Seconds that a kill after ``step`` steps adds: the outage less its first step, and the steps to repeat."""
     training = point.training
     assert training is not None
     stages = dict(training.stages)
