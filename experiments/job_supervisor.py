@@ -40,7 +40,7 @@ State = Literal["new", "starting", "ready", "running", "done", "stranded"]
 class JobSupervisor:
     """Supervisor of one job; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
 
-    def __init__(self, run: PointRun, job: JobPoint) -> None:
+    def __init__(self, run: PointRun, job: JobPoint, *, outlives_controller: bool = False) -> None:
         self.job = job
         self.name = job.job_name
         self.members = job.members or tuple(range(run.session.plan.ranks))
@@ -57,6 +57,7 @@ class JobSupervisor:
         self.go_t = 0.0
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
         self._run = run
+        self._outlives_controller = outlives_controller
         self._registered = False
         self._deadline = 0.0
         self._launched = 0.0
@@ -82,8 +83,11 @@ class JobSupervisor:
         steps = self.team.steps if self.team is not None else {}
         return min(steps.get(rank, self.first_step) for rank in self.members)
 
-    def register(self) -> None:
-        """Register the job with the controller, and watch for changes of the members of a training job."""
+    def register(self, *, resumes: bool = False) -> None:
+        """Register the job with the controller, and watch for changes of the members of a training job.
+
+        ``resumes``: its agents have outlived the controller before, and go on with this one.
+        """
         job, emulated = self.job, self._run.scale.emulated_s
         self._run.session.register(
             Job(
@@ -96,6 +100,7 @@ class JobSupervisor:
                 cycle=job.cycle,
             ),
             job.policy,
+            resumes=resumes,
         )
         self._registered = True
         if job.training is not None:
@@ -133,6 +138,7 @@ class JobSupervisor:
             verify=run.session.settings.verify,
             ack_timeout_s=run.session.settings.ack_timeout_s,
             profile_steps=self.job.profile_steps,
+            outlives_controller=self._outlives_controller,
         )
         if training is None:
             self._deadline = now + READY_S
@@ -253,6 +259,11 @@ class JobSupervisor:
         self.state = "running"
         if self.first_step:
             self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
+
+    def go_on(self) -> None:
+        """Have the agents go on with a new controller, with which the job is registered."""
+        assert self.team is not None
+        self.team.resume()
 
     def late(self, timeout_s: float) -> AgentError:
         """The error of a job that takes longer than ``timeout_s``."""

@@ -14,6 +14,7 @@ from rich.console import Console
 from controllers.engine.jobs import Job
 from controllers.policies.catalog import rehearse
 from experiments.experiment import Action
+from experiments.faults import Faults
 from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import (
     fabric_on,
@@ -200,7 +201,7 @@ class Rails(RepeatedExperiment[RailSettings]):
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
         point: RailPoint = piece.of
         job = job_point(self.settings, self.workload, point.mode, point.delay_ms, self.scale, point.late)
-        found = runner.measure(job, piece.name)
+        found = runner.measure(job, piece.name, Faults(controller_dies_step=self.settings.controller_dies_step))
         row = self._row(point, self.scale)
         row.predict(found.prediction)
         row.take(found)

@@ -64,6 +64,7 @@ class AgentConfig:
     wall-clock seconds; the time in which another rank may compute is added (``peer_timeout_s``). ``incarnation`` makes
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
     first steps in which mode provisioned requests on demand, as it learns the order of the phases.
+    ``outlives_controller``: the agent goes on without a controller, and with another when the launcher says so.
     """
 
     rank: int
@@ -79,6 +80,7 @@ class AgentConfig:
     verify: bool = False
     ack_timeout_s: float = 30.0
     profile_steps: int = 0
+    outlives_controller: bool = False
     incarnation: Incarnation | None = None
 
     @property
