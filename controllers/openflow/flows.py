@@ -243,7 +243,7 @@ def circuits_in(entries: bytes) -> tuple[set[Circuit], set[Circuit]]:
         length, cookie = int.from_bytes(entries[at : at + 2], "big"), int.from_bytes(entries[at + 24 : at + 32], "big")
         port = int.from_bytes(entries[at + 56 : at + 60], "big")
         if cookie == CIRCUIT_COOKIE and length == _CIRCUIT_ENTRY:
-            peers[port] = int.from_bytes(entries[at + 80 : at + 84], "big")
+            peers[port] = int.from_bytes(entries[at + 76 : at + 80], "big")
         elif cookie & ~0xFFFFFFFF == DARK_COOKIE:
             dark.add(port)
         at += length
