@@ -225,7 +225,7 @@ class JobGroup:
 
     def _kill_due(self, now: float) -> None:
         if self._controller_dies_step is not None and self._controller_dies_at is None:
-            self._controller_dies_at = self._step_time(self._controller_dies_step, self.jobs[0])
+            self._controller_dies_at = self._kill_time(Kill(-1, self._controller_dies_step), self.jobs[0])
         if self._controller_dies_at is not None and now >= self._controller_dies_at:
             self._controller_dies_at = self._controller_dies_step = None
             self._kill_controller()
@@ -244,11 +244,8 @@ class JobGroup:
         """The time of a kill (event clock); None as long as it is not known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._run.scale.emulated_s(kill.after_s)
-        return self._step_time(kill.step or 0.0, job)
-
-    def _step_time(self, step: float, job: JobSupervisor) -> float | None:
         pace = self._pace.get(job.name)
-        whole, share = divmod(step, 1)
+        whole, share = divmod(kill.step or 0.0, 1)
         if pace is None or pace.done < whole:
             return None
         return pace.since + share * (pace.took or job.job.expected_step_s)
@@ -308,5 +305,6 @@ class JobGroup:
         for job in self.jobs:
             job.register(resumes=True)
         for job in self.jobs:
-            job.go_on()
+            assert job.team is not None
+            job.team.resume()
         self._say("the controller was restarted; the job goes on")

@@ -260,11 +260,6 @@ class JobSupervisor:
         if self.first_step:
             self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
 
-    def go_on(self) -> None:
-        """Have the agents go on with a new controller, with which the job is registered."""
-        assert self.team is not None
-        self.team.resume()
-
     def late(self, timeout_s: float) -> AgentError:
         """The error of a job that takes longer than ``timeout_s``."""
         if self.job.training is not None or self.team is None:

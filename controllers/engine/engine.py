@@ -138,15 +138,15 @@ class Engine:
         """
         membership = self.registry.job(job)
         membership.resume(rank, acknowledged, held)
-        actions: list[Action] = []
         if membership.absent:
-            return actions
+            return []
+        actions: list[Action] = []
         for readiness in membership.readiness.values():
             for granted in readiness.granted_before(now):
                 self._queue.take_up(_group_request(membership, readiness, granted, now))
-        for kind, member, group, index in membership.held_back:
+        for act, member, group, index in membership.held_back:
             try:
-                actions += (self.request if kind == "request" else self.release)(member, group, index, now)
+                actions += act(member, group, index, now)
             except ControlError as error:
                 actions.append(Refuse(member, group, index, str(error)))
         return actions
@@ -177,7 +177,7 @@ class Engine:
         membership, readiness = self.registry.group(group)
         membership.check_alive()
         if membership.absent:
-            membership.held_back.append(("request", rank, group, index))
+            membership.held_back.append((self.request, rank, group, index))
             return []
         complete_round = readiness.request(rank, index, now)
         self.registry.gone.discard(rank)
@@ -193,7 +193,7 @@ class Engine:
         if membership.incarnation_over:
             return []
         if membership.absent:
-            membership.held_back.append(("release", rank, group, index))
+            membership.held_back.append((self.release, rank, group, index))
             return []
         if readiness.release(rank, index) is None:
             return self._end_slot_if_over(readiness, index, now)

@@ -10,10 +10,11 @@ The k-th requests of all members of a group form a round; ``index`` counts round
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from controllers.engine.actions import Action
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
@@ -112,8 +113,6 @@ class Readiness:
 
 
 JobState = Literal["running", "replacing", "stranded"]
-HeldBack = tuple[Literal["request", "release"], int, str, int]
-"""A request or a release: rank, group, index."""
 
 
 class Membership:
@@ -134,8 +133,8 @@ class Membership:
         """All present and former members."""
         self.absent: set[int] = set()
         """Of a job that has outlived its controller: the ranks that have not said what they hold (``resume``)."""
-        self.held_back: list[HeldBack] = []
-        """What the others have asked for and released meanwhile, in order."""
+        self.held_back: list[tuple[Callable[[int, str, int, float], list[Action]], int, str, int]] = []
+        """What the others have asked for and released meanwhile: the call, with rank, group and index."""
         self._arrived = True
         self._history = [job.groups]
         self.readiness = {group.name: Readiness(group) for group in job.groups}

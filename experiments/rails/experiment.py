@@ -205,6 +205,12 @@ class Rails(RepeatedExperiment[RailSettings]):
         row = self._row(point, self.scale)
         row.predict(found.prediction)
         row.take(found)
+        if row.controller_restart_wall_s is not None:
+            runner.progress.say(
+                f"  in seconds of wall-clock time: {row.controller_restart_wall_s:.3f} without a controller, "
+                f"{row.controller_wait_wall_s:.3f} of them after the last request; steps meanwhile were "
+                f"{row.controller_late_wall_s or 0.0:.3f} late"
+            )
         form = alike((row.step_time_s, row.predicted_step_time_s))
         took = "no step finished" if row.step_time_s is None else f"step {form(row.step_time_s)} s"
         runner.progress.result(f"{piece.name}: {took} (model {form(row.predicted_step_time_s)} s), {row.verdict}")

@@ -57,6 +57,8 @@ class PointMetrics:
     disturbed: frozenset[int]
     """Places of the steps in which there was no controller; no per-step number counts them."""
     controller_restart_wall_s: float | None
+    controller_wait_wall_s: float | None
+    """From the last request without a controller until there is one again: by so much these steps should be late."""
     controller_late_wall_s: float | None
     """By how much the disturbed steps together were longer than as many median ones."""
 
@@ -111,6 +113,7 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         wrong=_total(events, "agent", "verified", "wrong"),
         disturbed=disturbed,
         controller_restart_wall_s=None if restart is None else restart[1] - restart[0],
+        controller_wait_wall_s=None if restart is None else _wait_for_controller(events, restart[1]),
         controller_late_wall_s=late_s,
     )
 
@@ -121,6 +124,11 @@ def restart_of(events: Sequence[Event]) -> Interval | None:
         if e.source == "run" and e.kind == "restarted":
             return e.t - e["restart_s"], e.t
     return None
+
+
+def _wait_for_controller(events: Sequence[Event], ready: float) -> float:
+    waits = [e for e in events if e.source == "agent" and e.kind == "wait" and e.t < ready < (e.end or e.t)]
+    return ready - max((e.t for e in waits), default=ready)
 
 
 def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[float]:

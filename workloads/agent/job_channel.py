@@ -20,7 +20,7 @@ _RETRY_S = 0.05
 class JobChannel:
     """A connection to the controller of job ``job`` for rank ``rank``. ``notify`` may be called from any thread.
 
-    ``outlives``: the end of the controller is no error; it is ``lost`` until ``resume``, and what is sent is kept.
+    ``outlives``: the end of the controller is no error; the channel is then ``lost`` until ``resume``.
     """
 
     def __init__(self, path: str, job: str, rank: int, timeout_s: float, *, outlives: bool = False) -> None:
@@ -100,19 +100,16 @@ class JobChannel:
         Raises ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is
         gone.
         """
+        sentence = "the controller closed the job channel"
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
             return []
         except OSError as error:
-            if not self._outlives:
-                raise ControlError(f"the controller is gone: {error.strerror}") from None
-            data = b""
-        if not data and self._outlives:
-            self.lost = True
-            return []
-        if not data:
-            raise ControlError("the controller closed the job channel")
+            data, sentence = b"", f"the controller is gone: {error.strerror}"
+        if not data and not self._outlives:
+            raise ControlError(sentence)
+        self.lost = not data
         try:
             answers = [self._match(answer) for answer in self._decoder.feed(data)]
             return [pair for pair in answers if pair is not None]
