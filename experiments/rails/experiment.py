@@ -208,7 +208,7 @@ class Rails(RepeatedExperiment[RailSettings]):
         if row.controller_restart_wall_s is not None:
             runner.progress.say(
                 f"  in seconds of wall-clock time: {row.controller_restart_wall_s:.3f} without a controller, "
-                f"{row.controller_wait_wall_s:.3f} of them after the last request; steps meanwhile were "
+                f"{row.controller_wait_wall_s:.3f} after the last rank began to wait; steps meanwhile were "
                 f"{row.controller_late_wall_s or 0.0:.3f} late"
             )
         form = alike((row.step_time_s, row.predicted_step_time_s))

@@ -58,7 +58,7 @@ class PointMetrics:
     """Places of the steps in which there was no controller; no per-step number counts them."""
     controller_restart_wall_s: float | None
     controller_wait_wall_s: float | None
-    """From the last request without a controller until there is one again: by so much these steps should be late."""
+    """How long the last rank that waits for circuits has waited when there is a controller again."""
     controller_late_wall_s: float | None
     """By how much the disturbed steps together were longer than as many median ones."""
 

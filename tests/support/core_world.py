@@ -40,7 +40,9 @@ class World:
         takes_over = before is not None
         self.core = ControllerCore(self.plan, record, self.ready.set, self.clock, self.clock, takes_over=takes_over)
         self.core.start()
-        self.switches = before.switches if before is not None else {s.dpid: FakeSwitch() for s in self.plan.switches}
+        self.switches: dict[int, FakeSwitch] = (
+            before.switches if before is not None else {s.dpid: FakeSwitch() for s in self.plan.switches}
+        )
         self.sends: dict[int, Any] = {}
         self.mute = False
         self.arrived = 0

@@ -273,7 +273,7 @@ def test_a_job_goes_on_when_its_controller_dies_in_mid_step(tmp_path: Path, mach
     out = tmp_path / "results"
     modes = ("--modes", "on-demand,provisioned", "--delays", "100", "--verify", "--no-figures")
     options = (*modes, "--steps", "5", "--controller-dies", "2.75")
-    status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    status, _, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
     assert status in RAN, errors
     found = rows(out)
     for reason in late_timers(found):

@@ -88,8 +88,8 @@ def test_another_controller_leaves_the_circuits_as_they_are_and_serves_who_comes
     table = another.switches[0x10000]
     assert (table.goes_to(2), table.goes_to(5), table.goes_to(4), table.goes_to(7)) == (5, 2, 7, 4)
     for rank in range(4):
-        held = [["pp-s0-d0-r0", 0]] if rank in (0, 2) else []
-        another.ask(f"back {rank}", op="resume", job="j", rank=rank, acknowledged=dict(held), held=held)
+        had = {"pp-s0-d0-r0": 0} if rank in (0, 2) else {}
+        another.ask(f"back {rank}", op="resume", job="j", rank=rank, acknowledged=had, held=list(had.items()))
         assert another.wait(f"back {rank}") == {"ok": True}
     for rank in (0, 2):
         another.ask(f"over {rank}", op="release", job="j", rank=rank, group="pp-s0-d0-r0", index=0)
