@@ -320,8 +320,7 @@ class Agent:
         """Go on with the controller that was started in place of the one that is gone."""
         channel, self._launcher.resumes = self._channel, False
         assert channel is not None
-        while not channel.lost:
-            self._receive_from_controller(time.monotonic())  # the last answers of the one that is gone
+        self._receive_from_controller(time.monotonic())  # the last answers of the one that is gone
         self._poller.forget(channel)
         channel.resume()
 
