@@ -70,6 +70,7 @@ def _options() -> argparse.Namespace:
     add("--ready-fd", type=int, metavar="N", help="descriptor for one line of JSON once all switches have joined")
     add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
+    add("--take-over", action="store_true", help="begin with the circuits that the switches have of another controller")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args()
 
@@ -118,7 +119,9 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
     caches = EXACT if options.exact_barriers else OPEN_VSWITCH
-    core = ControllerCore(plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches)
+    core = ControllerCore(
+        plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches, takes_over=options.take_over
+    )
     core.on_record = events.begin
     set_real_time(threads=True)
     if options.ovsdb is not None:

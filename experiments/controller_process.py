@@ -65,7 +65,8 @@ class ControllerProcess:
     (``Emulation.datapath`` is not ``ovs``). ``rest`` is the access to a REST interface, which is at the address
     ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the database of the switches, if
     these are to connect again at once after a connection is lost. ``open_channel``: all who can enter the folder of
-    the job channel can open it. ``MachineError`` if the OpenFlow ``framework`` is not installed.
+    the job channel can open it. ``takes_over``: the switches keep the circuits that they have of an earlier controller.
+    ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ControllerProcess:
         ovsdb: Path | None = None,
         *,
         open_channel: bool = False,
+        takes_over: bool = False,
     ) -> None:
         app.check_installed(framework)
         self.files = files
@@ -91,6 +93,7 @@ class ControllerProcess:
             *(["--exact-barriers"] if exact_barriers else []),
             *(["--ovsdb", str(ovsdb)] if ovsdb is not None else []),
             *(["--open-channel"] if open_channel else []),
+            *(["--take-over"] if takes_over else []),
         ]
         fds = [yard_netns, ready_write]
         shared = []

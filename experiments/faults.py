@@ -38,11 +38,13 @@ class Kill:
 class Faults:
     """The faults of a point: ``kills`` happen in order.
 
-    The controller is killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None.
+    The controller is killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None, or
+    after ``controller_dies_step`` steps of the first job, as in ``Kill``; jobs without training outlive that.
     """
 
     kills: tuple[Kill, ...] = ()
     controller_dies_after_s: float | None = None
+    controller_dies_step: float | None = None
 
 
 NO_FAULTS = Faults()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
 from typing import NamedTuple, Protocol
@@ -73,7 +73,8 @@ class JobGroup:
         on_step: Callable[[int], None] = lambda done: None,
         arrivals: Arrivals | None = None,
     ) -> None:
-        self.jobs = tuple(JobSupervisor(run, job) for job in jobs)
+        outlives = faults.controller_dies_step is not None
+        self.jobs = tuple(JobSupervisor(run, job, outlives_controller=outlives) for job in jobs)
         self.began = self.ended = run.clock()
         """When the point began and ended; of jobs that start together the preparation comes before."""
         self._run = run
@@ -87,7 +88,10 @@ class JobGroup:
         self._kill_at: float | None = None
         self._last_kill: float | None = None
         self._controller_dies_after_s = faults.controller_dies_after_s
+        self._controller_dies_step = faults.controller_dies_step
         self._controller_dies_at: float | None = None
+        self._controller_died_at: float | None = None
+        self._watches = ExitStack()
         self._pace: dict[str, _Pace] = {}
         """Progress of the running jobs, by name."""
         self._steps = 0
@@ -140,7 +144,8 @@ class JobGroup:
                 for job in self.jobs:
                     job.begin()
                 self._until("ready", inf)
-            with run.counting(), run.launcher.watching({*run.session.pids, *run.counted.pids}, self._check):
+            with run.counting(), self._watches:
+                self._watch({*run.session.pids, *run.counted.pids})
                 self.began = run.clock()
                 run.record(self.began)
                 for job in self.jobs:
@@ -154,6 +159,9 @@ class JobGroup:
             raise
         finally:
             self.ended = max(self.ended, self.began)
+
+    def _watch(self, pids: Iterable[int]) -> None:
+        self._watches.enter_context(self._run.launcher.watching(pids, self._check))
 
     def _check(self) -> None:
         self._run.counted.check()
@@ -196,7 +204,7 @@ class JobGroup:
             wake = (end, self._kill_at, self._controller_dies_at, arrives, *jobs_wake)
             self._listen(max(0.0, min(t for t in wake if t is not None) - now))
         except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
-            if not self._trains:
+            if not self._trains and self._controller_died_at is None:
                 raise
             self._controller_gone(error)
 
@@ -267,8 +275,10 @@ class JobGroup:
                 self._pace[name] = _Pace(done, now, (now - pace.since) / (done - pace.done))
 
     def _kill_due(self, now: float) -> None:
+        if self._controller_dies_step is not None and self._controller_dies_at is None:
+            self._controller_dies_at = self._kill_time(Kill(-1, self._controller_dies_step), self.jobs[0])
         if self._controller_dies_at is not None and now >= self._controller_dies_at:
-            self._controller_dies_at = None
+            self._controller_dies_at = self._controller_dies_step = None
             self._kill_controller()
         if not self._kills:
             return
@@ -315,7 +325,8 @@ class JobGroup:
         controller = self._run.session.controller
         assert controller is not None
         self._say("the controller is killed")
-        self._run.note("fault", job="", rank=-1, what="the controller is killed")
+        self._controller_died_at = self._run.clock()
+        self._run.note("fault", self._controller_died_at, job="", rank=-1, what="the controller is killed")
         controller.process.kill()
 
     def _controller_gone(self, error: RailyardError) -> None:
@@ -327,6 +338,9 @@ class JobGroup:
             pass
         else:
             raise error
+        if not self._trains:
+            self._go_on()
+            return
         going = [job for job in self._placed if not job.over]
         for job in going:
             job.interrupt()
@@ -338,3 +352,18 @@ class JobGroup:
             job.report_dead()
         for job in going:
             job.resume()
+
+    def _go_on(self) -> None:
+        """Restart the controller under jobs that have outlived it: they go on over the circuits that are up."""
+        session, died_at = self._run.session, self._controller_died_at
+        assert session.controller is not None and died_at is not None
+        session.restart_controller(takes_over=True)
+        self._watch([session.controller.pid])
+        self._run.note("restarted", restart_s=self._run.clock() - died_at)
+        self._controller_died_at = None
+        for job in self.jobs:
+            job.register(resumes=True)
+        for job in self.jobs:
+            assert job.team is not None
+            job.team.resume()
+        self._say("the controller was restarted; the job goes on")

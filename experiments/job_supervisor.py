@@ -40,7 +40,7 @@ State = Literal["new", "starting", "ready", "running", "done", "stranded"]
 class JobSupervisor:
     """Supervisor of one job; ``poll`` and ``handle_messages`` are called repeatedly and raise errors of the job."""
 
-    def __init__(self, run: PointRun, job: JobPoint) -> None:
+    def __init__(self, run: PointRun, job: JobPoint, *, outlives_controller: bool = False) -> None:
         self.job = job
         self.name = job.job_name
         self.members = job.members or tuple(range(run.session.plan.ranks))
@@ -57,6 +57,7 @@ class JobSupervisor:
         self.go_t = 0.0
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
         self._run = run
+        self._outlives_controller = outlives_controller
         self._registered = False
         self._deadline = 0.0
         self._launched = 0.0
@@ -86,8 +87,11 @@ class JobSupervisor:
         """Set the members of a job that has not begun: those of its program's ranks, in order."""
         self.members = tuple(members)
 
-    def register(self) -> None:
-        """Register the job with the controller, and watch for changes of the members of a training job."""
+    def register(self, *, resumes: bool = False) -> None:
+        """Register the job with the controller, and watch for changes of the members of a training job.
+
+        ``resumes``: its agents have outlived the controller before, and go on with this one.
+        """
         job, emulated = self.job, self._run.scale.emulated_s
         self._run.session.register(
             Job(
@@ -100,6 +104,7 @@ class JobSupervisor:
                 cycle=job.cycle,
             ),
             job.policy,
+            resumes=resumes,
         )
         self._registered = True
         if job.training is not None:
@@ -138,6 +143,7 @@ class JobSupervisor:
             ack_timeout_s=run.session.settings.ack_timeout_s,
             profile_steps=self.job.profile_steps,
             stale_step=self.job.stale_step,
+            outlives_controller=self._outlives_controller,
         )
         if training is None:
             self._deadline = now + READY_S

@@ -200,7 +200,7 @@ class Runner:
 
     # ---- points --------------------------------------------------------------------------------------------------
 
-    def measure(self, job: JobPoint, title: str) -> Measured:
+    def measure(self, job: JobPoint, title: str, faults: Faults = NO_FAULTS) -> Measured:
         """Run one job, with its prediction; an error is raised after the events are saved."""
         session = self.session(job.fabric)
         plan = job.predicted_on or session.plan
@@ -227,7 +227,8 @@ class Runner:
                 self._write_capture(captured(), point, job.program)
 
         timeout_s = expected_s * _TIMEOUT_FACTOR + _SLACK_S
-        played = self.play([job], point.mode, title, expected_s, timeout_s, number=point.number, beside=beside)
+        number = point.number
+        played = self.play([job], point.mode, title, expected_s, timeout_s, number=number, faults=faults, beside=beside)
         return Measured(point, played.events, prediction, played.delivered, *background_mbps)
 
     def play(

@@ -125,7 +125,7 @@ class Session:
         self._rest = rest
         self._topo = topo
         self._forwarding: dict[str, dict[str, str]] = {}
-        self._new_controller: Callable[[], ControllerProcess]
+        self._new_controller: Callable[[bool], ControllerProcess]
         self._stack = ExitStack()
 
     def __enter__(self) -> Session:
@@ -232,21 +232,23 @@ class Session:
         files = ControllerFiles.written(self.cluster.run.path, self.plan.controlled, self.data)
         files = replace(files, channel=channel or files.channel)
         framework = self.settings.controller
-        self._new_controller = lambda: ControllerProcess(files, framework, netns_fd, self._rest, **options)
+        self._new_controller = lambda takes_over: ControllerProcess(
+            files, framework, netns_fd, self._rest, takes_over=takes_over, **options
+        )
         self._start_controller()
 
-    def _start_controller(self) -> None:
-        self.controller = self._stack.enter_context(self._new_controller())
+    def _start_controller(self, *, takes_over: bool = False) -> None:
+        self.controller = self._stack.enter_context(self._new_controller(takes_over))
         self.cluster.run.add_child(self.controller.pid)
 
-    def restart_controller(self) -> None:
+    def restart_controller(self, *, takes_over: bool = False) -> None:
         """Start a controller in place of one that has ended: the new one knows the fabric, and no job.
 
-        ``ControlError`` when the new controller does not get ready.
+        ``takes_over``: the switches keep their circuits. ``ControlError`` when the new controller does not get ready.
         """
         assert self.controller is not None
         self.controller.stop()
-        self._start_controller()
+        self._start_controller(takes_over=takes_over)
         self.controller.wait_ready(check=self.check_network)
         self.record(*self._recorded)
 
@@ -286,9 +288,12 @@ class Session:
             self.check_network()
             raise
 
-    def register(self, job: Job, policy: str) -> None:
-        """Register a job with the controller and wait until its starting circuits are up."""
-        self.call("register", job=job, policy=absolute_name(policy))
+    def register(self, job: Job, policy: str, *, resumes: bool = False) -> None:
+        """Register a job with the controller and wait until its starting circuits are up.
+
+        One that ``resumes`` keeps the circuits that it has.
+        """
+        self.call("register", job=job, policy=absolute_name(policy), resumes=resumes)
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.

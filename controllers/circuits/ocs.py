@@ -139,6 +139,10 @@ class OpticalSwitch:
         self.target = Matching([*kept, *(c for c in back if c not in broken)])
         return change
 
+    def take_over(self, up: Matching, dark: Iterable[Circuit]) -> None:
+        """Begin with the circuits that the switch has: those ``up``, and ``dark`` ones for ``return_of_repaired``."""
+        self.target, self._lost = up, set(dark)
+
     def fail(self, port: int) -> None:
         """Break ``port``: its circuit is no longer up. ``removal_of_broken`` is the change that follows."""
         self._check([port])

@@ -8,6 +8,7 @@ failed chips (``failover``). Sources: Opus, arXiv 2602.12521, for requests; LUMI
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controllers.circuits.circuits import Matching
@@ -24,7 +25,7 @@ from controllers.engine.actions import (
 )
 from controllers.engine.failover import FailureHandler
 from controllers.engine.jobs import Job
-from controllers.engine.membership import Readiness, Round
+from controllers.engine.membership import Membership, Readiness, Round
 from controllers.engine.optical_state import OpticalState, Reconfiguration
 from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
@@ -60,11 +61,13 @@ class Engine:
     def jobs(self) -> dict[str, Job]:
         return {name: membership.job for name, membership in self.registry.jobs.items()}
 
-    def register(self, job: Job, policy: Policy, now: float) -> list[Action]:
+    def register(self, job: Job, policy: Policy, now: float, *, resumes: bool = False) -> list[Action]:
         """Register ``job`` and set up its starting circuits without delay; ``Registered`` follows when they are up.
 
         On every switch concerned the starting circuits replace all circuits except those between GPUs of other jobs,
-        to which a GPU belongs until its replacement is complete.
+        to which a GPU belongs until its replacement is complete. A job that ``resumes``, since it has outlived its
+        controller, keeps the circuits that are up instead, and those that were dark become dark again for the whole
+        delay; its requests are served when all its ranks have said what they hold (``resume``).
         """
         self.registry.check_new(job)
         policy.prepare(job.cycle)
@@ -74,13 +77,14 @@ class Engine:
             self.registry.jobs.pop(job.name, None)
             return [RegisterRefused(job.name, reason)]
 
+        start = policy.start(job.groups)
         pending = StartRequest(
             what=f"start of {job.name}",
             asked=now,
             delay_s=0.0,
             reroutes=True,
             job=job.name,
-            wiring=policy.start(job.groups),
+            wiring={} if resumes else start,
             kept=lambda: self.optical.ports_of_ranks(self.registry.ranks_wired(but=job.name)),
             done=lambda later: [Registered(job.name)],
             given_up=given_up,
@@ -90,8 +94,15 @@ class Engine:
         self.optical.changes(beside)
         for slots in map(policy.rotation, job.groups):
             self.optical.warm(circuits_in_slot(slots, slot, beside) for slot in slots)
-        self.registry.add(job, policy)
-        return self._queue.add(pending, now)
+        membership = self.registry.add(job, policy)
+        actions = self._queue.add(pending, now)
+        if resumes:
+            membership.absent.update(membership.ranks)
+            for name, device in self.optical.switches.items():
+                change = device.return_of_repaired()
+                if change is not None:
+                    actions.append(self.optical.begin(name, change, None, job.dark_s, now, now))
+        return actions
 
     def finish(self, job: str, now: float) -> list[Action]:
         """Forget ``job`` and its groups; pending requests are refused, heartbeats ignored, and its circuits stay."""
@@ -116,6 +127,29 @@ class Engine:
         self.liveness.forget(membership.ever)
         self.registry.gone.difference_update(membership.ranks)
         return actions + self._queue.advance(now)
+
+    def resume(
+        self, job: str, rank: int, acknowledged: Mapping[str, int], held: Iterable[tuple[str, int]], now: float
+    ) -> list[Action]:
+        """Take what ``rank`` has of an earlier controller, by group: the last request acknowledged, those it holds.
+
+        When all ranks of the job have said so, no port under a grant can be rewired any more, and what they have asked
+        for meanwhile is served.
+        """
+        membership = self.registry.job(job)
+        membership.resume(rank, acknowledged, held)
+        if membership.absent:
+            return []
+        actions: list[Action] = []
+        for readiness in membership.readiness.values():
+            for granted in readiness.granted_before(now):
+                self._queue.take_up(_group_request(membership, readiness, granted, now))
+        for act, member, group, index in membership.held_back:
+            try:
+                actions += act(member, group, index, now)
+            except ControlError as error:
+                actions.append(Refuse(member, group, index, str(error)))
+        return actions
 
     def check_in(self, rank: int, group: str, now: float) -> list[Action]:
         """Check ``rank`` in; once all members are in, each gets ``CheckedIn`` (final paths if it need not request)."""
@@ -142,27 +176,24 @@ class Engine:
         """Take the ``index``-th request (from 0) of ``rank`` for the circuits of ``group``."""
         membership, readiness = self.registry.group(group)
         membership.check_alive()
+        if membership.absent:
+            membership.held_back.append((self.request, rank, group, index))
+            return []
         complete_round = readiness.request(rank, index, now)
         self.registry.gone.discard(rank)
+        if readiness.rounds[index].acked:
+            return self._queue.acknowledge_again(rank, group, index)
         if complete_round is None:
             return self._refuse_if_gone(readiness, readiness.rounds[index])
-        job, policy = membership.job, membership.policy
-        pending = GroupRequest(
-            what=group,
-            asked=now,
-            delay_s=job.dark_s,
-            policy=policy,
-            readiness=readiness,
-            round=complete_round,
-            watched=job.detection is not None,
-            rotation=rotation_of(policy, readiness.group, job.cycle),
-        )
-        return self._queue.add(pending, now)
+        return self._queue.add(_group_request(membership, readiness, complete_round, now), now)
 
     def release(self, rank: int, group: str, index: int, now: float) -> list[Action]:
         """Record that ``rank`` has nothing in flight any more for request ``index``."""
         membership, readiness = self.registry.group(group)
         if membership.incarnation_over:
+            return []
+        if membership.absent:
+            membership.held_back.append((self.release, rank, group, index))
             return []
         if readiness.release(rank, index) is None:
             return self._end_slot_if_over(readiness, index, now)
@@ -376,6 +407,20 @@ class Engine:
 
     def _default_delay_s(self) -> float:
         return next((membership.job.dark_s for membership in reversed(self.registry.jobs.values())), 0.0)
+
+
+def _group_request(membership: Membership, readiness: Readiness, complete: Round, now: float) -> GroupRequest:
+    job, policy = membership.job, membership.policy
+    return GroupRequest(
+        what=readiness.group.name,
+        asked=now,
+        delay_s=job.dark_s,
+        policy=policy,
+        readiness=readiness,
+        round=complete,
+        watched=job.detection is not None,
+        rotation=rotation_of(policy, readiness.group, job.cycle),
+    )
 
 
 def rotation_of(policy: Policy, group: Group, cycle: Cycle | None) -> RunningRotation | None:

@@ -10,10 +10,11 @@ The k-th requests of all members of a group form a round; ``index`` counts round
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from controllers.engine.actions import Action
 from controllers.engine.jobs import Job
 from controllers.policies.policy import Policy
 from railyard.errors import ControlError
@@ -43,6 +44,8 @@ class Readiness:
         self.rounds: dict[int, Round] = {}
         self._members = frozenset(group.members)
         self._next = dict.fromkeys(group.members, FIRST_INDEX)
+        self._before: dict[int, tuple[int, Collection[int]]] = {}
+        """What members had of an earlier controller: the last index acknowledged, and those not released."""
 
     def check_in(self, rank: int) -> bool:
         """Check ``rank`` in; True once all members are in."""
@@ -79,6 +82,25 @@ class Readiness:
             return None
         return self.rounds.pop(index)
 
+    def resume(self, rank: int, acknowledged: int, held: Collection[int]) -> None:
+        """Take what ``rank`` has of an earlier controller: the last index acknowledged (-1: none), those it holds."""
+        self._next[rank] = acknowledged + 1
+        self._before[rank] = acknowledged, held
+
+    def granted_before(self, now: float) -> list[Round]:
+        """The rounds that an earlier controller granted and not all members have released, as they say.
+
+        A member whose acknowledgement was lost with that controller will request such a round again.
+        """
+        found = {index for _, held in self._before.values() for index in held}
+        found.add(max(acknowledged for acknowledged, _ in self._before.values()))
+        for index in sorted(found - {FIRST_INDEX - 1}):
+            asked = {rank for rank, (acknowledged, _) in self._before.items() if index <= acknowledged}
+            released = {rank for rank in asked if index not in self._before[rank][1]}
+            if released != self._members:
+                self.rounds[index] = Round(index, now, now, asked, released, acked=True)
+        return list(self.rounds.values())
+
     def missing(self, incomplete: Round) -> frozenset[int]:
         return self._members - incomplete.asked
 
@@ -109,6 +131,10 @@ class Membership:
         """The reason why the job is stranded; empty if it is not."""
         self.ever = set(self.ranks)
         """All present and former members."""
+        self.absent: set[int] = set()
+        """Of a job that has outlived its controller: the ranks that have not said what they hold (``resume``)."""
+        self.held_back: list[tuple[Callable[[int, str, int, float], list[Action]], int, str, int]] = []
+        """What the others have asked for and released meanwhile: the call, with rank, group and index."""
         self._arrived = True
         self._history = [job.groups]
         self.readiness = {group.name: Readiness(group) for group in job.groups}
@@ -116,6 +142,17 @@ class Membership:
     @property
     def ranks(self) -> tuple[int, ...]:
         return _ranks(self.job.groups)
+
+    def resume(self, rank: int, acknowledged: Mapping[str, int], held: Iterable[tuple[str, int]]) -> None:
+        """Take what ``rank`` holds of the controller before; ``ControlError`` if the job does not wait for it."""
+        if rank not in self.absent:
+            raise ControlError(f"job {self.job.name} does not wait for what rank {rank} holds of an earlier controller")
+        self.absent.remove(rank)
+        held = list(held)
+        for name, readiness in self.readiness.items():
+            if rank in readiness.group.members:
+                own = [index for group, index in held if group == name]
+                readiness.resume(rank, acknowledged.get(name, FIRST_INDEX - 1), own)
 
     @property
     def number(self) -> int:

@@ -50,6 +50,15 @@ class RequestQueue:
         self._pending.append(pending)
         return self._try(pending, now)
 
+    def take_up(self, granted: GroupRequest) -> None:
+        """Hold the ports of what an earlier controller granted."""
+        self._rounds[granted.group.name, granted.round.index] = granted
+        self._hold(granted, self._optical.ports_of(granted.paths(self._optical.circuits_up())))
+
+    def acknowledge_again(self, rank: int, group: str, index: int) -> list[Action]:
+        """Ack what was granted to a member that has not heard of it."""
+        return [Ack(rank, group, index, self._rounds[group, index].paths(self._optical.circuits_up()))]
+
     def release(self, group: str, index: int, now: float) -> list[Action]:
         """End the ``index``-th grant of ``group``, which its last member has released."""
         pending = self._rounds.pop((group, index))

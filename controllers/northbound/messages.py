@@ -33,11 +33,15 @@ class Request(BaseModel):
 
 
 class Register(Request):
-    """Register a job; answered when its starting circuits are up."""
+    """Register a job; answered when its starting circuits are up.
+
+    ``resumes``: it has outlived its controller and keeps its circuits; each of its ranks sends ``resume`` next.
+    """
 
     op: Literal["register"]
     job: Job
     policy: Name
+    resumes: bool = False
 
 
 class Watch(Request):
@@ -96,6 +100,16 @@ class AgentRequest(Request):
     job: str = ""
     rank: Whole
     group: Name
+
+
+class Resume(Request):
+    """Say what ``rank`` has of an earlier controller: by group the last request acknowledged, and all that are held."""
+
+    op: Literal["resume"]
+    job: Name
+    rank: Whole
+    acknowledged: dict[str, Whole]
+    held: tuple[tuple[str, Whole], ...] = ()
 
 
 class CheckIn(AgentRequest):
@@ -194,6 +208,7 @@ class Fault(SwitchRequest):
 
 AnyRequest = (
     Register
+    | Resume
     | CheckIn
     | CircuitRequest
     | Release

@@ -115,7 +115,8 @@ class Operations:
         missing = self._datapaths.missing()
         if missing:
             raise ControlError(f"{missing[0]} {self._datapaths.hopeless(missing[0])}, so no job can start")
-        actions = self._engine.register(request.job, load_policy(request.policy, self._plan), now)
+        policy = load_policy(request.policy, self._plan)
+        actions = self._engine.register(request.job, policy, now, resumes=request.resumes)
         self.pending_replies.registrations[request.job.name] = reply_to
         return actions
 
@@ -152,6 +153,12 @@ class Operations:
         return ()
 
     # ---- agents -----------------------------------------------------------------------------------------------
+
+    def _resume(self, request: messages.Resume, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        actions = self._engine.resume(request.job, request.rank, request.acknowledged, request.held, now)
+        self.sessions.add(reply_to[0], request.rank)
+        self.pending_replies.reply(reply_to)
+        return actions
 
     def _checkin(self, request: messages.CheckIn, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)

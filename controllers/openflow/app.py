@@ -29,8 +29,8 @@ _HELLO, _MULTIPART_REPLY = 0, 19
 _OTHERS = frozenset({1, 2, 3, 6, 12, 21})
 """Error, echo request and reply, features reply, port status, barrier reply."""
 _HEADER = 8
-_PORT_STATISTICS, _PORT_DESCRIPTIONS = 4, 13
-_ENTRIES = {_PORT_STATISTICS: (80, 0), _PORT_DESCRIPTIONS: (40, 4)}
+_FLOW_STATISTICS, _PORT_STATISTICS, _PORT_DESCRIPTIONS = 1, 4, 13
+_ENTRIES = {_FLOW_STATISTICS: (56, 0), _PORT_STATISTICS: (80, 0), _PORT_DESCRIPTIONS: (40, 4)}
 """Multipart replies that are read: the least length of their entries, and where in an entry its length is."""
 
 
@@ -131,7 +131,7 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
         default_config_files=[],
         default_config_dirs=[],
     )
-    _check_messages(framework)
+    _check_messages(framework, core)
 
     def serve_forever(server: Any) -> None:
         core.listening()
@@ -145,8 +145,11 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
     hub.joinall(threads)
 
 
-def _check_messages(framework: str) -> None:
-    """Let the framework parse only messages that ``is_read`` lets pass; a wrong one ends its connection."""
+def _check_messages(framework: str, core: ControllerCore) -> None:
+    """Let the framework parse only messages that ``is_read`` lets pass; a wrong one ends its connection.
+
+    Flows go to the core as they are: the parsers would follow lengths inside of them.
+    """
     parsers, dead = (
         _module(framework, "ofproto.ofproto_parser"),
         _module(framework, "controller.handler").DEAD_DISPATCHER,
@@ -162,6 +165,9 @@ def _check_messages(framework: str) -> None:
             print(f"controller: a switch that breaks OpenFlow is disconnected: {error}", file=sys.stderr)
             datapath.close()
             datapath.send(b"", close_socket=True)  # ends its send loop, which waits for something to send
+            return None
+        if read and kind == _MULTIPART_REPLY and int.from_bytes(buffer[8:10], "big") == _FLOW_STATISTICS:
+            core.flows_read(xid, bytes(buffer[16:]))
             return None
         return parse(datapath, version, kind, length, xid, buffer) if read else None
 

@@ -77,7 +77,8 @@ class ControllerCore:
     monotonic seconds, and ``alarm`` calls functions at given times of that clock. ``on_darken`` is called before each
     reconfiguration, ``on_record`` when events begin to go to another point, ``reconnect`` with the name of a switch
     that is to connect again and a function that says whether it still has to. ``caches`` is how fast packets follow a
-    change of the switches.
+    change of the switches. ``takes_over``: an earlier controller has ended, and the optical switches keep the circuits
+    that they have.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class ControllerCore:
         clock: Callable[[], float] = time.monotonic,
         alarm: Alarm | None = None,
         caches: CacheTimes = OPEN_VSWITCH,
+        *,
+        takes_over: bool = False,
     ) -> None:
         self.plan = plan
         self.engine = Engine(plan)
@@ -100,7 +103,7 @@ class ControllerCore:
         self._tuning = Tuning(self)
         self._forwarding = Forwarding(self)
         self._away: list[tuple[str, Callable[[], bool]]] = []
-        self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back)
+        self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back, takes_over=takes_over)
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
         self._operations.on_record = lambda point, since: self.on_record(point, since)
@@ -179,6 +182,9 @@ class ControllerCore:
             done = self.datapaths.transactions.pop(xid, None)
             if done is None:
                 return ()
+            if done.step == "read":
+                self._recovery.read(done, now)
+                return ()
             if done.step == "fill":
                 return self._recovery.filled(done.switch, now)
             part = self._forwarding.answered if done.step == "route" else self._tuning.step_done
@@ -188,6 +194,11 @@ class ControllerCore:
 
     def refused(self, dpid: int, xid: int, reason: str) -> None:
         self._run(lambda now: self._not_executed(xid, f"refused a message ({reason})", now, at_once=False))
+
+    def flows_read(self, xid: int, entries: bytes) -> None:
+        """Take a part of the flows of a switch; the barrier reply follows the last one."""
+        with self._lock:
+            self._recovery.flows[xid] = self._recovery.flows.get(xid, b"") + entries
 
     def counted(self, dpid: int, xid: int, counts: Sequence[PortCount]) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ EXACT = CacheTimes(settle_s=0.0, revalidation_s=0.0, notice_s=0.002, early_s=0.0
 
 
 Send = Callable[[bytes], bool]
-Step = Literal["fill", "darken", "end_dark", "route"]
+Step = Literal["read", "fill", "darken", "end_dark", "route"]
 Decide = Callable[[float], Iterable[Action]]
 """A function of the time that returns the actions to execute."""
 
@@ -64,7 +64,7 @@ FIRST_GUESS_S = 0.0004
 
 @dataclass(frozen=True)
 class Transaction:
-    """A message sent to a switch whose barrier reply is awaited. ``reconfiguration_id`` is 0 for a fill."""
+    """A message sent to a switch whose barrier reply is awaited. ``reconfiguration_id`` is 0 without one."""
 
     xid: int
     step: Step
@@ -194,7 +194,7 @@ class Datapaths:
     ) -> int:
         """Send ``build(xid)`` to switch ``name``; the xid, or 0 if the switch is not connected and filled."""
         datapath = self.connected.get(name)
-        if datapath is None or not (datapath.filled or step == "fill"):
+        if datapath is None or not (datapath.filled or step in ("read", "fill")):
             return 0
         xid = self.next_xid()
         self.transactions[xid] = Transaction(xid, step, name, reconfiguration_id, now)

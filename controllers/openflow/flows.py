@@ -21,6 +21,7 @@ import struct
 from collections.abc import Container, Iterable, Mapping
 from functools import cache
 
+from controllers.circuits.circuits import Circuit
 from controllers.engine.actions import Darken
 from topos.kernel.fastpath.lasting import Lasts, encode
 from topos.plan import SwitchPlan
@@ -34,7 +35,7 @@ BUNDLE_OPEN, BUNDLE_COMMIT = 0, 4
 BUNDLE_ATOMIC_ORDERED = 3
 NO_BUFFER = ANY = 0xFFFFFFFF
 ALL_TABLES = 0xFF
-MULTIPART_PORT = 4
+MULTIPART_FLOW, MULTIPART_PORT = 1, 4
 
 CIRCUIT_PRIORITY, DARK_PRIORITY = 10, 20
 CIRCUIT_COOKIE = 0x5259_0001_0000_0000
@@ -222,6 +223,37 @@ def fill(
             rotates = peer in macs
             bodies.append(rotation_circuit_flow(port, peer, macs[peer]) if rotates else circuit_flow(port, peer))
     return bundle(bodies, xid)
+
+
+def flow_stats_request(xid: int) -> bytes:
+    """A request for all flows of a switch, then a barrier request."""
+    body = struct.pack("!H6xB3xII4xQQ", MULTIPART_FLOW, ALL_TABLES, ANY, ANY, 0, 0) + _MATCH_NOTHING
+    return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body + barrier(xid)
+
+
+def circuits_in(entries: bytes) -> tuple[set[Circuit], set[Circuit]]:
+    """The circuits of a switch that are up, and those of dark ports, from the entries of its flow statistics.
+
+    Circuits of a rotation are left out.
+    """
+    peers: dict[int, int] = {}
+    dark: set[int] = set()
+    at = 0
+    while at < len(entries):
+        length, cookie = int.from_bytes(entries[at : at + 2], "big"), int.from_bytes(entries[at + 24 : at + 32], "big")
+        port = int.from_bytes(entries[at + 56 : at + 60], "big")
+        if cookie == CIRCUIT_COOKIE and length == _CIRCUIT_ENTRY:
+            peers[port] = int.from_bytes(entries[at + 76 : at + 80], "big")
+        elif cookie & ~0xFFFFFFFF == DARK_COOKIE:
+            dark.add(port)
+        at += length
+    circuits = {Circuit(port, peer) for port, peer in peers.items() if peers.get(peer) == port}
+    out = {circuit for circuit in circuits if dark.intersection(circuit.ports)}
+    return circuits - out, out
+
+
+_CIRCUIT_ENTRY = 48 + len(match_in_port(1)) + len(output(1))
+"""Bytes of a flow in statistics: 48, of which the cookie is at 24, its match and its instructions."""
 
 
 def port_stats_request(xid: int) -> bytes:

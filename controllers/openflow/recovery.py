@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from controllers.circuits.circuits import Matching
 from controllers.engine.actions import Action, Note
 from controllers.openflow import flows
 from controllers.openflow.datapaths import Datapath, DatapathSender, Send, Transaction, Trouble
@@ -36,11 +37,23 @@ RECONNECT_S = 0.25
 
 
 class Recovery:
-    """The switches in trouble (``Datapaths.troubles``). ``reconnect(name)`` has a switch connect again at once."""
+    """The switches in trouble (``Datapaths.troubles``). ``reconnect(name)`` has a switch connect again at once.
+
+    ``takes_over``: an optical switch that joins for the first time is asked for its flows, and keeps its circuits.
+    ``flows`` are the entries that have come, by the xid of the request.
+    """
 
     def __init__(
-        self, sender: DatapathSender, tuning: Tuning, forwarding: Forwarding, reconnect: Callable[[str], None]
+        self,
+        sender: DatapathSender,
+        tuning: Tuning,
+        forwarding: Forwarding,
+        reconnect: Callable[[str], None],
+        *,
+        takes_over: bool = False,
     ) -> None:
+        self.flows: dict[int, bytes] = {}
+        self._takes_over = takes_over
         self._sender = sender
         self._datapaths = sender.datapaths
         self._tuning = tuning
@@ -55,12 +68,22 @@ class Recovery:
     # ---- what happens to a switch -----------------------------------------------------------------------------
 
     def joined(self, plan: SwitchPlan, send: Send, now: float) -> None:
+        known = plan.name in self._datapaths.connected or plan.name in self._datapaths.troubles
         if plan.name in self._datapaths.connected:
             self._begin(plan.name, "connected to the controller again", now)
         self._datapaths.connect(plan, send)
         if plan.name in self._datapaths.troubles:
             self._datapaths.troubles[plan.name].away_since = None
-        self._fill(plan.name, now)
+        if self._takes_over and not known and plan.kind == "ocs" and plan.mesh is None:
+            self._sender.send(plan.name, "read", flows.flow_stats_request, now)
+        else:
+            self._fill(plan.name, now)
+
+    def read(self, done: Transaction, now: float) -> None:
+        """Take over the circuits of a switch whose flows have been read."""
+        up, dark = flows.circuits_in(self.flows.pop(done.xid, b""))
+        self._sender.engine.optical.switches[done.switch].take_over(Matching(up), dark)
+        self._fill(done.switch, now)
 
     def left(self, name: str, now: float) -> list[Action]:
         self._datapaths.disconnect(name)

@@ -14,6 +14,7 @@ from rich.console import Console
 from controllers.engine.jobs import Job
 from controllers.policies.catalog import rehearse
 from experiments.experiment import Action
+from experiments.faults import Faults
 from experiments.job_point import Fabric, with_guard
 from experiments.rails.job import (
     fabric_on,
@@ -203,10 +204,16 @@ class Rails(RepeatedExperiment[RailSettings]):
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
         point: RailPoint = piece.of
         job = job_point(self.settings, self.workload, point.mode, point.delay_ms, self.scale, point.late)
-        found = runner.measure(job, piece.name)
+        found = runner.measure(job, piece.name, Faults(controller_dies_step=self.settings.controller_dies_step))
         row = self._row(point, self.scale)
         row.predict(found.prediction)
         row.take(found)
+        if row.controller_restart_wall_s is not None:
+            runner.progress.say(
+                f"  in seconds of wall-clock time: {row.controller_restart_wall_s:.3f} without a controller, "
+                f"{row.controller_wait_wall_s:.3f} after the last rank began to wait; steps meanwhile were "
+                f"{row.controller_late_wall_s or 0.0:.3f} late"
+            )
         form = alike((row.step_time_s, row.predicted_step_time_s))
         took = "no step finished" if row.step_time_s is None else f"step {form(row.step_time_s)} s"
         runner.progress.result(f"{piece.name}: {took} (model {form(row.predicted_step_time_s)} s), {row.verdict}")

@@ -54,6 +54,11 @@ class RailRow(JobRow):
     control_latency_p99_wall_s: Annotated[float | None, "answer time of the controller, 99th percentile"] = None
     dark_configured_wall_s: Annotated[float | None, "dark time of a reconfigured port as configured"] = None
     dark_median_wall_s: Annotated[float | None, "dark time of a reconfigured port, median"] = None
+    controller_restart_wall_s: Annotated[float | None, "from the controller's death until another was ready"] = None
+    controller_wait_wall_s: Annotated[float | None, "until then, the wait for circuits of the last rank that waits"] = (
+        None
+    )
+    controller_late_wall_s: Annotated[float | None, "by how much the steps meanwhile were late, in all"] = None
     verified: Annotated[int | None, "collectives whose result was checked"] = None
     wrong: Annotated[int | None, "wrong elements in checked results"] = None
     stale_step_time_s: Annotated[float | None, "time of the step with a stale profile, which no other counts"] = None

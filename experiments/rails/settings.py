@@ -143,6 +143,12 @@ class RailSettings(SpreadSettings):
         description="a late rank, with and without which every point is measured; causes are those of straggler "
         "--inject help",
     )
+    controller_dies_step: Annotated[float | None, Option("--controller-dies", "STEP")] = Field(
+        default=None,
+        ge=1,
+        description="kill the controller after so many steps (2.5: in the middle of the step after the second) and "
+        "start another, under the job",
+    )
     trace: TraceSection = TraceSection()
     fabric: RailsSection = RailsSection()
 
@@ -182,6 +188,25 @@ class RailSettings(SpreadSettings):
         if self.fabric.kind == "ocs" and self.controller != "remote":
             raise ConfigError(
                 "ocs needs controller remote; for Railyard's controller use mode on-demand", key="fabric.kind"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _controller_dies_in_a_step(self) -> RailSettings:
+        if self.controller_dies_step is None:
+            return self
+        without = [mode for mode in self.modes if mode == "native" or MODES[mode].slots]
+        if without:
+            raise ConfigError(
+                f"mode {without[0]} cannot go on with another controller; use one of electrical, one-shot, on-demand, "
+                "provisioned",
+                key="controller_dies_step",
+            )
+        if not self.controller_dies_step < self.steps or self.steps < 3:
+            raise ConfigError(
+                f"{self.controller_dies_step:g} needs a step that it falls into and others to compare that with, after "
+                f"the first one; give at least {max(3, int(self.controller_dies_step) + 1)} --steps",
+                key="controller_dies_step",
             )
         return self
 

@@ -288,7 +288,8 @@ def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     planned: Sequence[float] = point.predicted_step_times_s
     if len(planned) != len(metrics.step_times_s):
         planned = [0.0] * len(metrics.step_times_s)
-    off = point.counted([time - plan for time, plan in zip(metrics.step_times_s, planned, strict=True)])
+    pairs = zip(metrics.step_times_s, planned, strict=True)
+    off = point.counted([time - plan for time, plan in pairs], metrics.disturbed)
     if len(off) < 2 or not metrics.step_time_s:
         return not_judged(name, limits.step_spread, unit, "fewer than two steps after the warm-up")
     share, limit = (max(off) - min(off)) / metrics.step_time_s, limits.step_spread

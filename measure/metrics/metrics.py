@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.circuits.losses import SHORTEST_DARK_S
+from measure.metrics.intervals import Interval
 from measure.metrics.point import Point
 from measure.metrics.quantiles import Quantiles, median, quantiles
 from measure.metrics.stall import Dark, last_rank, read_darks, reconfigurations_per_step, stalls
@@ -54,6 +55,13 @@ class PointMetrics:
     dark_error_s: Quantiles | None
     verified: int
     wrong: int
+    disturbed: frozenset[int]
+    """Places of the steps in which there was no controller; no per-step number counts them."""
+    controller_restart_wall_s: float | None
+    controller_wait_wall_s: float | None
+    """How long the last rank that waits for circuits has waited when there is a controller again."""
+    controller_late_wall_s: float | None
+    """By how much the disturbed steps together were longer than as many median ones."""
 
     @property
     def window_median_s(self) -> float | None:
@@ -65,11 +73,14 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
     real = point.scale.real_s
     steps = Steps.read(events)
     times = steps.durations()
-    measured = point.counted(steps.complete)
+    restart = restart_of(events)
+    disturbed = steps.during(restart) if restart is not None else frozenset[int]()
+    measured = point.counted(steps.complete, disturbed)
     darks = read_darks(point, events)
     stall = stalls(point, events, darks, measured)
-    step_time = median(point.counted(times))
+    step_time = median(point.counted(times, disturbed))
     stale_time = median(time for step, time in zip(steps.complete, times, strict=True) if step == point.stale_step)
+    late_s = sum(times[place] - step_time for place in disturbed) if disturbed and step_time is not None else None
     dark_seconds = [d.end - d.t for d in darks]
     lost, lost_otherwise = packets_lost(point, events)
     phases = read_phases(events)
@@ -101,7 +112,24 @@ def measure_point(point: Point, events: Sequence[Event]) -> PointMetrics:
         dark_error_s=quantiles(s - point.dark_s for s in dark_seconds),
         verified=sum(e.source == "agent" and e.kind == "verified" for e in events),
         wrong=_total(events, "agent", "verified", "wrong"),
+        disturbed=disturbed,
+        controller_restart_wall_s=None if restart is None else restart[1] - restart[0],
+        controller_wait_wall_s=None if restart is None else _wait_for_controller(events, restart[1]),
+        controller_late_wall_s=late_s,
     )
+
+
+def restart_of(events: Sequence[Event]) -> Interval | None:
+    """From the end of the controller under a job to the readiness of another; None if it did not end."""
+    for e in events:
+        if e.source == "run" and e.kind == "restarted":
+            return e.t - e["restart_s"], e.t
+    return None
+
+
+def _wait_for_controller(events: Sequence[Event], ready: float) -> float:
+    waits = [e for e in events if e.source == "agent" and e.kind == "wait" and e.t < ready < (e.end or e.t)]
+    return ready - max((e.t for e in waits), default=ready)
 
 
 def control_latencies(point: Point, events: Sequence[Event], darks: Sequence[Dark]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -77,10 +77,13 @@ class Point:
             return min(self.warmup_steps, max(steps - 1, 0))
         return 1 if steps > 1 else 0
 
-    def counted(self, of_steps: Sequence[_T]) -> list[_T]:
-        """The entries of the steps that count in per-step numbers, of those of all steps from the first."""
-        warmup = self.warmup(len(of_steps))
-        return [each for step, each in enumerate(of_steps) if step >= warmup and step != self.stale_step]
+    def counted(self, of_steps: Sequence[_T], disturbed: Set[int] = frozenset()) -> list[_T]:
+        """The entries of the steps that count in per-step numbers, of those of all steps from the first.
+
+        Steps ``disturbed`` by what the run did to its controller do not.
+        """
+        left_out = {*range(self.warmup(len(of_steps))), self.stale_step, *disturbed}
+        return [each for step, each in enumerate(of_steps) if step not in left_out]
 
     def switch(self, rail: str | int) -> SwitchPlan | None:
         """The switch that the field ``rail`` of an event names or numbers; None if there is none."""

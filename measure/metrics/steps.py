@@ -49,6 +49,12 @@ class Steps:
             before = end
         return tuple(times)
 
+    def during(self, interval: Interval) -> frozenset[int]:
+        """Places, among the complete steps, of those that have a part in ``interval``."""
+        start, end = interval
+        jobs = [self.job(step) for step in self.complete]
+        return frozenset(place for place, (begun, ended) in enumerate(jobs) if begun < end and ended > start)
+
     def at(self, rank: int, t: float) -> int | None:
         """The complete step of ``rank`` at ``t`` (a pause counts to the step before); None before the first."""
         steps = self.of_rank.get(rank, {})

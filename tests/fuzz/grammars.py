@@ -254,6 +254,7 @@ def changed_folder(draw: st.DrawFn, parts: Sequence[Any]) -> bytes:
 _OWN_JOB = {"name": "j", "groups": [{"name": "dp", "dimension": "dp", "members": [0, 1]}], "mode": "x"}
 REQUESTS: list[dict[str, Any]] = [
     {"id": 1, "op": "register", "job": _OWN_JOB, "policy": "opus"},
+    {"id": 1, "op": "resume", "job": "j", "rank": 1, "acknowledged": {"dp": 3}, "held": [["dp", 3]]},
     {"id": 2, "op": "checkin", "job": "j", "rank": 1, "group": "dp"},
     {"id": 3, "op": "request", "job": "j", "rank": 1, "group": "dp", "index": 0},
     {"op": "moved", "job": "j", "rank": 1, "group": "dp", "index": 0, "slot": 4, "idle": True},

@@ -25,15 +25,24 @@ class World:
     """A controller core, its switches and what came of it, on a fake clock (``RunningClock`` beside real sockets)."""
 
     def __init__(
-        self, plan: FabricPlan, clock: FakeClock | None = None, record: Callable[[Event], None] | None = None
+        self,
+        plan: FabricPlan,
+        clock: FakeClock | None = None,
+        record: Callable[[Event], None] | None = None,
+        before: World | None = None,
     ) -> None:
+        """``before``: the world of a controller that has ended, whose switches this one takes over."""
         self.plan = plan
         self.clock = clock or FakeClock()
         self.events: list[Event] = []
         self.ready = threading.Event()
-        self.core = ControllerCore(self.plan, record or self.events.append, self.ready.set, self.clock, self.clock)
+        record = record or self.events.append
+        takes_over = before is not None
+        self.core = ControllerCore(self.plan, record, self.ready.set, self.clock, self.clock, takes_over=takes_over)
         self.core.start()
-        self.switches = {switch.dpid: FakeSwitch() for switch in self.plan.switches}
+        self.switches: dict[int, FakeSwitch] = (
+            before.switches if before is not None else {s.dpid: FakeSwitch() for s in self.plan.switches}
+        )
         self.sends: dict[int, Any] = {}
         self.mute = False
         self.arrived = 0
@@ -58,6 +67,10 @@ class World:
         for kind, number in sent:
             if kind == "barrier":
                 self.core.answered(dpid, number)
+            elif kind == "flows":
+                statistics = self.switches[dpid].statistics()
+                for part in (statistics[:48], statistics[48:]):
+                    self.core.flows_read(number, part)
             elif kind == "ports":
                 self.arrived += 5
                 self.core.counted(dpid, number, [(port, self.arrived, 100 * self.arrived) for port in range(1, 9)])
@@ -78,6 +91,7 @@ class World:
         """Let time pass until ``condition`` holds."""
         self.clock.until(condition)
 
-    def register(self, delay_s: float = 0.02) -> None:
-        self.ask("register", op="register", policy="opus", job=Job("j", pipeline_groups(2, 2), "x", delay_s))
+    def register(self, delay_s: float = 0.02, *, resumes: bool = False) -> None:
+        job = Job("j", pipeline_groups(2, 2), "x", delay_s)
+        self.ask("register", op="register", policy="opus", job=job, resumes=resumes)
         assert self.wait("register") == {"ok": True}

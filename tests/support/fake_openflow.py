@@ -69,6 +69,8 @@ class FakeSwitch:
                 self._apply(message)
             elif message.msg_type == 18 and message.raw[9] == flows.MULTIPART_PORT:
                 self.sent.append(("ports", message.xid))
+            elif message.msg_type == 18 and message.raw[9] == flows.MULTIPART_FLOW:
+                self.sent.append(("flows", message.xid))
             elif message.msg_type == 20:
                 self.sent.append(("barrier", message.xid))
         return True
@@ -84,6 +86,18 @@ class FakeSwitch:
                 meant = set(mod.match.items()) <= set(flow.match.items())
                 if meant and flow.cookie & mod.cookie_mask == mod.cookie & mod.cookie_mask:
                     del self.flows[found]
+
+    def statistics(self) -> bytes:
+        """The entries of a reply with the statistics of all flows (OpenFlow 1.4, section 7.3.5.2)."""
+        found = b""
+        for (priority, match), mod in self.flows.items():
+            (_, port), *more = sorted(match, key=lambda item: item[0] != "in_port")
+            assert not more, "no flow of a rotation"
+            out = flows.output(mod.instructions[0].actions[0].port) if mod.instructions else b""
+            rest = flows.match_in_port(port) + out
+            head = struct.pack("!HBxIIHHHHHxxQQQ", 48 + len(rest), 0, 1, 2, priority, 0, 0, 0, 0, mod.cookie, 3, 4)
+            found += head + rest
+        return found
 
     def goes_to(self, port: int, mac: str | None = None) -> int | None:
         """Where a packet that comes in on ``port`` comes out; None if it is dropped."""

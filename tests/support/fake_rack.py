@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -232,6 +232,7 @@ class Rack:
         assert self.plan.rack is not None
         self.controller = Controller(self)
         self._always = os.eventfd(1)
+        self._check_process: Callable[[], None] = lambda: None
         self._killed_at: dict[int, float] = {}
         session, launcher = cast(Session, self._session()), cast(AgentLauncher, self)
         self.context = PointRun(session, launcher, folder, self.scale, clock=lambda: self.now)
@@ -246,7 +247,7 @@ class Rack:
             counters=lambda: Counters(),
             cut=lambda rank: self.log.append(f"cut g{rank}"),
             read_disk=lambda rank, store, name: [Path(store, name).read_bytes()],
-            controller=SimpleNamespace(process=Process(self)),
+            controller=SimpleNamespace(process=Process(self), pid=1),
             call=self._call,
             register=self._register,
             check=self._check,
@@ -258,16 +259,16 @@ class Rack:
     def _call(self, op: str, **fields: Any) -> dict[str, Any]:
         return self.controller.call(op, **fields)
 
-    def _register(self, job: Job, policy: str) -> None:
-        self.log.append(f"register {job.name}")
-        self.controller.ask(self.controller, "register", job=job, policy=policy)
+    def _register(self, job: Job, policy: str, *, resumes: bool = False) -> None:
+        self.log.append(f"register {job.name}{' again' if resumes else ''}")
+        self.controller.ask(self.controller, "register", job=job, policy=policy, resumes=resumes)
 
     def _check(self, patience_s: float = 0.0) -> None:
         if self.controller.gone:
             raise ControlError("the controller ended during the run")
 
-    def _restart_controller(self) -> None:
-        self.log.append("restart the controller")
+    def _restart_controller(self, *, takes_over: bool = False) -> None:
+        self.log.append(f"restart the controller{', which takes over' if takes_over else ''}")
         self.controller.gone = False
         self.controller.begin()
 
@@ -293,6 +294,8 @@ class Rack:
         elif "stop" in order:
             team.stopped = True
             self.log.append(f"stop {team.job}")
+        elif "resume" in order["say"]:
+            self.log.append(f"resume {team.job}")
         else:
             team.go_t = order["say"]["go"]
             self.log.append(f"go {team.job}")
@@ -301,8 +304,11 @@ class Rack:
         self.teams.append(Team(self, configs))
         return self.teams[-1]
 
-    def watching(self, pids: Any, check: Any) -> Any:
-        return nullcontext()
+    @contextmanager
+    def watching(self, pids: Any, check: Callable[[], None]) -> Iterator[None]:
+        """As if the controller were among the processes."""
+        self._check_process = check
+        yield
 
     def fileno(self) -> int:
         return self._always
@@ -310,6 +316,8 @@ class Rack:
     def listen(self, timeout: float) -> bool:
         """News come with time: it passes whenever somebody listens."""
         self.pass_time(TICK_S)
+        if self.controller.gone:
+            self._check_process()
         return False
 
     def pass_time(self, seconds: float) -> None:

@@ -119,7 +119,8 @@ class Stopped(Exception):
 class LauncherChannel:
     """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
 
-    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet).
+    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet). ``resumes``: a new controller
+    waits for the agent.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -127,6 +128,7 @@ class LauncherChannel:
         self._sending = threading.Lock()
         self._received = b""
         self.go_at: float | None = None
+        self.resumes = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -151,6 +153,7 @@ class LauncherChannel:
                 raise Stopped
             if "go" in message:
                 self.go_at = float(message["go"])
+            self.resumes = self.resumes or "resume" in message
 
 
 _CHECK_S = 1.0
@@ -295,12 +298,14 @@ class Agent:
         channel, heartbeat = self._channel, self._heartbeat
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
-        if channel is not None:
+        if channel is not None and not channel.lost:
             self._poller.watch(channel, READ | WRITE if channel.wants_to_write else READ)
         ready = self._poller.wait(at, about)
         for owner, events in ready:
             if owner is self._launcher:
                 self._launcher.receive()
+                if self._launcher.resumes:
+                    self._resume()
             elif owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
             elif owner is channel and channel is not None:
@@ -308,7 +313,17 @@ class Agent:
                     channel.flush()
                 if events & ~WRITE:
                     self._receive_from_controller(time.monotonic())
+                if channel.lost:
+                    self._poller.forget(channel)
         return ready
+
+    def _resume(self) -> None:
+        """Go on with the controller that was started in place of the one that is gone."""
+        channel, self._launcher.resumes = self._channel, False
+        assert channel is not None
+        self._receive_from_controller(time.monotonic())  # the last answers of the one that is gone
+        self._poller.forget(channel)
+        channel.resume()
 
     def _wait(self) -> None:
         engine = self._comm_engine
@@ -353,7 +368,8 @@ class Agent:
             for group in mine:
                 self._machine.paths.set_wired(group)
             return
-        self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s)
+        outlives = config.outlives_controller
+        self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s, outlives=outlives)
         self._unanswered = {group.name for group in mine}
         for group in mine:
             self._channel.request("checkin", group=group.name)

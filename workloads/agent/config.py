@@ -65,7 +65,8 @@ class AgentConfig:
     wall-clock seconds; the time in which another rank may compute is added (``peer_timeout_s``). ``incarnation`` makes
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
     first steps in which mode provisioned requests on demand, as it learns the order of the phases; ``stale_step``: the
-    step in which it has a stale profile (0: none).
+    step in which it has a stale profile (0: none). ``outlives_controller``: the agent goes on without a controller, and
+    with another when the launcher says so.
     """
 
     rank: int
@@ -82,6 +83,7 @@ class AgentConfig:
     ack_timeout_s: float = 30.0
     profile_steps: int = 0
     stale_step: int = 0
+    outlives_controller: bool = False
     incarnation: Incarnation | None = None
 
     @property

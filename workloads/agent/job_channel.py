@@ -18,9 +18,19 @@ _RETRY_S = 0.05
 
 
 class JobChannel:
-    """A connection to the controller of job ``job`` for rank ``rank``. ``notify`` may be called from any thread."""
+    """A connection to the controller of job ``job`` for rank ``rank``. ``notify`` may be called from any thread.
 
-    def __init__(self, path: str, job: str, rank: int, timeout_s: float) -> None:
+    ``outlives``: the end of the controller is no error; the channel is then ``lost`` until ``resume``.
+    """
+
+    def __init__(self, path: str, job: str, rank: int, timeout_s: float, *, outlives: bool = False) -> None:
+        self._path, self._timeout_s = path, timeout_s
+        self._outlives = outlives
+        self.lost = False
+        self._acknowledged: dict[str, int] = {}
+        """The last request that was acknowledged, by group."""
+        self._held: set[tuple[str, int]] = set()
+        """The requests that are acknowledged and not released."""
         self._job = job
         self._rank = rank
         self._next_id = 0
@@ -44,6 +54,7 @@ class JobChannel:
         self._open[self._next_id] = {"op": op, **fields}
         if op == "release":
             self._slot_requests.pop((fields["group"], fields["index"]), None)
+            self._held.discard((fields["group"], fields["index"]))
         line = encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
         self._next_id += 1
         self._send(line)
@@ -58,6 +69,19 @@ class JobChannel:
     def flush(self) -> None:
         self._send(b"")
 
+    def resume(self) -> None:
+        """Connect to the controller that was started in place of the lost one, say what is held, and ask again."""
+        self.sock.close()
+        self._out.clear()
+        self._decoder, asked = Decoder(), [each for each in self._open.values() if each["op"] == "request"]
+        self._open.clear()
+        self.sock = _connect(self._path, self._timeout_s)
+        self.sock.setblocking(False)
+        self.lost = False
+        self.request("resume", acknowledged=self._acknowledged, held=sorted(self._held))
+        for each in asked:
+            self.request(**each)
+
     def _send(self, more: bytes) -> None:
         try:
             with self._sending:
@@ -67,7 +91,8 @@ class JobChannel:
         except BlockingIOError:
             return
         except OSError as error:
-            raise ControlError(f"the controller is gone: {error.strerror}") from None
+            if not self._outlives:
+                raise ControlError(f"the controller is gone: {error.strerror}") from None
 
     def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return the answers that have arrived, each as (request, answer).
@@ -75,14 +100,16 @@ class JobChannel:
         Raises ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is
         gone.
         """
+        sentence = "the controller closed the job channel"
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
             return []
         except OSError as error:
-            raise ControlError(f"the controller is gone: {error.strerror}") from None
-        if not data:
-            raise ControlError("the controller closed the job channel")
+            data, sentence = b"", f"the controller is gone: {error.strerror}"
+        if not data and not self._outlives:
+            raise ControlError(sentence)
+        self.lost = not data
         try:
             answers = [self._match(answer) for answer in self._decoder.feed(data)]
             return [pair for pair in answers if pair is not None]
@@ -110,6 +137,9 @@ class JobChannel:
             asked_for = f"{request['op']} of group {request.get('group')}"
             kind = PeerLost if answer.get("kind") == "PeerLost" else ControlError
             raise kind(f"the controller refused {asked_for}: {answer.get('error', 'no reason given')}")
+        if request["op"] == "request":
+            self._acknowledged[request["group"]] = request["index"]
+            self._held.add((request["group"], request["index"]))
         return request, answer
 
     def close(self) -> None:

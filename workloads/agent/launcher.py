@@ -404,6 +404,10 @@ class AgentTeam:
         """Start the first step of all agents at monotonic time ``t0``."""
         self._launcher.send({"team": self._number, "say": {"go": t0}})
 
+    def resume(self) -> None:
+        """Have all agents, which outlive their controller, go on with the one that was started in its place."""
+        self._launcher.send({"team": self._number, "say": {"resume": True}})
+
     def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
         """Wait until every agent has done all steps; ``AgentError`` with the last message of an agent that died."""
         self._on_progress = on_progress

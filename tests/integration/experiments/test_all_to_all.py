@@ -16,6 +16,7 @@ from tries import Try
 from controllers.circuits.rotation import Slot
 from controllers.engine.jobs import Job
 from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings, rotor_slots
+from experiments.faults import NO_FAULTS, Faults
 from experiments.job_point import JobPoint
 from experiments.runner import Measured, Runner
 from experiments.session import Session
@@ -109,8 +110,8 @@ class Observed(Runner):
 
     last: Measured
 
-    def measure(self, job: JobPoint, title: str) -> Measured:
-        self.last = super().measure(job, title)
+    def measure(self, job: JobPoint, title: str, faults: Faults = NO_FAULTS) -> Measured:
+        self.last = super().measure(job, title, faults)
         return self.last
 
 

@@ -33,6 +33,7 @@ from experiments.redraw import read_folder
 from measure.results.folder import check_folder
 from measure.results.results import Results
 from railyard.errors import ConfigError
+from railyard.timeline import read_events
 from topos.kernel.run_watcher import Process
 
 pytestmark = pytest.mark.root
@@ -281,6 +282,28 @@ def test_a_stale_profile_costs_two_delays_once(tmp_path: Path, machine: Try) -> 
     assert row["predicted_stale_step_time_s"] - row["predicted_step_time_s"] == pytest.approx(0.2, abs=0.01)
     assert row["reconfigurations_per_step"] == 2, "not those of the stale step, which are four"
     assert "a step with a stale profile" in " ".join(output.split())
+
+
+@pytest.mark.timed(late_ms=20)  # a step to 50 ms, of a delay of 120 ms of wall-clock time
+def test_a_job_goes_on_when_its_controller_dies_in_mid_step(tmp_path: Path, machine: Try) -> None:
+    out = tmp_path / "results"
+    modes = ("--modes", "on-demand,provisioned", "--delays", "100", "--verify", "--no-figures")
+    options = (*modes, "--steps", "5", "--controller-dies", "2.75")
+    status, _, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    assert status in RAN, errors
+    found = rows(out)
+    for reason in late_timers(found):
+        machine.late(reason)
+    assert errors.count("the controller was restarted; the job goes on") == 2
+    for row in found:
+        assert (row["steps"], row["misdelivered"], row["wrong"]) == (5, 0, 0) and row["verified"] > 0
+        assert 0 < row["controller_wait_wall_s"] < row["controller_restart_wall_s"]
+        hidden = 0.12 if row["mode"] == "provisioned" else 0.0  # a delay that would have passed before the rank waits
+        late = row["controller_late_wall_s"] - row["controller_wait_wall_s"]
+        assert -0.05 < late < hidden + 0.05
+        events = read_events(out / "points" / f"{row['point']:03d}" / "events.jsonl")
+        done = sorted((e["rank"], e["step"]) for e in events if e.source == "agent" and e.kind == "step")
+        assert done == [(rank, step) for rank in range(8) for step in range(5)], "each step once"
 
 
 @pytest.mark.timed(late_ms=100)  # a step within 30 % of the prediction

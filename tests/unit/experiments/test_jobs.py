@@ -486,6 +486,19 @@ def test_the_controller_is_named_before_the_agents_that_ended_with_it(rack: Rack
     assert all(team.stopped for team in rack.teams)
 
 
+def test_jobs_without_training_go_on_when_the_controller_is_started_again(rack: Rack, plain: list[JobPoint]) -> None:
+    heard: list[str] = []
+    group = JobGroup(rack.context, plain, Faults(controller_dies_step=1.5), heard.append)
+    group.play(BOUND_S)
+    assert [(job.state, job.incarnation) for job in group.jobs] == [("done", 0), ("done", 0)]
+    again = rack.log[rack.log.index("restart the controller, which takes over") :]
+    assert again[1:5] == ["register A-10ms again", "register B-10ms again", "resume A-10ms", "resume B-10ms"]
+    died, restarted = (e for e in read_events(rack.context.folder / NOTES) if e.kind in ("fault", "restarted"))
+    assert died.t == pytest.approx(group.jobs[0].go_t + 1.5 * STEP_S, abs=2 * TICK_S)
+    assert restarted["restart_s"] == pytest.approx(restarted.t - died.t)
+    assert all(config.outlives_controller for team in rack.teams for config in team.configs.values())
+
+
 @pytest.mark.parametrize(
     ("slow", "sentence"),
     [({2}, "rank 2 did not get ready within 60 s"), (set(), "rank 0 did not finish its program within 2 s")],

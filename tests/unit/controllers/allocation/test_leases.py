@@ -100,6 +100,6 @@ def test_no_job_starves(jobs: list[tuple[int, int, int]], order: Order, named: b
         now += 1
         assert now < 2000
     assert sorted(started) == list(range(len(jobs)))
-    for place, job in enumerate(started):
-        overtaken = sum(other > job for other in started[:place])
+    for place, number in enumerate(started):
+        overtaken = sum(other > number for other in started[:place])
         assert overtaken <= (0 if order == "fifo" else MOST_OVERTAKEN)

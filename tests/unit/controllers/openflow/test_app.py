@@ -47,6 +47,11 @@ def port_statistics(length: int, size: int = 112) -> bytes:
     return struct.pack("!HxxI", length, 1).ljust(size, b"\0")
 
 
+def flow(length: int, size: int = 88) -> bytes:
+    """The statistics of a flow that say they have ``length`` bytes."""
+    return struct.pack("!H", length).ljust(size, b"\0")
+
+
 VERSIONS = struct.pack("!HHI", 1, 8, 1 << 5)
 
 
@@ -55,7 +60,7 @@ VERSIONS = struct.pack("!HHI", 1, 8, 1 << 5)
     [message(0), message(0, VERSIONS), message(0, VERSIONS * 2, version=6), message(1, bytes(4)), message(2, b"hello"),
      message(3), message(6, bytes(24)), message(12, bytes(80)), message(21), multipart(13),
      multipart(13, port_description(72), port_description(40, 40)),
-     multipart(4, port_statistics(112), port_statistics(80, 80))],
+     multipart(4, port_statistics(112), port_statistics(80, 80)), multipart(1, flow(56, 56), flow(88, 88))],
 )  # fmt: skip
 def test_what_the_controller_needs_is_read(sent: bytes) -> None:
     assert is_read(sent)
@@ -63,7 +68,7 @@ def test_what_the_controller_needs_is_read(sent: bytes) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [message(10, bytes(24)), message(11, bytes(48)), message(4, bytes(8)), message(33, bytes(8)), multipart(1),
+    [message(10, bytes(24)), message(11, bytes(48)), message(4, bytes(8)), message(33, bytes(8)),
      multipart(3, bytes(24)), message(19), message(2, version=1), message(16, version=1), message(200)],
 )  # fmt: skip
 def test_what_the_controller_does_not_need_is_not_parsed(sent: bytes) -> None:
@@ -82,6 +87,8 @@ def test_what_the_controller_does_not_need_is_not_parsed(sent: bytes) -> None:
         (multipart(13, port_description(72), port_description(39)), "has the length 39; it must be 40 to 72"),
         (multipart(4, port_statistics(0)), "has the length 0; it must be 80 to 112"),
         (multipart(4, port_statistics(113)), "has the length 113; it must be 80 to 112"),
+        (multipart(1, flow(0)), "has the length 0; it must be 56 to 88"),
+        (multipart(1, flow(55)), "has the length 55; it must be 56 to 88"),
         (multipart(4, bytes(1)), "has the length 0; it must be 80 to 1"),
     ],
 )
@@ -90,7 +97,7 @@ def test_a_length_that_cannot_be_followed_is_an_error(sent: bytes, reason: str) 
         is_read(sent)
 
 
-@given(st.binary(min_size=8, max_size=120), st.sampled_from([0, 19]), st.sampled_from([4, 13]))
+@given(st.binary(min_size=8, max_size=120), st.sampled_from([0, 19]), st.sampled_from([1, 4, 13]))
 def test_any_message_is_read_or_not_or_an_error(sent: bytes, kind: int, what: int) -> None:
     try:
         assert is_read(bytes([5, kind]) + sent[2:8] + struct.pack("!H", what) + sent[8:]) in (True, False)

@@ -71,6 +71,47 @@ def test_a_reconfiguration_from_request_to_ack(world: World) -> None:
     assert [(e["rail"], e["packets"], e["bytes"], e["during"]) for e in dropped] == [("rail0", 20, 2000, 2)]
 
 
+def resumed(before: World, delay_s: float = 0.05) -> World:
+    """Another controller of the same switches, with which the job is registered."""
+    world = World(rail_plan(4), before=before)
+    world.join()
+    world.until(world.ready.is_set)
+    world.register(delay_s, resumes=True)
+    return world
+
+
+def test_another_controller_leaves_the_circuits_as_they_are_and_serves_who_comes_back(world: World) -> None:
+    world.register(0.05)
+    pair_asks(world, 0, 2)
+    assert world.wait(0)["ok"]
+    another = resumed(world)
+    table = another.switches[0x10000]
+    assert (table.goes_to(2), table.goes_to(5), table.goes_to(4), table.goes_to(7)) == (5, 2, 7, 4)
+    for rank in range(4):
+        had = {"pp-s0-d0-r0": 0} if rank in (0, 2) else {}
+        another.ask(f"back {rank}", op="resume", job="j", rank=rank, acknowledged=had, held=list(had.items()))
+        assert another.wait(f"back {rank}") == {"ok": True}
+    for rank in (0, 2):
+        another.ask(f"over {rank}", op="release", job="j", rank=rank, group="pp-s0-d0-r0", index=0)
+        another.ask(rank, op="request", job="j", rank=rank, group="pp-s0-d0-r0", index=1)
+    assert another.wait(0)["index"] == another.wait(2)["index"] == 1
+    assert not [e for e in another.events if e.kind == "reconfigure"], "what stands costs nothing"
+
+
+def test_another_controller_tunes_ports_again_that_are_dark(world: World) -> None:
+    world.register(0.05)
+    pair_asks(world, 0, 2)
+    assert world.switches[0x10000].goes_to(2) is None
+    another = resumed(world)
+    for rank in range(4):
+        another.ask(f"back {rank}", op="resume", job="j", rank=rank, acknowledged={})
+    pair_asks(another, 0, 2)
+    assert another.switches[0x10000].goes_to(2) is None
+    assert another.wait(0)["paths"] == [[0, 1, 2, 0]] and another.switches[0x10000].goes_to(2) == 5
+    (event,) = (e for e in another.events if e.kind == "reconfigure")
+    assert 0.045 < event.seconds < 1
+
+
 def test_whoever_is_told_that_a_job_is_over_finds_all_its_events(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.register()
     recorded: list[str] = []

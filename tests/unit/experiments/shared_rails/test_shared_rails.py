@@ -104,7 +104,7 @@ def test_dark_ports_of_one_job_never_touch_the_other() -> None:
         setting.plan,
         Costs(),
         lambda seconds, callback: clock.at(clock.now + seconds, lambda: callback(clock.now)),
-        lambda ack: acked.setdefault(ack.rank // 8, clock.now),
+        lambda ack: acked.update({ack.rank // 8: acked.get(ack.rank // 8, clock.now)}),
         notes.append,
     )
     for number, (point, delay_s) in enumerate(zip(points, (5.0, 0.1), strict=True)):

@@ -47,6 +47,20 @@ def test_times_are_those_of_the_real_system(make_point: Any, make_job: Any) -> N
     assert m.dark_error_s is not None and m.dark_error_s.p50 == pytest.approx(0, abs=1e-9)
 
 
+def test_steps_without_a_controller_are_counted_apart(make_point: Any, make_job: Any) -> None:
+    point = make_point("on-demand", 0.02, Scale(1 / 4000, time=2.0))
+    events = make_job(point, steps=4).timeline()
+    (begun, ended), *_ = {(e.t, e.end): e for e in events if e.kind == "step" and e["step"] == 2}
+    waits = [Event(begun + at, "agent", "wait", ended, {"rank": 0, "group": "x", "index": 9, "step": 2})
+             for at in (0.0, 0.01)]  # fmt: skip
+    events += [*waits, Event(begun + 0.04, "run", "restarted", None, {"restart_s": 0.05})]
+    m = measure_point(point, events)
+    assert m.disturbed == {1, 2} and m.step_time_s == pytest.approx((ELECTRICAL + 0.08) / 2)
+    assert m.controller_restart_wall_s == pytest.approx(0.05)
+    assert m.controller_wait_wall_s == pytest.approx(0.03)
+    assert m.controller_late_wall_s == pytest.approx(0, abs=1e-9)
+
+
 def test_windows_leave_the_wait_for_light_out(make_point: Any, make_job: Any) -> None:
     point = make_point("on-demand", 0.2)
     m = measure_point(point, make_job(point, steps=2).timeline())

@@ -167,6 +167,11 @@ class Controller:
         fields = {"group": message["group"], "index": message["index"], "paths": [[0, 0, 1, 0]]}
         self.answer(message, **{**fields, **other})
 
+    def hang_up(self) -> None:
+        """End as a controller that dies; the next connection is that to another one."""
+        self.sock.close()
+        self._sock = None
+
     def close(self) -> None:
         if self._sock is not None:
             self._sock.close()
@@ -462,6 +467,34 @@ def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
     assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
     assert len(receiver.wait()) == 1
     assert controller.hears("release")["index"] == 0
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_an_agent_that_outlives_its_controller_goes_on_with_the_next_one(
+    run: Run, controller: Controller, peer: MakePeer, noticed: bool
+) -> None:
+    receiver, agent = peer(1, 0), run(pair(), controller=controller, steps=2, outlives_controller=True)
+    controller.check_in()
+    agent.go()
+    controller.acknowledge(controller.hears("request"))
+    receiver.say(Header("ready", PAIR, 0))
+    receiver.wait()
+    controller.hears("release")
+    asked = controller.hears("request")
+    assert asked["index"] == 1
+    controller.hang_up()
+    if noticed:
+        time.sleep(SOON_S)
+    agent.tell({"resume": True})
+    told = controller.hears("resume")
+    assert (told["job"], told["rank"], told["acknowledged"], told["held"]) == ("job", 0, {"pair": 0}, [])
+    again = controller.hears("request")
+    assert {**again, "id": 0} == {**asked, "id": 0}
+    controller.acknowledge(again)
+    receiver.say(Header("ready", PAIR.at(1), 0))
+    receiver.wait()
+    assert controller.hears("release")["index"] == 1
+    agent.hears("done")
 
 
 def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:

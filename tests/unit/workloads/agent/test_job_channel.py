@@ -17,11 +17,11 @@ from workloads.agent.job_channel import JobChannel
 class Controller:
     """The other end of one channel."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, outlives: bool = False) -> None:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
         self.listener.listen()
-        self.channel = JobChannel(str(path), "j", 3, 1.0)
+        self.channel = JobChannel(str(path), "j", 3, 1.0, outlives=outlives)
         self.sock, _ = self.listener.accept()
 
     def heard(self) -> list[dict[str, Any]]:
@@ -128,3 +128,48 @@ def test_a_channel_that_ends_is_an_error(controller: Controller) -> None:
 def test_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="the controller does not answer on its job channel"):
         JobChannel(str(tmp_path / "nowhere"), "j", 0, 0.1)
+
+
+def granted(request_id: int, group: str, index: int) -> dict[str, Any]:
+    return {"id": request_id, "ok": True, "group": group, "index": index, "paths": []}
+
+
+def test_a_rank_that_outlives_its_controller_tells_the_next_one_what_it_has(tmp_path: Path) -> None:
+    first = Controller(tmp_path / "channel", outlives=True)
+    channel = first.channel
+    for group in ("dp", "pp", "ep"):
+        channel.request("request", group=group, index=0)
+    first.say(granted(0, "dp", 0), granted(1, "pp", 0))
+    channel.request("release", group="pp", index=0)
+    first.sock.close()
+    assert channel.receive() == [] and channel.lost
+    channel.request("release", group="dp", index=0)
+    channel.request("request", group="dp", index=1)
+    channel.resume()
+    assert not channel.lost
+    sock, _ = first.listener.accept()
+    told = [json.loads(line) for line in sock.recv(1 << 16).splitlines()]
+    assert [(each["op"], each.get("group"), each.get("index")) for each in told] == [
+        ("resume", None, None),
+        ("request", "ep", 0),
+        ("request", "dp", 1),
+    ]
+    assert told[0]["acknowledged"] == {"dp": 0, "pp": 0} and told[0]["held"] == []
+    sock.sendall(json.dumps(granted(8, "dp", 1)).encode() + b"\n")
+    ((request, _),) = channel.receive()
+    assert request == {"op": "request", "group": "dp", "index": 1}
+    for open_socket in (sock, channel, first.listener):
+        open_socket.close()
+
+
+def test_what_is_held_is_told(tmp_path: Path) -> None:
+    first = Controller(tmp_path / "channel", outlives=True)
+    first.channel.request("request", group="dp", index=4)
+    first.say(granted(0, "dp", 4))
+    first.sock.close()
+    first.channel.resume()
+    sock, _ = first.listener.accept()
+    (told,) = (json.loads(line) for line in sock.recv(1 << 16).splitlines())
+    assert (told["acknowledged"], told["held"]) == ({"dp": 4}, [["dp", 4]])
+    for open_socket in (sock, first.channel, first.listener):
+        open_socket.close()

@@ -180,7 +180,7 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pyt
         progress=RunProgress(),
     )
     monkeypatch.setattr(server_fabric, "counted", counted)
-    monkeypatch.setattr(server_fabric, "play", play)
+    monkeypatch.setattr(server_fabric, "play_racks", play)
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
     assert recorded == [sampled, read] * 2  # of both fabrics
