@@ -9,7 +9,7 @@ from typing import Any
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
-from controllers.engine.jobs import Detection
+from controllers.engine.jobs import Detection, Traffic
 from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
@@ -68,6 +68,7 @@ class JobPoint:
     - ``predicted_on``: the plan that the model and the verdict take, if not that of the fabric;
     - ``each_step``: steps differ on purpose, so each is compared with its own prediction (``model_steps`` = ``steps``);
     - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; they are the warm-up;
+    - ``traffic``: for policies that weigh changes, in wall-clock seconds and emulated bytes;
     - ``background``: a rank and the share of its port's rate that other traffic takes.
     """
 
@@ -87,6 +88,7 @@ class JobPoint:
     predicted_on: FabricPlan | None = None
     background: tuple[int, float] | None = None
     profile_steps: int = 0
+    traffic: Traffic | None = None
     each_step: bool = False
     members: tuple[int, ...] = ()
     training: Training | None = None
@@ -103,7 +105,9 @@ class JobPoint:
 
     @property
     def agent_mode(self) -> AgentMode:
-        """The mode of the agents: on-demand in slots, else that of the job."""
+        """The mode of the agents: on-demand in slots, in advance where the policy decides, else that of the job."""
+        if self.mode == "deciding":
+            return "provisioned"
         return "on-demand" if self.slots else self.mode  # type: ignore[return-value]
 
     def prediction(self, plan: FabricPlan, scale: Scale, costs: Costs | None = None) -> Prediction:
@@ -120,6 +124,7 @@ class JobPoint:
             costs=costs,
             cycle=self.cycle,
             profile_steps=self.profile_steps,
+            traffic=self.traffic,
         )
 
     def check_floors(self, scale: Scale, floors: Floors) -> None:

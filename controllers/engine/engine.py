@@ -67,7 +67,7 @@ class Engine:
         to which a GPU belongs until its replacement is complete.
         """
         self.registry.check_new(job)
-        policy.prepare(job.cycle)
+        policy.prepare(job)
         policy.see(cluster_state_for(job.name, self.optical, self.registry))
 
         def given_up(reason: str, later: float) -> list[Action]:
