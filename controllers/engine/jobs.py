@@ -37,7 +37,7 @@ class PhaseTraffic:
     rate; ``window_s``: the time in which its circuits are asked for and not needed yet (both wall-clock seconds).
     """
 
-    uses: tuple[tuple[Dimension, int], ...]
+    uses: Annotated[tuple[tuple[Dimension, int], ...], Field(min_length=1)]
     bytes: Annotated[float, Field(ge=0)] = 0.0
     rest_s: float = 0.0
     window_s: Seconds = 0.0
@@ -55,7 +55,7 @@ class Traffic:
     """
 
     stages: tuple[tuple[PhaseTraffic, ...], ...]
-    tried_s: Mapping[Plan, float] = field(default_factory=dict)
+    tried_s: Mapping[Plan, Seconds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -90,15 +90,23 @@ class DecidingPolicy(Policy):
         self._traffic, self._delay_s = job.traffic, job.dark_s
 
     def start(self, groups: Sequence[Group]) -> Wiring:
-        """Every stage in the wiring that its last phase leaves, so that the first step is as all others."""
+        """Every stage in the wiring that its last phase leaves, so that the first step is as all others.
+
+        ``ConfigError`` for a fabric or groups that it cannot wire, or traffic that is not that of the groups.
+        """
         groups = [group for group in groups if group.domain == "scale-out"]
         self._both_ways = len({group.stage for group in groups if group.dimension == "pp"}) == 1
         self._rails: dict[str, tuple[RailGroups, ...]] = {}
         for group in groups:
             self._add(group)
-        stages = sorted({stage for group in groups for stage in _stages(group)})
-        phases = self._traffic.stages if self._traffic is not None else ((),) * len(stages)
-        self.choices = {stage: self._choices(of_stage) for stage, of_stage in zip(stages, phases, strict=True)}
+        uses: dict[int, set[tuple[Dimension, int]]] = {}
+        for group in groups:
+            for stage in _stages(group):
+                uses.setdefault(stage, set()).add((group.dimension, group.stage))
+        told = dict(enumerate(self._traffic.stages)) if self._traffic is not None else dict.fromkeys(uses, ())
+        if self._traffic is not None and uses != {s: {u for phase in told[s] for u in phase.uses} for s in told}:
+            raise ConfigError("must have the phases of every stage, and no other use than its groups", key="traffic")
+        self.choices = {stage: self._choices(phases) for stage, phases in told.items()}
         """The wiring of each phase, by stage; one alone where it never changes."""
         return {
             name: _joined(
