@@ -25,9 +25,8 @@ from typing import Literal, NamedTuple, get_args
 
 from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job, PhaseTraffic, Plan, Traffic
-from controllers.policies.opus import CHAIN as IN_CHAIN
+from controllers.policies import opus
 from controllers.policies.opus import NO_CIRCUITS, RailGroups, read_states, wire
-from controllers.policies.opus import RING as IN_RING
 from controllers.policies.policy import Policy, Wiring
 from controllers.policies.wiring import group_paths, paths_in, rail_of_group
 from railyard.errors import CircuitError, ConfigError
@@ -37,9 +36,9 @@ from workloads.program import Dimension, Group
 
 Choice = Literal["RING", "CHAIN", "SPLIT"]
 STATES: Mapping[Choice, tuple[int, int]] = {
-    "SPLIT": (IN_RING, IN_CHAIN),
-    "RING": (IN_RING, IN_RING),
-    "CHAIN": (IN_CHAIN, IN_CHAIN),
+    "SPLIT": (opus.RING, opus.CHAIN),
+    "RING": (opus.RING, opus.RING),
+    "CHAIN": (opus.CHAIN, opus.CHAIN),
 }
 """Each wiring, as the states of both pairs of lanes."""
 PAIRS = ((0, 1), (2, 3))
@@ -101,7 +100,7 @@ class DecidingPolicy(Policy):
             self._add(group)
         uses: dict[int, set[tuple[Dimension, int]]] = {}
         for group in groups:
-            for stage in _stages(group):
+            for stage in stages_of(group):
                 uses.setdefault(stage, set()).add((group.dimension, group.stage))
         told = dict(enumerate(self._traffic.stages)) if self._traffic is not None else dict.fromkeys(uses, ())
         if self._traffic is not None and uses != {s: {u for phase in told[s] for u in phase.uses} for s in told}:
@@ -118,13 +117,13 @@ class DecidingPolicy(Policy):
 
     def asks(self, group: Group) -> bool:
         """Whether the wiring of a stage that ``group`` uses ever changes."""
-        return group.domain == "scale-out" and any(len(set(self.choices[stage])) > 1 for stage in _stages(group))
+        return group.domain == "scale-out" and any(len(set(self.choices[stage])) > 1 for stage in stages_of(group))
 
     def wanted(self, group: Group, current: Wiring) -> Wiring:
         """The circuits of the rail with the stages of ``group`` in the wiring of its phase; all other circuits stay."""
         name = rail_of_group(self.plan, group).name
         here, pairs = current.get(name, NO_CIRCUITS), self._rails[name]
-        chosen = {stage: STATES[self._chosen(stage, group)] for stage in _stages(group)}
+        chosen = {stage: STATES[self._chosen(stage, group)] for stage in stages_of(group)}
         wired = [
             wire(pair, read_states(pair, here) | {stage: states[i] for stage, states in chosen.items()}, here)
             for i, pair in enumerate(pairs)
@@ -167,7 +166,6 @@ class DecidingPolicy(Policy):
         if group.dimension not in WHOLE:
             raise ConfigError(
                 f"group {group.name} has dimension {group.dimension} on the rails; the deciding policy wires dp and pp",
-                key="policy",
             )
         if switch.name not in self._rails:
             self._rails[switch.name] = tuple(RailGroups(switch, self._paths_on(*lanes)) for lanes in PAIRS)
@@ -192,7 +190,8 @@ def lane_bytes_per_s(plan: FabricPlan) -> list[float]:
     return [port.rate_mbps * 1e6 / 8 for port in plan.network("rail")[0].ports[: plan.ports_per_gpu]]
 
 
-def _stages(group: Group) -> Sequence[int]:
+def stages_of(group: Group) -> Sequence[int]:
+    """The stage of a ring, or those of the two members of a pair."""
     return (group.stage, group.stage + 1) if group.dimension == "pp" else (group.stage,)
 
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import NamedTuple
 
 from controllers.engine.jobs import PhaseTraffic, Plan, Traffic
-from controllers.policies.deciding import lane_bytes_per_s
+from controllers.policies.deciding import PLANS, lane_bytes_per_s, stages_of
 from experiments.job_point import JobPoint
 from measure.metrics.windows import read_phases
 from measure.model.prediction import Prediction
@@ -42,22 +42,17 @@ def traffic_of(job: JobPoint, scale: Scale) -> Traffic:
 
     seen = zip(bare, places.seen(stands, ranks), places.seen(quick, ranks), strict=True)
     stages = tuple(tuple(map(fitted, *of_stage)) for of_stage in seen)
-    tried: dict[Plan, Prediction] = {
-        "stand": stands,
-        "weigh": step(job, stages, "weigh"),
-        "change": step(job, stages, "change"),
-    }
+    tried = {kind: stands if kind == "stand" else step(job, stages, kind) for kind in PLANS}
     return Traffic(stages, {kind: scale.emulated_s(found.step_time_s) for kind, found in tried.items()})
 
 
 def _first_ranks(program: Program) -> list[int]:
-    """The first rank of each stage."""
+    """The first rank of each stage: one for all, as they do the same."""
     first: dict[int, int] = {}
     for group in program.groups.values():
         if group.domain == "scale-out":
-            for position, rank in enumerate(group.members):
-                stage = group.stage + (position if group.dimension == "pp" else 0)
-                first[stage] = min(rank, first.get(stage, rank))
+            for stage, rank in zip(stages_of(group), group.members, strict=False):
+                first.setdefault(stage, rank)
     return [first[stage] for stage in sorted(first)]
 
 

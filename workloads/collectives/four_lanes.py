@@ -17,17 +17,18 @@ from workloads.program import Collective, Operation, Program
 from workloads.schedule import CollectiveKind, Schedule
 
 _WHOLE = 1_000_000
+_KINDS: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def on_four_lanes(program: Program, rates: Sequence[float], two_stages: bool) -> Program:
-    """``program`` with the collectives of the rails on rings of four lanes and sends in four stripes.
+    """``program`` with the sums and gathers of the rails on rings of four lanes and sends in four stripes.
 
     ``rates`` are those of the four lanes. ``two_stages``: all four circuits may join the two ranks of a pipeline pair.
     """
     schedules: dict[str, Schedule] = {}
 
     def changed(op: Operation) -> Operation:
-        if not isinstance(op, Collective) or program.groups[op.group].domain != "scale-out":
+        if not isinstance(op, Collective) or program.groups[op.group].domain != "scale-out" or op.kind not in _KINDS:
             return op
         n = len(program.groups[op.group].members)
         name = f"ring-4 {op.kind} {n}"
