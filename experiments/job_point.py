@@ -9,7 +9,7 @@ from typing import Any
 from mininet.topo import Topo
 
 from controllers.circuits.rotation import Cycle
-from controllers.engine.jobs import Detection
+from controllers.engine.jobs import Detection, Traffic
 from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
 from measure.live.calibration import Calibration, this_machine
@@ -69,6 +69,7 @@ class JobPoint:
     - ``each_step``: steps differ on purpose, so each is compared with its own prediction (``model_steps`` = ``steps``);
     - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; they are the warm-up;
     - ``stale_step``: the step in which mode provisioned has a stale profile (0: none); per-step numbers leave it out;
+    - ``traffic``: for policies that weigh changes, in wall-clock seconds and emulated bytes;
     - ``background``: a rank and the share of its port's rate that other traffic takes.
     """
 
@@ -89,6 +90,7 @@ class JobPoint:
     background: tuple[int, float] | None = None
     profile_steps: int = 0
     stale_step: int = 0
+    traffic: Traffic | None = None
     each_step: bool = False
     members: tuple[int, ...] = ()
     training: Training | None = None
@@ -105,7 +107,9 @@ class JobPoint:
 
     @property
     def agent_mode(self) -> AgentMode:
-        """The mode of the agents: on-demand in slots, else that of the job."""
+        """The mode of the agents: on-demand in slots, in advance where the policy decides, else that of the job."""
+        if self.mode == "deciding":
+            return "provisioned"
         return "on-demand" if self.slots else self.mode  # type: ignore[return-value]
 
     def prediction(self, plan: FabricPlan, scale: Scale, costs: Costs | None = None) -> Prediction:
@@ -123,6 +127,7 @@ class JobPoint:
             cycle=self.cycle,
             profile_steps=self.profile_steps,
             stale_step=self.stale_step,
+            traffic=self.traffic,
         )
 
     def check_floors(self, scale: Scale, floors: Floors) -> None:

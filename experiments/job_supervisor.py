@@ -102,6 +102,7 @@ class JobSupervisor:
                 link_recovery_s=emulated(job.link_recovery_s),
                 detection=None if job.training is None else job.training.detection,
                 cycle=job.cycle,
+                traffic=job.traffic,
             ),
             job.policy,
             resumes=resumes,

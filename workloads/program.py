@@ -30,6 +30,7 @@ class Group:
     ``stage`` is the pipeline stage of a group inside one stage (dp), or the upstream stage of a pair
     (pp: this stage and the next). ``lanes`` fixes the ports of a pair (first member's, second member's); None leaves
     the choice to the policy. ``parent`` names the group whose collective uses this pair as one circuit of a round.
+    ``turn`` is the number of the request that a policy is asked about, from 0 (in a program always 0).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Group:
     stage: int = 0
     lanes: tuple[int, int] | None = None
     parent: str = ""
+    turn: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Program:
     algorithms of the program itself, by the name in ``Collective.algorithm``. ``eager``: sends do not wait for their
     receive, the receiver keeps unexpected messages (the buffered sends that traces rely on). ``repeats``: how often the
     rounds of a group's collectives follow one another in the job that the program stands for (for the model alone).
+    ``stripes``: weights of the parts that every send is cut into, one for each lane of ``choose_path`` (empty: one
+    part).
     """
 
     name: str
@@ -146,6 +150,7 @@ class Program:
     schedules: dict[str, Schedule] = field(default_factory=dict)
     eager: bool = False
     repeats: dict[str, float] = field(default_factory=dict)
+    stripes: tuple[int, ...] = ()
 
     @property
     def ranks_at_work(self) -> int:

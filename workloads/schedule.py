@@ -66,7 +66,7 @@ class Schedule:
     ``chunks`` where the input is a buffer of its own (which then counts as scratch).
 
     ``weights``: relative sizes of the chunks (one whole number each; empty: all equal), for an all-to-all in which
-    pairs have different amounts to send.
+    pairs have different amounts to send, or for lanes of different rates.
 
     ``one_port``: the algorithm promises at most one send and one receive per position and round (chunks to one peer in
     one round are one send), which is enforced when it runs. ``lockstep``: a position starts a round when all its work

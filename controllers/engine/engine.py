@@ -70,7 +70,7 @@ class Engine:
         delay; its requests are served when all its ranks have said what they hold (``resume``).
         """
         self.registry.check_new(job)
-        policy.prepare(job.cycle)
+        policy.prepare(job)
         policy.see(cluster_state_for(job.name, self.optical, self.registry))
 
         def given_up(reason: str, later: float) -> list[Action]:

@@ -7,7 +7,7 @@ actions to take (``done``, ``given_up``), which whoever makes the request gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +82,11 @@ class GroupRequest(PendingRequest):
         return self.readiness.group
 
     @property
+    def asking(self) -> Group:
+        """The group as its policy sees it: with the number of this request."""
+        return replace(self.group, turn=self.round.index)
+
+    @property
     def quiet(self) -> bool:
         return self.rotation is not None
 
@@ -94,14 +99,14 @@ class GroupRequest(PendingRequest):
     def wanted(self, target: Wiring) -> Wiring:
         """The circuits that the policy wants; in a rotation those of the current slot and of no other slot."""
         if self.rotation is None:
-            return self.policy.wanted(self.group, target)
+            return self.policy.wanted(self.asking, target)
         return circuits_in_slot(self.rotation.slots, self.rotation.slot, target)
 
     def paths(self, circuits: Wiring) -> tuple[Hop, ...]:
         """The paths of the group over ``circuits``; in a rotation those of the current slot."""
         if self.rotation is not None:
             return self.rotation.slot.paths
-        return tuple(self.policy.paths(self.group, circuits))
+        return tuple(self.policy.paths(self.asking, circuits))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -19,6 +19,7 @@ from workloads.program import Group
 
 POLICIES = {
     "opus": "controllers.policies.opus:OpusPolicy",
+    "deciding": "controllers.policies.deciding:DecidingPolicy",
     "opus-whole-rail": "controllers.policies.opus:WholeRailPolicy",
     "electrical": "controllers.policies.static:ElectricalPolicy",
     "one-shot": "controllers.policies.static:OneShotPolicy",

@@ -14,7 +14,7 @@ Source: Opus, arXiv 2602.12521, control plane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controllers.circuits.circuits import Circuit, Matching
@@ -34,20 +34,21 @@ NO_CIRCUITS = Matching()
 
 @dataclass
 class RailGroups:
-    """The circuits of one job on one rail.
+    """The circuits of one job on one rail, each group on its ``paths``.
 
     ``rings`` are by state (``RING`` or ``EXPERT_RING``) and stage, ``chains`` by upstream stage; ``rotating`` are the
     circuits of all slots of the rotations of each stage.
     """
 
     switch: SwitchPlan
+    paths: Callable[[Group], tuple[Hop, ...]] = group_paths
     rings: dict[tuple[int, int], Matching] = field(default_factory=dict)
     chains: dict[int, Matching] = field(default_factory=dict)
     rotating: dict[int, frozenset[Circuit]] = field(default_factory=dict)
 
     def add(self, group: Group) -> None:
         """Add the circuits of ``group``; ``CircuitError`` if a group of its kind and stage uses one of the ports."""
-        circuits = path_circuits(self.switch, group_paths(group))
+        circuits = path_circuits(self.switch, self.paths(group))
         if group.dimension == "pp":
             self.chains[group.stage] = Matching([*self.chains.get(group.stage, NO_CIRCUITS), *circuits])
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from controllers.circuits.circuits import Matching, SwitchCircuit
 from controllers.circuits.rotation import Cycle, Slot
+from controllers.engine.jobs import Job
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -51,8 +52,8 @@ class Policy:
         """
         return
 
-    def prepare(self, cycle: Cycle | None) -> None:
-        """Take the parameters of rotations of the job (None: it gives none). Called once, before ``start``.
+    def prepare(self, job: Job) -> None:
+        """Take what the job tells of itself: its delays, traffic and parameters of rotations. Called before ``start``.
 
         ``ConfigError`` for parameters that the policy cannot meet. Default: ignored.
         """
@@ -120,7 +121,7 @@ class StandingPolicy(Policy):
 
 def slots_alone(policy: Policy, group: Group, cycle: Cycle | None) -> tuple[Slot, ...]:
     """The slots of ``group`` under a new ``policy``, as the only group of its job."""
-    policy.prepare(cycle)
+    policy.prepare(Job(group.name, (group,), "", cycle=cycle))
     policy.start([group])
     return policy.rotation(group)
 

@@ -15,6 +15,7 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.decomposition import birkhoff_von_neumann, check_demand, covering_matchings, most_partners
 from controllers.circuits.matchings import Pairs, cyclic_shifts, one_factorization
 from controllers.circuits.rotation import Cycle, Slot
+from controllers.engine.jobs import Job
 from controllers.policies.opus import OpusPolicy
 from controllers.policies.policy import Wiring
 from controllers.policies.static import ElectricalPolicy
@@ -44,9 +45,9 @@ class RotorPolicy(OpusPolicy):
         self._packets = ElectricalPolicy(plan)
         self._slots: dict[Group, tuple[Slot, ...]] = {}
 
-    def prepare(self, cycle: Cycle | None) -> None:
-        """Keep ``cycle``; None is a cycle whose slots end when all members have sent their data."""
-        self.cycle = cycle or Cycle()
+    def prepare(self, job: Job) -> None:
+        """Keep the cycle of ``job``; without one, slots end when all members have sent their data."""
+        self.cycle = job.cycle or Cycle()
 
     def start(self, groups: Sequence[Group]) -> Wiring:
         """The rings and chains of all groups that do not rotate; none on electrical rails."""

@@ -11,6 +11,7 @@ from controllers.circuits.rotation import Cycle
 from controllers.policies.static import split_bandwidth
 from experiments.job_point import Fabric, JobPoint
 from experiments.rails.settings import MODES, OWN_POLICY, Mode, RailSettings
+from experiments.rails.traffic import traffic_of
 from measure.live.calibration import Calibration, default_calibration
 from measure.live.scale_choice import ScaleNeeds, pick_scale
 from railyard.errors import ConfigError
@@ -20,6 +21,7 @@ from topos.rails import RailTopo
 from workloads.catalog import Workload, load_workload, make_workload
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
+from workloads.collectives.four_lanes import on_four_lanes
 from workloads.program import Collective, Compute, Operation, Program, Send
 from workloads.schedule import Schedule
 from workloads.stragglers.injection import LateRank, inject, parse_late_rank
@@ -132,11 +134,12 @@ def check_floors(settings: RailSettings, workload: Workload, scale: Scale, floor
 
 
 def topology_options(settings: RailSettings, workload: Workload, fabric: str, scale: Scale) -> dict[str, Any]:
-    """Keyword arguments of ``topos.rails.RailTopo`` for one fabric (``ocs``, ``electrical`` or ``one-shot``).
+    """Keyword arguments of ``topos.rails.RailTopo`` for one fabric (``RailSettings.fabric_of``).
 
     One-shot splits the bandwidth of a GPU's ports between data-parallel and pipeline lanes by the square root of the
-    traffic. With two stages a GPU has one pipeline circuit, which gets the whole pipeline share. A lane of a dimension
-    without traffic keeps a hundredth, so that its link exists.
+    traffic, and so does four-lane. With two stages a GPU of one-shot has one pipeline circuit, which gets the whole
+    pipeline share, and one of four-lane has two. A lane of a dimension without traffic keeps a hundredth, so that its
+    link exists.
     """
     rate_mbps = scale.emulated_mbps(port_gbps(settings, workload))
     ports = settings.fabric.ports_per_gpu
@@ -152,21 +155,24 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
     }
     if workload.uses_scale_up:
         options["scale_up_mbps"] = scale.emulated_mbps(workload.scale_up_gbps)
-    if fabric == "one-shot":
+    if fabric in SPLIT:
         traffic = rail_traffic(workload)
         ring = sum(size for dimension, size in traffic.items() if dimension != "pp")
         if not traffic:
             raise ConfigError(f"{workload.name} has no traffic on the rails to split their bandwidth by")
         share = split_bandwidth(rate_mbps * ports, {"ring": ring, "chain": traffic.get("pp", 0.0)})
         floor = rate_mbps / 100
-        chain_lanes = min(2, max(1, workload.parallelism.pp - 1))
+        chain_lanes = min(2, max(1, workload.parallelism.pp - 1)) if fabric == "one-shot" else 2
         ring_rate, chain_rate = max(share["ring"] / 2, floor), max(share["chain"] / chain_lanes, floor)
         options["lane_rates"] = [ring_rate, ring_rate, chain_rate, chain_rate]
+        options["fabric"] = "one-shot"
         del options["ports"]
     return options
 
 
 FOLLOW = "follow"
+SPLIT = ("one-shot", "four-lane")
+"""Fabrics whose GPUs have four ports, two for each dimension."""
 
 
 def load_job(settings: RailSettings) -> Workload:
@@ -315,6 +321,9 @@ def program_on(settings: RailSettings, workload: Workload, mode: Mode) -> Progra
     """The program of ``workload`` in ``mode``; under policy ``follow`` with a group for each circuit."""
     if policy_name(settings, workload, mode) == FOLLOW:
         return follow_circuits(workload.program)
+    if mode == "deciding":
+        options = topology_options(settings, workload, settings.fabric_of(mode), Scale(1.0))
+        return on_four_lanes(workload.program, options["lane_rates"], workload.parallelism.pp == 2)
     algorithm = ep_algorithm(settings, workload, mode)
     return with_ep_algorithm(workload.program, algorithm) if algorithm else workload.program
 
@@ -392,4 +401,6 @@ def job_point(
         slots="ep" if MODES[mode].slots else "",
         follows=policy == FOLLOW,
     )
+    if mode == "deciding":
+        job = replace(job, traffic=traffic_of(job, scale))
     return late_point(settings, workload, mode, job, late, scale) if late else job

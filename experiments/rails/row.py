@@ -27,7 +27,7 @@ class RailRow(JobRow):
     faults: ClassVar[frozenset[str]] = JobRow.faults | {"refusals", "packets_lost_outside_dark"}
 
     workload: Annotated[str, "name of the workload"]
-    fabric: Annotated[str, "electrical, one-shot or ocs"]
+    fabric: Annotated[str, "electrical, one-shot, four-lane or ocs"]
     mode: Annotated[str, "mode of the job"]
     policy: Annotated[str, "policy of the controller"]
     reconfiguration_delay_ms: Annotated[float, "configured reconfiguration delay"]

@@ -15,7 +15,7 @@ from railyard.size import parse_size
 from railyard.validation import Section
 from workloads.stragglers.injection import parse_late_rank
 
-Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "rotor", "demand"]
+Mode = Literal["native", "electrical", "one-shot", "on-demand", "provisioned", "deciding", "rotor", "demand"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ MODES: Mapping[Mode, ModeSpec] = {
     "one-shot": ModeSpec("one-shot", "one-shot"),
     "on-demand": ModeSpec("ocs", "opus", swept=True),
     "provisioned": ModeSpec("ocs", "opus", swept=True),
+    "deciding": ModeSpec("four-lane", "deciding", swept=True),
     "rotor": ModeSpec("ocs", "rotor", swept=True, slots=True),
     "demand": ModeSpec("ocs", "demand", swept=True, slots=True),
 }
@@ -211,7 +212,7 @@ class RailSettings(SpreadSettings):
         return self
 
     def fabric_of(self, mode: Mode) -> str:
-        """The fabric that ``mode`` runs on: ``ocs``, ``electrical`` or ``one-shot``."""
+        """The fabric that ``mode`` runs on: ``ocs``, ``electrical``, ``one-shot`` or ``four-lane``."""
         return MODES[mode].fabric or self.fabric.kind
 
     def points(self) -> tuple[RailPoint, ...]:

@@ -53,6 +53,7 @@ MODES: Looks = {
     "one-shot": Look("one-shot", _PURPLE, "D", (0, (1, 1))),
     "on-demand": Look("on-demand", _VERMILION, "o"),
     "provisioned": Look("provisioned", _BLUE, "^", (0, (6, 1))),
+    "deciding": Look("deciding", _ORANGE, "v", (0, (4, 1, 1, 1))),
     "rotor": _ROTOR,
     "demand": _DEMAND,
 }

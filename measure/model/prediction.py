@@ -20,7 +20,7 @@ from typing import NamedTuple
 from controllers.circuits import torus_routes
 from controllers.circuits.rotation import Cycle
 from controllers.engine.actions import Ack
-from controllers.engine.jobs import Job
+from controllers.engine.jobs import Job, Traffic
 from controllers.policies.policy import Policy
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
@@ -288,17 +288,19 @@ def predict(
     cycle: Cycle | None = None,
     profile_steps: int = 0,
     stale_step: int = 0,
+    traffic: Traffic | None = None,
 ) -> Prediction:
     """Predict ``steps`` steps of ``program`` on ``plan``.
 
     - ``plan``: contains emulated rates, so ``scale`` (default 1) must be the one it was made with;
     - ``policy``: a new policy object for ``plan``; None for mode ``native``;
-    - ``mode``: with ``provisioned``, ranks request circuits in advance, else on demand;
+    - ``mode``: with ``provisioned`` or ``deciding``, ranks request circuits in advance, else on demand;
     - ``delay_s`` and ``link_recovery_s``: real seconds;
     - ``avoid``: dead chips, around which the routes over links between switches lead;
     - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes;
     - ``profile_steps``: first steps in which mode provisioned learns the order of the phases; the warm-up, if any;
-    - ``stale_step``: the step in which mode provisioned has a stale profile (0: none); per-step numbers leave it out.
+    - ``stale_step``: the step in which mode provisioned has a stale profile (0: none); per-step numbers leave it out;
+    - ``traffic``: for policies that weigh changes, in wall-clock seconds and emulated bytes.
 
     Several jobs on one fabric are one program with groups that have no rank in common; ranks in no group have no
     operations. Raises ``ConfigError`` if plan and program do not match, and ``ControlError`` if the control plane
@@ -317,8 +319,10 @@ def predict(
         reconfiguration_delay_s=scale.emulated_s(delay_s),
         link_recovery_s=scale.emulated_s(link_recovery_s),
         cycle=cycle,
+        traffic=traffic,
     )
-    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
+    in_advance = mode in ("provisioned", "deciding")
+    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=in_advance,
                      profile_steps=profile_steps, stale_step=stale_step, routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
     point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s,

@@ -70,12 +70,12 @@ def _check_shape(schedule: Schedule) -> None:
 
 
 def _check_weights(schedule: Schedule) -> None:
-    """Check that only an all-to-all has weights, one for each chunk, and that each chunk fits wherever it goes."""
+    """Check that there is a weight for each chunk, if there are any, and that each chunk fits wherever it goes."""
     weights, title = schedule.weights, schedule.title
     if not weights:
         return
-    if schedule.kind != "all_to_all" or schedule.moves:
-        raise VerifyError(f"{title}: only an all-to-all whose chunks keep their slots can have weights")
+    if schedule.moves:
+        raise VerifyError(f"{title}: only a schedule whose chunks keep their slots can have weights")
     if len(weights) != schedule.chunks or min(weights) < 0 or not any(weights):
         raise VerifyError(f"{title}: weights must be {schedule.chunks} numbers of 0 or more, not all of them 0")
 

@@ -161,9 +161,10 @@ class Communications:
         if isinstance(op, Collective):
             self._plan(in_flight, schedule_of(self.program, op))
         elif isinstance(op, Send):
-            in_flight.exchange = send_exchange(op.peer, elements)
+            in_flight.exchange = send_exchange(op.peer, elements, self.program.stripes)
         else:
-            in_flight.exchange = recv_exchange(op.peer, elements, announced=not self.program.eager)
+            stripes = self.program.stripes
+            in_flight.exchange = recv_exchange(op.peer, elements, stripes, announced=not self.program.eager)
         in_flight.unsent = len(in_flight.exchange.outgoing)
         in_flight.unposted.update(part.path for part in in_flight.exchange.outgoing)
         if self._values is not None:

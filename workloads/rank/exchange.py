@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple
 
 from railyard.errors import VerifyError
@@ -348,23 +348,31 @@ def on_circuits(
     return frozenset(number for number, t in mine if not (t.local or t.scale_up)) if in_slots else ()
 
 
-def send_exchange(peer: int, elements: int) -> Exchange:
+def send_exchange(peer: int, elements: int, stripes: Sequence[int] = ()) -> Exchange:
+    """A send of the whole buffer to ``peer``, in parts of the weights ``stripes`` (``Program.stripes``)."""
     exchange = Exchange()
-    part = MessagePart(0, peer, 0, 0, 0, elements, False)
-    exchange.outgoing.append(part)
-    exchange.node(("send", part))
+    for part in _stripes(peer, elements, stripes):
+        exchange.outgoing.append(part)
+        exchange.node(("send", part))
     return exchange
 
 
-def recv_exchange(peer: int, elements: int, *, announced: bool = True) -> Exchange:
+def recv_exchange(peer: int, elements: int, stripes: Sequence[int] = (), *, announced: bool = True) -> Exchange:
     """A receive of the whole buffer from ``peer``; without ``announced`` the peer sends without a credit."""
     exchange = Exchange()
-    part = MessagePart(0, peer, 0, 0, 0, elements, False)
-    arrival = exchange.arrival(part)
-    if announced:
-        exchange.node(("announce", part))
-    exchange.node(("apply", part), [arrival])
+    for part in _stripes(peer, elements, stripes):
+        arrival = exchange.arrival(part)
+        if announced:
+            exchange.node(("announce", part))
+        exchange.node(("apply", part), [arrival])
     return exchange
+
+
+def _stripes(peer: int, elements: int, weights: Sequence[int]) -> Iterable[MessagePart]:
+    """The parts of a message, part k on lane k: of ``elements`` in the proportion of ``weights`` (none: one part)."""
+    ends = [elements * share // (sum(weights) or 1) for share in accumulate(weights)] or [elements]
+    for lane, (start, end) in enumerate(pairwise((0, *ends))):
+        yield MessagePart(lane, peer, lane, lane, start, end, False)
 
 
 def elements_of(emulated_bytes: int) -> int:

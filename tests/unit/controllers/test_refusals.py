@@ -15,6 +15,7 @@ from controllers.circuits.decomposition import check_demand
 from controllers.circuits.matchings import cyclic_shifts, one_factorization
 from controllers.circuits.ocs import OpticalSwitch
 from controllers.circuits.rotation import Cycle
+from controllers.engine.jobs import Job
 from controllers.mesh.negotiation import route
 from controllers.northbound import bodies, http_server
 from controllers.northbound.messages import read_request
@@ -45,7 +46,7 @@ def policy(name: str = "opus", groups: Any = (), rack: str | None = None, server
 
 def demand(demand: list[list[float]], **cycle: Any) -> None:
     policy = DemandPolicy(rail_plan(4))
-    policy.prepare(Cycle(demand=tuple(map(tuple, demand)), **cycle))
+    policy.prepare(Job("job", (), "any", cycle=Cycle(demand=tuple(map(tuple, demand)), **cycle)))
     policy.start([Group("ep", "ep", (0, 1, 2, 3))])
 
 

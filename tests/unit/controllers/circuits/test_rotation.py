@@ -92,7 +92,7 @@ def test_a_slot_is_over_when_all_have_moved_and_somebody_waits(
 
 def test_a_group_that_does_not_rotate_has_no_rotation() -> None:
     policy = RotorPolicy(rail_plan(4, ports=1))
-    policy.prepare(FIXED)
+    policy.prepare(Job("job", (), "any", cycle=FIXED))
     assert rotation_of(policy, Group("dp", "dp", (0, 1)), FIXED) is None
     made = rotation_of(policy, everybody(4), FIXED)
     assert made is not None and made.guard_s == 0.01 and len(made.slots) == 3

@@ -15,6 +15,7 @@ from controllers.circuits.circuits import Matching
 from controllers.circuits.decomposition import birkhoff_von_neumann, covering_matchings
 from controllers.circuits.matchings import one_factorization
 from controllers.circuits.rotation import Cycle, Slot
+from controllers.engine.jobs import Job
 from controllers.policies.policy import Wiring
 from controllers.policies.rotor import DemandPolicy, RotorPolicy
 from controllers.policies.wiring import group_paths, path_circuits, ring_paths
@@ -29,7 +30,7 @@ CYCLES = [None, Cycle(), Cycle(slot_s=0.2, guard_s=0.01), Cycle(simplex=True), C
 
 def started(kind: type[RotorPolicy], n: int, cycle: Cycle | None, *groups: Group, ports: int = 2) -> RotorPolicy:
     policy = kind(rail_plan(n, ports=ports))
-    policy.prepare(cycle)
+    policy.prepare(Job("job", (), "any", cycle=cycle))
     policy.start(groups)
     return policy
 
@@ -85,7 +86,7 @@ def test_only_ep_groups_of_several_members_on_the_rails_rotate() -> None:
 
 def test_a_start_wires_rings_and_leaves_the_ports_of_a_rotation_alone() -> None:
     policy = RotorPolicy(rail_plan(6))
-    policy.prepare(None)
+    policy.prepare(Job("job", (), "any"))
     dense = Group("dp", "dp", (0, 1))
     assert policy.start([dense, Group("ep", "ep", (2, 3, 4, 5))]) == {
         "rail0": Matching(path_circuits(policy.plan.rail_of(0), ring_paths((0, 1))))
@@ -205,7 +206,7 @@ def test_rings_and_chains_leave_other_stages_rotations_alone(
 ) -> None:
     groups = stages(ep, dp, 3)
     policy = RotorPolicy(rail_plan(3 * ep * dp))
-    policy.prepare(Cycle(simplex=simplex))
+    policy.prepare(Job("job", (), "any", cycle=Cycle(simplex=simplex)))
     standing: Wiring = {"rail0": Matching(), **policy.start(groups)}
     turning: dict[str, Slot] = {}
     for pick, number in picks:
@@ -235,7 +236,7 @@ def test_rings_and_chains_leave_other_stages_rotations_alone(
 def test_a_ring_takes_its_ports_back_from_a_rotation() -> None:
     groups = {g.name: g for g in stages(4, 1, 2)}
     policy = RotorPolicy(rail_plan(8))
-    policy.prepare(None)
+    policy.prepare(Job("job", (), "any"))
     start = policy.start(list(groups.values()))
     slots = policy.rotation(groups["ep.d0.s0"])
     standing = turned(slots[1], slots, start)
@@ -247,7 +248,7 @@ def test_a_ring_takes_its_ports_back_from_a_rotation() -> None:
 def test_a_chain_takes_the_place_of_a_rotation_where_there_is_no_ring() -> None:
     ep, pair = Group("ep", "ep", (0, 1)), Group("pp", "pp", (0, 2))
     policy = RotorPolicy(rail_plan(3))
-    policy.prepare(None)
+    policy.prepare(Job("job", (), "any"))
     start = policy.start([ep, pair])
     slots = policy.rotation(ep)
     standing = turned(slots[0], slots, start)
@@ -262,7 +263,7 @@ def test_a_chain_takes_the_place_of_a_rotation_where_there_is_no_ring() -> None:
 @pytest.mark.parametrize("ports", [1, 2])
 def test_on_electrical_rails_nothing_turns(kind: type[RotorPolicy], ports: int) -> None:
     policy = kind(rail_plan(4, ports=ports, kind="electrical"))
-    policy.prepare(Cycle(0.1))
+    policy.prepare(Job("job", (), "any", cycle=Cycle(0.1)))
     ep, dp, pp = everybody(4), Group("dp", "dp", (0, 1, 2, 3)), Group("pp", "pp", (0, 1))
     assert policy.start([ep, dp, pp]) == {}
     assert policy.rotation(ep) == () and all(policy.wanted(group, {}) == {} for group in (ep, dp, pp))
