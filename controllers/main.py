@@ -118,10 +118,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     # a thread inherits the namespace of the thread that starts it, so all threads are started after entering it
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
-    caches = EXACT if options.exact_barriers else OPEN_VSWITCH
-    core = ControllerCore(
-        plan, events.add, ready, alarm=Alarm(app.SPIN_S[options.framework]), caches=caches, takes_over=options.take_over
-    )
+    alarm, caches = Alarm(app.SPIN_S[options.framework]), EXACT if options.exact_barriers else OPEN_VSWITCH
+    core = ControllerCore(plan, events.add, ready, alarm=alarm, caches=caches, takes_over=options.take_over)
     core.on_record = events.begin
     set_real_time(threads=True)
     if options.ovsdb is not None:

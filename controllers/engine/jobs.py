@@ -30,7 +30,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class PhaseTraffic:
-    """What one phase of a stage sends, and how much of a change of circuits before it hides.
+    """The traffic of one phase of a stage, and how much of a change of circuits before it hides.
 
     ``uses``: dimension and stage of the groups that communicate in it. ``bytes``: what all ports of a GPU together send
     while nothing hides it (emulated). ``rest_s``: how long the phase and the time before it last otherwise, at any

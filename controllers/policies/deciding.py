@@ -46,14 +46,14 @@ PLANS = get_args(Plan)
 WHOLE: Mapping[Dimension, Choice] = {"dp": "RING", "pp": "CHAIN"}
 
 
-class Option(NamedTuple):
-    """What a phase lasts on one wiring, in seconds."""
+class PhaseOption(NamedTuple):
+    """The duration of a phase on one wiring, in seconds."""
 
     wiring: Choice
     seconds: float
 
 
-def cheapest(phases: Sequence[Sequence[Option]], shows: Sequence[float]) -> tuple[float, tuple[Choice, ...]]:
+def cheapest(phases: Sequence[Sequence[PhaseOption]], shows: Sequence[float]) -> tuple[float, tuple[Choice, ...]]:
     """The least T of a cyclic sequence of phases, and the wiring of each.
 
     ``phases``: the options of each phase. ``shows``: seconds of the delay that show if the wiring changes before it.
@@ -151,12 +151,12 @@ class DecidingPolicy(Policy):
         shows = [max(0.0, self._delay_s - phase.window_s) for phase in phases]
         return cheapest([self._options(phase) for phase in phases], shows)[1]
 
-    def _options(self, phase: PhaseTraffic) -> tuple[Option, Option]:
+    def _options(self, phase: PhaseTraffic) -> tuple[PhaseOption, PhaseOption]:
         dimension, rates = phase.uses[0][0], lane_bytes_per_s(self.plan)
         part = sum(rates[2:] if dimension == "pp" else rates[:2])
         return (
-            Option("SPLIT", phase.rest_s + phase.bytes / part),
-            Option(WHOLE[dimension], phase.rest_s + phase.bytes / sum(rates)),
+            PhaseOption("SPLIT", phase.rest_s + phase.bytes / part),
+            PhaseOption(WHOLE[dimension], phase.rest_s + phase.bytes / sum(rates)),
         )
 
     def _add(self, group: Group) -> None:

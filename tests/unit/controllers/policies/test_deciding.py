@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controllers.engine.jobs import Job, PhaseTraffic, Plan, Traffic
 from controllers.northbound.messages import Register, read_request
-from controllers.policies.deciding import Choice, DecidingPolicy, Option, cheapest
+from controllers.policies.deciding import Choice, DecidingPolicy, PhaseOption, cheapest
 from controllers.policies.policy import Wiring
 from railyard.errors import ConfigError
 from railyard.protocol import encode
@@ -24,7 +24,7 @@ WIRINGS: tuple[Choice, ...] = ("SPLIT", "RING", "CHAIN")
 RING, PAIR = pipeline_groups(2, 2)[0], pipeline_groups(2, 2)[2]
 
 
-def cost(phases: list[list[Option]], shows: list[float], choices: tuple[Choice, ...]) -> float:
+def cost(phases: list[list[PhaseOption]], shows: list[float], choices: tuple[Choice, ...]) -> float:
     """T of one sequence of wirings that follows itself."""
     before = (choices[-1], *choices)
     total = sum(dict(options)[choice] for options, choice in zip(phases, choices, strict=True))
@@ -37,7 +37,8 @@ def cost(phases: list[list[Option]], shows: list[float], choices: tuple[Choice, 
 def test_it_finds_the_least_of_all_wirings_of_a_step(data: st.DataObject) -> None:
     each = st.lists(st.sampled_from(WIRINGS), min_size=1, max_size=3, unique=True)
     phases = [
-        [Option(wiring, data.draw(SECONDS)) for wiring in data.draw(each)] for _ in range(data.draw(st.integers(1, 6)))
+        [PhaseOption(wiring, data.draw(SECONDS)) for wiring in data.draw(each)]
+        for _ in range(data.draw(st.integers(1, 6)))
     ]
     shows = [data.draw(SECONDS) for _ in phases]
     t, choices = cheapest(phases, shows)
