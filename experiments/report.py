@@ -125,7 +125,8 @@ class Table:
             column: max((len(word) for line in texts[column] for word in line.split()), default=1) for column in widths
         }
         text = [column for column in widths if column.left]
-        for columns, least in ((text, words), (text, dict.fromkeys(text, _LEAST_TEXT)), (widths, words)):
+        narrow = dict.fromkeys(text, _LEAST_TEXT)
+        for columns, least in ((text, words), (text, narrow), (widths, words), (widths, {})):
             while too_wide() and (loose := [column for column in columns if widths[column] > least.get(column, 1)]):
                 widths[max(loose, key=lambda column: widths[column])] -= 1
         return widths

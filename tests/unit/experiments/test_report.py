@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from checkout import ROOT
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -221,6 +221,7 @@ def test_a_table_without_room_wraps_its_longest_text_and_keeps_names_and_verdict
     st.lists(st.lists(st.text("ab 1", min_size=1, max_size=40), min_size=4, max_size=4), min_size=1, max_size=4),
     st.integers(20, 120),
 )
+@example([["1", "a", "1", "1" * 12]], 20)  # even the words have no room
 def test_no_cell_of_a_table_is_ever_cut(rows: list[list[str]], width: int) -> None:
     table = Table("", NARROW, [dict(zip(CLAIM, row, strict=True)) for row in rows])
     lines = lines_of(table, width)
