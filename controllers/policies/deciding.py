@@ -162,7 +162,9 @@ class DecidingPolicy(Policy):
     def _add(self, group: Group) -> None:
         switch = rail_of_group(self.plan, group)
         if switch.kind != "ocs" or self.plan.ports_per_gpu != 4:
-            raise ConfigError(f"the deciding policy needs optical rails with 4 ports a GPU; {switch.name} has none")
+            raise ConfigError(
+                f"policy deciding needs optical rails with 4 ports a GPU (mode deciding), not {switch.name}"
+            )
         if group.dimension not in WHOLE:
             raise ConfigError(
                 f"group {group.name} has dimension {group.dimension} on the rails; the deciding policy wires dp and pp",

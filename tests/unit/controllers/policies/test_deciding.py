@@ -128,7 +128,7 @@ def test_the_job_channel_carries_the_traffic() -> None:
 def test_it_says_what_it_cannot_wire() -> None:
     with pytest.raises(ConfigError, match="traffic: must have the phases of every stage"):
         started(Traffic(traffic(1.0, 1.0).stages[:1]), 0.0)
-    with pytest.raises(ConfigError, match="needs optical rails with 4 ports a GPU"):
+    with pytest.raises(ConfigError, match=r"needs optical rails with 4 ports a GPU .mode deciding., not rail0"):
         DecidingPolicy(rail_plan(4)).start(pipeline_groups(2, 2))
     with pytest.raises(ConfigError, match="dimension ep on the rails; the deciding policy wires dp and pp"):
         DecidingPolicy(rail_plan(4, ports=4)).start([Group("experts", "ep", (0, 1))])
