@@ -102,7 +102,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
     name = "shared-rails"
     Settings = SharedRailsSettings
     rows = (SharedJobRow, FailoverRow)
-    quick: ClassVar = {"jobs": ["2xsmoke*3"], "alone": False}
+    quick: ClassVar = {"jobs": ["2xsmoke*3"], "baseline": False}
     examples = (
         "--jobs 2xsmoke,smoke@3:spread --servers 8        # the third job waits for servers",
         "--jobs smoke:0+1+2+3,smoke:4+5+6+7 --delay 200   # two jobs on servers that are named",
@@ -224,7 +224,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
 
     def _kinds(self) -> dict[str, SharedJob]:
         """The first job of each workload, which is measured alone."""
-        first = {job.request.workload: job for job in reversed(self.jobs)} if self.settings.alone else {}
+        first = {job.request.workload: job for job in reversed(self.jobs)} if self.settings.baseline else {}
         return dict(reversed(first.items()))
 
     def pieces(self) -> list[Piece]:

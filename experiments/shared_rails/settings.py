@@ -107,24 +107,26 @@ class SharedRailsSettings(SpreadSettings):
         default="on-demand", description="mode of all jobs, as that of the rail experiment"
     )
     policy: Annotated[str, Option(metavar="NAME|FILE.py:Class")] = Field(
-        default="opus", description="policy of the circuits in modes on-demand and provisioned"
+        default="opus", description="policy of the circuits (in modes on-demand and provisioned)"
     )
     delay_ms: Delay = Field(default=100.0, description="reconfiguration delay, in ms")
     link_recovery_ms: Delay = Field(default=0.0, description="link recovery after a reconfiguration, in ms")
-    steps: int = Field(default=5, ge=2, le=10_000, description="steps of a job that does not say")
+    steps: int = Field(default=5, ge=2, le=10_000, description="steps of the job (of each that does not say otherwise)")
     overlap: bool | None = Field(
-        default=None, description="communication during compute (default as the workload says)"
+        default=None, description="communication during compute, as FSDP prefetches (default as the workload says: yes)"
     )
-    alone: bool = Field(default=True, description="each kind of job measured by itself too, before all share the rails")
+    baseline: bool = Field(default=True, description="each kind of job measured with the fabric to itself, too")
     kill: Annotated[str, Option(metavar="PLACE@STEP,...")] = Field(
         default="",
-        description="what fails, after a number of steps of the job there: a rank (5@2.5), a server (server1@2.5) or a "
-        "port (rail0:3@2.5); or @+SECONDS after the one before",
+        description="chips to kill, after a number of steps or, as RANK@+SECONDS, after the kill before; a server is "
+        "server1@2.5, and a port rail0:3@2.5",
     )
     controller_dies_after_ms: float | None = Field(
         default=None, ge=0, le=3_600_000, description="time from the first kill to one of the controller, in ms"
     )
-    checkpoint_every: int = Field(default=1, ge=1, le=10_000, description="steps between two checkpoints, with a kill")
+    checkpoint_every: int = Field(
+        default=1, ge=1, le=10_000, description="steps between two checkpoints; without a kill none is stored"
+    )
     state_bytes: float = Field(default=1e9, ge=1, le=1e15, description="a checkpoint of a GPU, in bytes")
     front_end_gbps: float = Field(default=PORT_GBPS, gt=0, le=3200, description="rate of a management port, in Gb/s")
     detection: DetectionSection = DetectionSection()

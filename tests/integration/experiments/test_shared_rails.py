@@ -24,7 +24,7 @@ PATIENT = {"heartbeat_ms": 2000}
 
 def run(out: Path, jobs: str, **values: Any) -> tuple[dict[str, Row], list[Row]]:
     """The rows of jobs by name, and those of faults and neighbours; a step takes half a second or more."""
-    once = {"repeats": 1, "attempts": 1, "alone": False, "steps": 3, "delay_ms": 100, "scale": {"time": 0.4}}
+    once = {"repeats": 1, "attempts": 1, "baseline": False, "steps": 3, "delay_ms": 100, "scale": {"time": 0.4}}
     settings = validated(SharedRailsSettings, {**once, "state_bytes": 1e7, "jobs": jobs.split(","), **values})
     experiment = SharedRails(settings)
     experiment.check()
