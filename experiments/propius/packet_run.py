@@ -5,6 +5,7 @@ And the policy studies: five jobs share the clients under each policy, for each 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.job_point import Fabric
-from experiments.point_run import Counted, counted, note_circuits
+from experiments.point_run import PointRun, note_circuits
 from experiments.propius import virtual
 from experiments.propius.data.clients import ClientProfile, stratified
 from experiments.propius.data.jobs import EdgeJob
@@ -28,13 +29,12 @@ from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.live.counters import Counters
-from measure.metrics.checks import Check, Verdict
-from measure.metrics.point import point_event
+from measure.metrics.checks import Check
 from railyard.errors import VerifyError
-from railyard.point_folder import events_of as events_in_point
 from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from railyard.timeline import Event
 from topos.edge_plan import ROOT
+from topos.plan import FabricPlan
 
 INTERFACE = "root-trunk"
 _HEADERS = ETHERNET_HEADER_BYTES + TCP_IP_HEADER_BYTES
@@ -89,11 +89,11 @@ class PacketPoint:
 class PacketResult:
     """The result of a run: ``sums`` are (wrong, checked) with ``--verify``."""
 
-    events: tuple[Event, ...]
+    plan: FabricPlan
+    events: Sequence[Event]
     metrics: EdgeMetrics
     root: RootBytes
     sums: tuple[int, int] | None
-    counted: Counted
 
 
 def play(
@@ -104,96 +104,54 @@ def play(
     beside: Beside = lambda session, processes: nullcontext(),
 ) -> PacketResult:
     """Bring the fabric up if it is not, and run all processes until the jobs have finished or the time is over."""
-    session = runner.session(point.fabric)
-    number = runner.next_number()
+    scale, done = settings.scale.scale(), itertools.count(1)
     rounds = sum(job.rounds for job in point.jobs)
-    folder = runner.record.point_folder(number, mode=title, plan=point.fabric.name, title=title, steps=rounds)
-    run = edge_run(
-        settings,
-        session,
-        folder,
-        point.profiles,
-        jobs=point.jobs,
-        policy=point.policy,
-        mode=point.mode,
-        seed=point.seed,
-        verify=settings.verify,
-        vanishing=point.vanishing,
-    )
-    runner.progress.begin(title, None, rounds)
-    counters = Counted(session)
-    done = 0
-
-    def on_round(*_: int) -> None:
-        nonlocal done
-        done += 1
-        runner.progress.step(done)
-
-    scale, processes, began, stopped = settings.scale.scale(), EdgeProcesses(run), time.monotonic(), True
-    try:
-        note_circuits(session, folder)
-        with processes, counted(session, folder / "sampler.jsonl", counters):
+    with recorded(runner, point.fabric, title, rounds) as measured:
+        session = measured.session
+        run = edge_run(
+            settings,
+            session,
+            measured.folder,
+            point.profiles,
+            jobs=point.jobs,
+            policy=point.policy,
+            mode=point.mode,
+            seed=point.seed,
+            verify=settings.verify,
+            vanishing=point.vanishing,
+        )
+        with EdgeProcesses(run) as processes, measured.counting():
             before = read_root(session.netns_fds()[ROOT])
             with beside(session, processes):
                 processes.go()
-                processes.wait(scale.emulated_s(settings.longest_s), on_round, counters.check)
+                processes.wait(
+                    scale.emulated_s(settings.longest_s),
+                    lambda *_: runner.progress.step(next(done)),
+                    measured.counted.check,
+                )
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))
             root = read_root(session.netns_fds()[ROOT]).since(before)
-        stopped = False
-    finally:
-        events = events_of(folder, counters)
-        interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
-        runner.record.add_events([interval, *events], folder)
-        runner.progress.done()
-    return PacketResult(
-        tuple(events),
-        edge_metrics(events),
-        root,
-        checked_sums(settings, point.seed, run.size, events),
-        counters,
-    )
-
-
-def events_of(folder: Path, counters: Counted) -> list[Event]:
-    """The events that the processes of a run have left in ``folder`` and below, and those of sampler and counters.
-
-    In order of time, with an event ``run lost`` where numbers are missing.
-    """
-    return sorted([*events_in_point(folder), *counters.events], key=lambda event: event.t)
+    events = measured.recorded
+    sums = checked_sums(run, events) if settings.verify else None
+    return PacketResult(session.plan, events, edge_metrics(events), root, sums)
 
 
 @contextmanager
-def recorded(runner: Runner, session: Session, title: str) -> Iterator[tuple[Path, list[Event]]]:
-    """Count and sample while the block runs: (the folder of a new point for its processes, a list of events).
-
-    ``title`` names the point. Afterwards the list has all events: those that the block put into it, and those of
-    processes, sampler and counters. They are saved whatever happens.
-    """
-    number = runner.next_number()
-    runner.progress.begin(title)
-    folder = runner.record.point_folder(number, mode=title, plan=runner.fabric_name, title=title)
-    counters, events, began, stopped = Counted(session), list[Event](), time.monotonic(), True
-    try:
-        note_circuits(session, folder)
-        with counted(session, folder / "sampler.jsonl", counters):
-            yield folder, events
-        stopped = False
-    finally:
-        events += events_of(folder, counters)
-        interval = point_event(number, title, session.plan.fabric, began, time.monotonic(), stopped=stopped)
-        runner.record.add_events([interval, *events], folder)
-        runner.progress.done()
+def recorded(runner: Runner, fabric: Fabric, title: str, rounds: int | None = None) -> Iterator[PointRun]:
+    """A point on ``fabric`` while the block runs, named ``title``; its processes write to its folder."""
+    runner.progress.begin(title, None, rounds)
+    with runner.recording(fabric, title, title, steps=rounds) as run:
+        note_circuits(run.session, run.folder)
+        yield run
 
 
-def checked_sums(settings: PropiusSettings, seed: int, size: int, events: Sequence[Event]) -> tuple[int, int] | None:
-    """(wrong, checked) sums of the root, each computed again bit by bit; None without ``--verify``."""
-    if not settings.verify:
-        return None
+def checked_sums(run: EdgeRun, events: Sequence[Event]) -> tuple[int, int]:
+    """(wrong, checked) sums of the root, each computed again bit by bit."""
     sums = [event for event in events if event.source == "edge" and event.kind == "sum"]
     wrong = 0
     for event in sums:
         try:
-            check_sum(event, seed, size)
+            check_sum(event, run.seed, run.size)
         except VerifyError:
             wrong += 1
     return wrong, len(sums)
@@ -219,22 +177,28 @@ def emulated_size(settings: PropiusSettings) -> int:
     return max(4, settings.scale.scale().emulated_bytes(settings.object_bytes) // 4 * 4)
 
 
-def verdict_of(
+def edge_links(settings: PropiusSettings, rates_mbps: Sequence[float], **more: bool) -> EdgeLinks:
+    """The links of clients whose own have these rates; ``more`` are other fields than the settings give."""
+    lossy = bool(settings.access_loss or settings.trunk_loss)
+    round_trip_s = settings.scale.scale().emulated_s(2 * settings.access_delay_ms / 1e3)
+    return EdgeLinks(rates_mbps, round_trip_s, **{"lossy": lossy, **more})
+
+
+def conclude(
+    row: PropiusRow,
     settings: PropiusSettings,
     point: PacketPoint,
     found: PacketResult,
     expected: Sequence[Expected] = (),
     more: Sequence[Check] = (),
-) -> Verdict:
-    """The verdict on a run; ``expected``: measured values beside those of the model, ``more``: further checks."""
-    links = EdgeLinks(
-        [profile.rate_mbps for profile in point.profiles],
-        settings.scale.scale().emulated_s(2 * settings.access_delay_ms / 1e3),
-        bottleneck=not point.disturbed,
-        lossy=point.lossy,
-    )
-    plan = found.counted.session.plan
-    return judge_edge(found.events, links, expected, plan=plan, sums=found.sums, more=more)
+) -> None:
+    """Set what was counted in a run, and its verdict; ``expected`` and ``more`` are those of ``judge_edge``."""
+    row.root_bytes, row.root_received_bytes = found.root
+    if found.sums is not None:
+        row.wrong_sums, row.sums_checked = found.sums
+    rates = [profile.rate_mbps for profile in point.profiles]
+    links = edge_links(settings, rates, bottleneck=not point.disturbed, lossy=point.lossy)
+    row.judge(judge_edge(found.events, links, expected, plan=found.plan, sums=found.sums, more=more))
 
 
 RESPONSE_SHARE = 0.25
@@ -255,8 +219,6 @@ def measure_policy(runner: Runner, settings: PropiusSettings, policy: str, clien
     virtual.predict_into(row, virtual.predicted(settings, policy, clients, seed).metrics)
     found = play(runner, settings, point, f"{policy}, {clients} clients, seed {seed}")
     virtual.fill(row, found.metrics, point.jobs, 1 / settings.scale.time)
-    row.root_bytes, row.root_received_bytes = found.root.sent, found.root.received
-    row.sums_checked, row.wrong_sums = (None, None) if found.sums is None else (found.sums[1], found.sums[0])
     response = Expected("response time", row.response_time_s, row.predicted_response_time_s, RESPONSE_SHARE)
-    row.judge(verdict_of(settings, point, found, [response]))
+    conclude(row, settings, point, found, [response])
     return row

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from experiments.propius.control.servers import ControlClient, JobClient
@@ -143,6 +144,14 @@ class DataClient:
                 await client.close()
 
 
+_zeros = cache(bytes)
+
+
+def update_of(run: EdgeRun, job: int, round: int, client: int) -> Payload:
+    """The update of a client: numbers that are drawn with ``verify``, else zeros."""
+    return update.as_bytes(update.draw(run.seed, job, round, client, run.size)) if run.verify else _zeros(run.size)
+
+
 class EdgeClient:
     """One client: does what its device decides and tells it what came of it."""
 
@@ -160,7 +169,6 @@ class EdgeClient:
         )
         self._control = ControlClient(fd, (run.plan.regions[region].control_ip, CONTROL_PORT), number)
         self._data = DataClient.of(run, number)
-        self._zeros = bytes(0 if run.verify else run.size)
         self._vanishing = {fault.round for fault in run.vanishing if fault.client == number}
 
     async def run(self) -> None:
@@ -229,7 +237,7 @@ class EdgeClient:
     async def _push(self, began: float) -> tuple[Action, ...]:
         binding = self._binding
         identity = UpdateId(binding.job, RoundAttempt(binding.round, binding.attempt), self.number)
-        payload = self._payload(binding)
+        payload = update_of(self._run, binding.job, binding.round, self.number)
         outcome = await self._data.push(identity, payload)
         now = time.monotonic()
         self._events.note(
@@ -244,12 +252,6 @@ class EdgeClient:
             outcome=outcome,
         )
         return self._device.pushed(outcome, now)
-
-    def _payload(self, binding: Binding) -> Payload:
-        run = self._run
-        if not run.verify:
-            return self._zeros
-        return update.as_bytes(update.draw(run.seed, binding.job, binding.round, self.number, run.size))
 
     @property
     def _binding(self) -> Binding:
