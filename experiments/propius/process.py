@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from experiments.propius.run import EdgeRun
+from experiments.propius.data.endpoint import serve
+from experiments.propius.data.messages import Frame, Reply, perform
+from experiments.propius.run import EVERYWHERE, EdgeRun
 from railyard.errors import MachineError, RailyardError
 from railyard.process.parent import Parent
 from railyard.timeline import Event, NumberedLog
@@ -47,6 +49,75 @@ class Orders:
         self.ready = parent.ready
         parent.operations = {"go": self.go.set}
         parent.on_stop(self.stop.set)
+
+
+class Actor:
+    """What a process does: it answers frames by its operations, has tasks and one timer, and writes ``events``.
+
+    ``failed`` raises the first error of a task or of ``fail``.
+    """
+
+    def __init__(self, events: EventFile) -> None:
+        self.events = events
+        self.loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def serve(
+        self, netns_fd: int | None, port: int, ready: Callable[[], None] = lambda: None, **bounds: Any
+    ) -> None:
+        """Answer at ``port`` within ``bounds`` (``endpoint.serve``), tell so by ``ready``, until ``failed`` raises."""
+        listener = await serve(netns_fd, (EVERYWHERE, port), self.handle, **bounds)
+        try:
+            self.start()
+            ready()
+            await self.failed
+        finally:
+            await listener.close()
+            self.stop()
+            await self.end()
+
+    async def handle(self, frame: Frame) -> Reply:
+        return await perform(self, frame)
+
+    def start(self) -> None:
+        """Begin; what has nothing to begin with does nothing."""
+
+    def stop(self) -> None:
+        """Note what is left at the end of the run; ``end`` is next."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def call_at(self, due: float | None, call: Callable[[], None]) -> None:
+        """Call at the time ``due`` (None: never), in place of what the timer was to call before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else self.loop.call_at(due, call)
+
+    async def end(self) -> None:
+        """Give up what has not ended, and close the file of events."""
+        await self.give_up()
+        self.events.close()
+
+    async def give_up(self) -> None:
+        self.call_at(None, self.stop)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 MODULE = "experiments.propius.process"
