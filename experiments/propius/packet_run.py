@@ -19,11 +19,10 @@ from experiments.propius import virtual
 from experiments.propius.data.clients import ClientProfile, stratified
 from experiments.propius.data.jobs import EdgeJob
 from experiments.propius.data.messages import Mode
-from experiments.propius.data.update import check_sum
+from experiments.propius.data.servers import check_sum
 from experiments.propius.metrics import EdgeMetrics, edge_metrics
-from experiments.propius.processes import EdgeProcesses
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import EdgeRun, Vanishing
+from experiments.propius.run import EdgeProcesses, EdgeRun, Vanishing
 from experiments.propius.settings import PropiusSettings, edge_fabric
 from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner

@@ -24,10 +24,8 @@ from experiments.propius.model.formulas import (
     turns_round_s,
 )
 from experiments.propius.packet_run import RootBytes, edge_links, edge_run, emulated_size, read_root, recorded
-from experiments.propius.process import EventFile
-from experiments.propius.processes import EdgeProcesses
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import IDLE_S, EdgeRun, TrunkTurns
+from experiments.propius.run import IDLE_S, EdgeProcesses, EdgeRun, EventFile, TrunkTurns
 from experiments.propius.settings import PropiusSettings, edge_fabric
 from experiments.propius.verdict import Expected, judge_edge
 from experiments.runner import Runner

@@ -27,10 +27,9 @@ from experiments.propius.packet_run import (
     play,
     recorded,
 )
-from experiments.propius.processes import EdgeProcesses
 from experiments.propius.round_study import JOB, DirectClients
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import IDLE_S, EdgeRun, Vanishing
+from experiments.propius.run import IDLE_S, EdgeProcesses, EdgeRun, Vanishing
 from experiments.propius.settings import PropiusSettings, TroubleCase, edge_fabric
 from experiments.propius.verdict import judge_edge
 from experiments.runner import Runner

@@ -20,7 +20,7 @@ KIND = f"{JCT.label}; {JCT.note}"
 ROUNDS = TEN_JOBS[0].rounds
 _AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs"}
 """The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
-does (``experiments.propius.model.authors``, ``experiments.propius.control.irs``);
+does (``experiments.propius.model.authors``, ``experiments.propius.control.policies``);
 their figures stand beside both kinds."""
 
 

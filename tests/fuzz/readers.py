@@ -29,7 +29,7 @@ from experiments.experiment import Experiment
 from experiments.propius.control.servers import ControlServer
 from experiments.propius.data import messages as edge
 from experiments.propius.data.server_process import Journal, LeafActor, RootActor
-from experiments.propius.process import Actor, EventFile
+from experiments.propius.run import Actor, EventFile
 from experiments.redraw import read_folder, trace_json
 from experiments.registry import find
 from experiments.report import show as show_report

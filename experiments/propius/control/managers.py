@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from experiments.propius.control.irs import Cell, cell_of
-from experiments.propius.control.policies import EdgePolicy, OpenJob, checked_order
+from experiments.propius.control.policies import Cell, EdgePolicy, OpenJob, cell_of, checked_order
 from experiments.propius.data.clients import Binding, Offer
 from experiments.propius.data.jobs import Attributes, EdgeJob
 

@@ -44,8 +44,7 @@ from experiments.propius.data.messages import (
     Values,
     operation,
 )
-from experiments.propius.process import Actor, EventFile, Orders, Role
-from experiments.propius.run import CONTROL_PORT, HERE, EdgeRun
+from experiments.propius.run import CONTROL_PORT, HERE, Actor, EdgeRun, EventFile, Orders, Role
 from railyard.protocol import to_json
 from topos.edge_plan import CONTROL
 

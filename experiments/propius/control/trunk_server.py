@@ -16,8 +16,7 @@ from controllers.northbound.client import ChannelClient
 from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
 from experiments.propius.data.endpoint import Pool
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Number, operation
-from experiments.propius.process import Actor, EventFile, Orders, Role
-from experiments.propius.run import TRUNK_PORT, EdgeRun, TrunkTurns
+from experiments.propius.run import TRUNK_PORT, Actor, EdgeRun, EventFile, Orders, Role, TrunkTurns
 from railyard.errors import ControlError
 from railyard.scale import goodput_share
 from railyard.validation import Whole

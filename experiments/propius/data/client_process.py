@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Literal
 
 from experiments.propius.control.servers import ControlClient
-from experiments.propius.data import jobs, update
+from experiments.propius.data import jobs, servers
 from experiments.propius.data.clients import (
     Accept,
     Action,
@@ -32,8 +32,7 @@ from experiments.propius.data.clients import (
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool
 from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, Reply, RoundAttempt, UpdateId
-from experiments.propius.process import Actor, EventFile, Orders, Role
-from experiments.propius.run import CONTROL_PORT, DATA_PORT, EdgeRun
+from experiments.propius.run import CONTROL_PORT, DATA_PORT, Actor, EdgeRun, EventFile, Orders, Role
 from topos.edge_plan import ROOT
 
 PushOutcome = Literal["acknowledged", "late", "lost", "refused"]
@@ -128,7 +127,7 @@ _zeros = cache(bytes)
 
 def update_of(run: EdgeRun, job: int, round: int, client: int) -> Payload:
     """The update of a client: numbers that are drawn with ``verify``, else zeros."""
-    return update.as_bytes(update.draw(run.seed, job, round, client, run.size)) if run.verify else _zeros(run.size)
+    return servers.as_bytes(servers.draw(run.seed, job, round, client, run.size)) if run.verify else _zeros(run.size)
 
 
 class EdgeClient:

@@ -49,10 +49,9 @@ from experiments.propius.data.servers import (
     ServerAction,
     Started,
     WriteEvent,
+    as_bytes,
 )
-from experiments.propius.data.update import as_bytes
-from experiments.propius.process import Actor, EventFile, Orders, Role
-from experiments.propius.run import DATA_PORT, TRUNK_PORT, EdgeRun
+from experiments.propius.run import DATA_PORT, TRUNK_PORT, Actor, EdgeRun, EventFile, Orders, Role
 from railyard.errors import MachineError
 from railyard.ownership import make_folder, open_binary, remove_file
 from railyard.protocol import from_json, to_json

@@ -17,8 +17,9 @@ from experiments.propius.data.servers import (
     RootServer,
     ServerAction,
     WriteEvent,
+    as_bytes,
+    draw,
 )
-from experiments.propius.data.update import as_bytes, draw
 from railyard.timeline import Event
 
 SEED, SIZE = 7, 32

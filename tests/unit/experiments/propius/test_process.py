@@ -13,7 +13,7 @@ from railyard.process.start import ENTRY, child_environment
 from railyard.timeline import read_events
 
 ACTOR = """
-from experiments.propius.process import EventFile, run_actor
+from experiments.propius.run import EventFile, run_actor
 from railyard.errors import AgentError
 from railyard.process.parent import Parent
 

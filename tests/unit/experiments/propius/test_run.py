@@ -11,8 +11,7 @@ import pytest
 
 from experiments.propius.data.clients import stratified
 from experiments.propius.data.jobs import FIVE_JOBS, scaled_jobs
-from experiments.propius.processes import EdgeProcesses
-from experiments.propius.run import EdgeRun
+from experiments.propius.run import EdgeProcesses, EdgeRun
 from railyard.errors import ConfigError, MachineError
 from railyard.validation import from_plain
 from topos.describe import plan

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.propius.control.irs import cells_of, jobs_before, owners, scarcest_first, shares
+from experiments.propius.control.policies import cells_of, jobs_before, owners, scarcest_first, shares
 from experiments.propius.data.jobs import Attributes
 
 VALUES = st.builds(Attributes, *[st.integers(0, 3).map(float)] * 4)

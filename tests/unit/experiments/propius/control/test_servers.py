@@ -16,8 +16,7 @@ from experiments.propius.data.clients import Offer
 from experiments.propius.data.endpoint import Client, Pool, Server, serve
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.messages import EdgeError, EdgeRefused
-from experiments.propius.process import EventFile
-from experiments.propius.run import CONTROL_PORT
+from experiments.propius.run import CONTROL_PORT, EventFile
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 

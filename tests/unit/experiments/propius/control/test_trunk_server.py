@@ -9,8 +9,7 @@ import pytest
 from experiments.propius.control import trunk_server
 from experiments.propius.control.trunk_server import TrunkActor
 from experiments.propius.data.endpoint import Client, serve
-from experiments.propius.process import EventFile
-from experiments.propius.run import EdgeRun, TrunkTurns
+from experiments.propius.run import EdgeRun, EventFile, TrunkTurns
 from topos.edge_plan import EdgePlan, EdgeRegion
 
 HERE = ("127.0.0.1", 0)

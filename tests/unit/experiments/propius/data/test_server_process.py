@@ -14,9 +14,8 @@ from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address, Server, serve
 from experiments.propius.data.messages import EdgeError, EdgeRefused, RoundAttempt, UpdateId
 from experiments.propius.data.server_process import DataActor, LeafActor, RootActor
-from experiments.propius.data.update import as_bytes, check_sum, draw
-from experiments.propius.process import EventFile
-from experiments.propius.run import DATA_PORT, EdgeRun
+from experiments.propius.data.servers import as_bytes, check_sum, draw
+from experiments.propius.run import DATA_PORT, EdgeRun, EventFile
 from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 

@@ -16,8 +16,11 @@ from experiments.propius.data.servers import (
     Sealed,
     Started,
     WriteEvent,
+    as_bytes,
+    crc,
+    draw,
+    expected,
 )
-from experiments.propius.data.update import as_bytes, crc, draw, expected
 
 FIRST = RoundAttempt(0, 0)
 
