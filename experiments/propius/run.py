@@ -24,7 +24,7 @@ from typing import Any, Literal
 from experiments.propius.control.policies import EdgePolicy, Sees, load_edge_policy, partition, random_selection_timers
 from experiments.propius.data.clients import ClientProfile, DeviceTimers
 from experiments.propius.data.endpoint import PATIENCE_S, Address, serve
-from experiments.propius.data.jobs import EdgeJob
+from experiments.propius.data.jobs import EdgeJob, WriteEvent
 from experiments.propius.data.messages import Frame, Mode, Reply, perform
 from railyard.errors import AgentError, ConfigError, MachineError, RailyardError
 from railyard.ownership import make_folder, open_binary
@@ -40,7 +40,6 @@ CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT, TRUNK_PORT = 7000, 7001, 7100, 7200
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"
 IDLE_S = 10.0
 """Real seconds after its last update at which a leaf server flushes."""
-_MOST_MANAGERS = 64
 _PATIENCE_FACTOR = 3.0
 """A transfer may take so many times what it takes at its rate."""
 
@@ -97,20 +96,6 @@ class EdgeRun:
     idle_s: float = IDLE_S
     vanishing: tuple[Vanishing, ...] = ()
     turns: TrunkTurns | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.managers <= _MOST_MANAGERS:
-            raise ConfigError(f"must be from 1 to {_MOST_MANAGERS}, not {self.managers}", key="managers")
-        if len(self.clients) != self.plan.clients:
-            raise ConfigError(
-                f"must be {self.plan.clients}, as many as the network has, not {len(self.clients)}", key="clients"
-            )
-        if (self.turns is not None) != (self.plan.trunk == "ocs"):
-            raise ConfigError(
-                f"are for an optical trunk, which needs them; the trunk is {self.plan.trunk}", key="turns"
-            )
-        if self.turns is not None and self.topology == "star":
-            raise ConfigError("must be tree with an optical trunk: only leaf servers ask for a turn", key="topology")
 
     def plain(self) -> dict[str, Any]:
         """The run as JSON data, for processes that start in another folder."""
@@ -203,6 +188,11 @@ class EventFile(NumberedLog):
             self.add(Event(time.monotonic() if t is None else t, "edge", kind, end, fields))
         except OSError as error:
             raise MachineError(f"events cannot be written to {error.filename}: {error.strerror}; make room") from None
+
+    def write(self, event: WriteEvent) -> None:
+        """Write an event that ends now, or is now."""
+        now = time.monotonic()
+        self.note(event.kind, now if event.began is None else event.began, event.began and now, **event.fields)
 
 
 class Orders:

@@ -30,7 +30,7 @@ from experiments.propius.data.clients import (
     Train,
 )
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool
-from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
+from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds
 from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, Reply, RoundAttempt, UpdateId
 from experiments.propius.run import CONTROL_PORT, DATA_PORT, Actor, EdgeRun, EventFile, Orders, Role
 from topos.edge_plan import ROOT
@@ -255,7 +255,7 @@ class JobRun(Actor):
     def __init__(self, job: EdgeJob, run: EdgeRun, manager: Pool, registering: asyncio.Lock, events: EventFile) -> None:
         super().__init__(events)
         self._run = run
-        self._rounds = JobRounds(job, job_timers(job).scaled(run.time))
+        self._rounds = JobRounds(job, run.time)
         self._manager, self._registering = manager, registering
         self._root = DataClient.of(run, None)
 
@@ -273,8 +273,8 @@ class JobRun(Actor):
         for action in actions:
             if isinstance(action, jobs.Sleep):
                 self.call_at(self.loop.time() + action.seconds, self._woke)
-            elif isinstance(action, (jobs.Scheduled, jobs.RoundDone, jobs.TimedOut)):
-                self._note(action)
+            elif isinstance(action, jobs.WriteEvent):
+                self.events.write(action)
             else:
                 self.spawn(self._call(action))
 
@@ -344,25 +344,6 @@ class JobRun(Actor):
     def _number(self) -> int:
         assert self._rounds.number is not None, "a job asks for clients after it has registered"
         return self._rounds.number
-
-    def _note(self, event: jobs.Scheduled | jobs.RoundDone | jobs.TimedOut) -> None:
-        now, job = time.monotonic(), self._number
-        if isinstance(event, jobs.Scheduled):
-            self.events.note("scheduled", now, job=job, round=event.round, bound=event.bound)
-        elif isinstance(event, jobs.TimedOut):
-            self.events.note("timeout", now, job=job, round=event.round, phase=event.phase)
-        else:
-            self.events.note(
-                "round",
-                event.began,
-                now,
-                job=job,
-                round=event.round,
-                scheduling_s=event.scheduling_s,
-                response_s=event.response_s,
-                clients=event.clients,
-                attempt=event.attempt,
-            )
 
 
 _REGISTERED = "name", "demand", "bounds", "private_bound", "rounds", "over_selection"

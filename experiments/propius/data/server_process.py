@@ -22,6 +22,7 @@ from pydantic import Field
 
 from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
 from experiments.propius.data.endpoint import Pool
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import (
     MOST_IN_A_SUM,
     EdgeError,
@@ -48,7 +49,6 @@ from experiments.propius.data.servers import (
     Sealed,
     ServerAction,
     Started,
-    WriteEvent,
     as_bytes,
 )
 from experiments.propius.run import DATA_PORT, TRUNK_PORT, Actor, EdgeRun, EventFile, Orders, Role
@@ -189,11 +189,7 @@ class DataActor(Actor):
         elif isinstance(action, RefuseRequest):
             _settle(action.token, EdgeRefused(action.why))
         elif isinstance(action, WriteEvent):
-            now = time.monotonic()
-            if action.began is None:
-                self.events.note(action.kind, now, **action.fields)
-            else:
-                self.events.note(action.kind, action.began, now, **action.fields)
+            self.events.write(action)
         else:
             self.more(action)
 

@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import MOST_IN_A_SUM, Mode, Payload, RoundAttempt, SumId, UpdateId
 from railyard.errors import VerifyError
 
@@ -151,15 +152,6 @@ class Flush:
     stage: RoundAttempt
     clients: tuple[int, ...]
     total: Numbers | None = field(compare=False)
-
-
-@dataclass(frozen=True)
-class WriteEvent:
-    """An event of the run: ``began`` None for a moment, else the start of an interval that ends now."""
-
-    kind: str
-    fields: Mapping[str, Any]
-    began: float | None = None
 
 
 @dataclass(frozen=True)

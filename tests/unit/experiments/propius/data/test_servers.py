@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import Mode, RoundAttempt, SumId, UpdateId
 from experiments.propius.data.servers import (
     Added,
@@ -15,7 +16,6 @@ from experiments.propius.data.servers import (
     RootServer,
     Sealed,
     Started,
-    WriteEvent,
     as_bytes,
     crc,
     draw,
