@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from experiments.propius.data.servers import check_sum
 from experiments.propius.metrics import EdgeMetrics, edge_metrics
 from experiments.propius.row import PropiusRow
 from experiments.propius.run import EdgeProcesses, EdgeRun, Vanishing
-from experiments.propius.settings import PropiusSettings, edge_fabric
+from experiments.propius.settings import PropiusSettings, Study, edge_fabric
 from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
@@ -198,6 +198,16 @@ def conclude(
     rates = [profile.rate_mbps for profile in point.profiles]
     links = edge_links(settings, rates, bottleneck=not point.disturbed, lossy=point.lossy)
     row.judge(judge_edge(found.events, links, expected, plan=found.plan, sums=found.sums, more=more))
+
+
+@dataclass(frozen=True)
+class PacketStudy:
+    """A study beside those of the policies: its points, and the row of a measured or, by ``predict``, predicted one."""
+
+    name: Study
+    points: Callable[[PropiusSettings], Iterable[tuple[Any, ...]]]
+    measure: Callable[..., PropiusRow]
+    predict: Callable[..., PropiusRow] | None = None
 
 
 RESPONSE_SHARE = 0.25

@@ -23,7 +23,15 @@ from experiments.propius.model.formulas import (
     transfer_s,
     turns_round_s,
 )
-from experiments.propius.packet_run import RootBytes, edge_links, edge_run, emulated_size, read_root, recorded
+from experiments.propius.packet_run import (
+    PacketStudy,
+    RootBytes,
+    edge_links,
+    edge_run,
+    emulated_size,
+    read_root,
+    recorded,
+)
 from experiments.propius.row import PropiusRow
 from experiments.propius.run import IDLE_S, EdgeProcesses, EdgeRun, EventFile, TrunkTurns
 from experiments.propius.settings import PropiusSettings, edge_fabric
@@ -166,22 +174,23 @@ def tree_row(settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow
     return row
 
 
-def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """One round of all clients at once, as a star and as a tree in each mode."""
-    for topology, mode in tree_points(settings):
-        fabric, title = edge_fabric(settings, settings.clients), f"{topology}, {mode}, {settings.clients} clients"
-        with recorded(runner, fabric, title) as point, point.counting():
-            found = one_round(edge_run(settings, point.session, point.folder, mode=mode, topology=topology))
-        row = tree_row(settings, topology, mode)
-        row.root_bytes, row.root_received_bytes = found.root
-        row.time_s = settings.scale.scale().real_s(found.hand_out_s)
-        law = Expected("bytes sent by the root", row.root_bytes, row.predicted_root_bytes, LAW_SHARE)
-        rates = client_rates(settings.clients, settings.regions)
-        links = edge_links(settings, rates, bottleneck=topology == "tree")
-        # In mode authors a flush stops the leaf server, and how many clients find the model is a matter of moments.
-        exact = [law] if mode == "fixed" else []
-        row.judge(judge_edge(point.recorded, links, exact, trains=False, plan=point.session.plan))
-        yield row
+def measure_tree(runner: Runner, settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow:
+    """One round of all clients at once, as a star or as a tree."""
+    fabric, title = edge_fabric(settings, settings.clients), f"{topology}, {mode}, {settings.clients} clients"
+    with recorded(runner, fabric, title) as point, point.counting():
+        found = one_round(edge_run(settings, point.session, point.folder, mode=mode, topology=topology))
+    row = tree_row(settings, topology, mode)
+    row.root_bytes, row.root_received_bytes = found.root
+    row.time_s = settings.scale.scale().real_s(found.hand_out_s)
+    law = Expected("bytes sent by the root", row.root_bytes, row.predicted_root_bytes, LAW_SHARE)
+    links = edge_links(settings, client_rates(settings.clients, settings.regions), bottleneck=topology == "tree")
+    # In mode authors a flush stops the leaf server, and how many clients find the model is a matter of moments.
+    exact = [law] if mode == "fixed" else []
+    row.judge(judge_edge(point.recorded, links, exact, trains=False, plan=point.session.plan))
+    return row
+
+
+TREE = PacketStudy("tree", tree_points, measure_tree, tree_row)
 
 
 CLIENT_MBPS = 20.0
@@ -269,12 +278,7 @@ def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
     )
 
 
-def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    for policy, delay_ms in trunk_points(settings):
-        yield _measure(runner, settings, policy, delay_ms)
-
-
-def _measure(runner: Runner, settings: PropiusSettings, policy: str, delay_ms: float | None) -> PropiusRow:
+def measure_trunk(runner: Runner, settings: PropiusSettings, policy: str, delay_ms: float | None) -> PropiusRow:
     scale = settings.scale.scale()
     title = f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms")
     with recorded(runner, trunk_fabric(settings, policy), title) as point, point.counting():
@@ -291,6 +295,9 @@ def _measure(runner: Runner, settings: PropiusSettings, policy: str, delay_ms: f
     links = edge_links(settings, [CLIENT_MBPS] * len(run.clients), lossy=False)
     row.judge(judge_edge(point.recorded, links, [expected], plan=point.session.plan, trains=False))
     return row
+
+
+TRUNK = PacketStudy("trunk", trunk_points, measure_trunk, trunk_row)
 
 
 def _turns(settings: PropiusSettings, session: Session, policy: str, delay_ms: float) -> TrunkTurns:

@@ -19,6 +19,7 @@ from experiments.propius.data.messages import EdgeError, Mode, RoundAttempt
 from experiments.propius.metrics import UpdateCounts, Updates
 from experiments.propius.packet_run import (
     PacketPoint,
+    PacketStudy,
     checked_sums,
     conclude,
     edge_links,
@@ -102,12 +103,15 @@ def trouble_points(settings: PropiusSettings) -> Iterator[tuple[TroubleCase, Mod
             yield from ((case, mode, loss) for mode in settings.modes)
 
 
-def measure_trouble(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    for case, mode, loss in trouble_points(settings):
-        if case == "leaf-killed":
-            yield measure_leaf_kills(runner, settings, mode)
-        else:
-            yield measure_case(runner, settings, case, mode, loss)
+def measure_trouble(
+    runner: Runner, settings: PropiusSettings, case: TroubleCase, mode: Mode, loss: float
+) -> PropiusRow:
+    if case == "leaf-killed":
+        return measure_leaf_kills(runner, settings, mode)
+    return measure_case(runner, settings, case, mode, loss)
+
+
+TROUBLE = PacketStudy("trouble", trouble_points, measure_trouble)
 
 
 def _row(settings: PropiusSettings, case: str, mode: Mode, loss: float = 0.0) -> PropiusRow:
