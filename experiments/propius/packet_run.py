@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 from experiments.job_point import Fabric
 from experiments.point_run import PointRun, note_circuits
 from experiments.propius import virtual
-from experiments.propius.data.clients import ClientProfile, stratified
+from experiments.propius.data.clients import stratified
 from experiments.propius.data.jobs import EdgeJob
-from experiments.propius.data.messages import Mode
 from experiments.propius.data.servers import check_sum
 from experiments.propius.metrics import EdgeMetrics, edge_metrics
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import EdgeProcesses, EdgeRun, Vanishing
+from experiments.propius.run import EdgeProcesses, EdgeRun
 from experiments.propius.settings import PropiusSettings, Study, edge_fabric
 from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
 from experiments.runner import Runner
@@ -67,27 +66,10 @@ Beside = Callable[[Session, EdgeProcesses], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
-class PacketPoint:
-    """One run: ``policy`` on ``fabric`` with ``jobs`` and ``profiles``. ``lossy``: links lose packets on purpose.
-
-    ``disturbed``: something fails, or other traffic uses the links, so rates say nothing about this machine.
-    """
-
-    fabric: Fabric
-    jobs: tuple[EdgeJob, ...]
-    profiles: Sequence[ClientProfile]
-    policy: str
-    seed: int
-    mode: Mode = "fixed"
-    lossy: bool = False
-    disturbed: bool = False
-    vanishing: tuple[Vanishing, ...] = ()
-
-
-@dataclass(frozen=True)
 class PacketResult:
     """The result of a run: ``sums`` are (wrong, checked) with ``--verify``."""
 
+    run: EdgeRun
     plan: FabricPlan
     events: Sequence[Event]
     metrics: EdgeMetrics
@@ -98,27 +80,21 @@ class PacketResult:
 def play(
     runner: Runner,
     settings: PropiusSettings,
-    point: PacketPoint,
+    fabric: Fabric,
     title: str,
     beside: Beside = lambda session, processes: nullcontext(),
+    *,
+    jobs: tuple[EdgeJob, ...],
+    **fields: Any,
 ) -> PacketResult:
-    """Bring the fabric up if it is not, and run all processes until the jobs have finished or the time is over."""
+    """Run all processes on ``fabric`` until the jobs have finished or the time is over.
+
+    ``fields`` of the run are others than the settings give (``edge_run``).
+    """
     scale, done = settings.scale.scale(), itertools.count(1)
-    rounds = sum(job.rounds for job in point.jobs)
-    with recorded(runner, point.fabric, title, rounds) as measured:
+    with recorded(runner, fabric, title, sum(job.rounds for job in jobs)) as measured:
         session = measured.session
-        run = edge_run(
-            settings,
-            session,
-            measured.folder,
-            point.profiles,
-            jobs=point.jobs,
-            policy=point.policy,
-            mode=point.mode,
-            seed=point.seed,
-            verify=settings.verify,
-            vanishing=point.vanishing,
-        )
+        run = edge_run(settings, session, measured.folder, jobs=jobs, verify=settings.verify, **fields)
         with EdgeProcesses(run) as processes, measured.counting():
             before = read_root(session.netns_fds()[ROOT])
             with beside(session, processes):
@@ -132,7 +108,7 @@ def play(
             root = read_root(session.netns_fds()[ROOT]).since(before)
     events = measured.recorded
     sums = checked_sums(run, events) if settings.verify else None
-    return PacketResult(session.plan, events, edge_metrics(events), root, sums)
+    return PacketResult(run, session.plan, events, edge_metrics(events), root, sums)
 
 
 @contextmanager
@@ -156,19 +132,19 @@ def checked_sums(run: EdgeRun, events: Sequence[Event]) -> tuple[int, int]:
     return wrong, len(sums)
 
 
-def edge_run(
-    settings: PropiusSettings, session: Session, folder: Path, clients: Sequence[ClientProfile] = (), **more: Any
-) -> EdgeRun:
-    """A run on a session that is up: ``more`` fields than the settings give; the processes write to ``folder``.
-
-    Without ``clients`` those of the settings' seed.
-    """
-    plan, jobs = session.plan.edge, more.pop("jobs", ())
+def edge_run(settings: PropiusSettings, session: Session, folder: Path, **more: Any) -> EdgeRun:
+    """A run on a session that is up: ``more`` fields than the settings give; the processes write to ``folder``."""
+    plan = session.plan.edge
     assert plan is not None, "the fabric is an edge network"
-    clients = clients or stratified(plan.clients, len(plan.regions), settings.seed)
-    own = {"time": settings.scale.time, "seed": settings.seed, "managers": settings.managers}
-    fields = {"size": emulated_size(settings), **own, **more}
-    return EdgeRun(plan, tuple(session.netns_fds()), folder, jobs, tuple(clients), **fields)
+    fields = {
+        "jobs": (),
+        "clients": tuple(stratified(plan.clients, len(plan.regions), more.get("seed", settings.seed))),
+        "size": emulated_size(settings),
+        "time": settings.scale.time,
+        "seed": settings.seed,
+        "managers": settings.managers,
+    }
+    return EdgeRun(plan, tuple(session.netns_fds()), folder, **{**fields, **more})
 
 
 def emulated_size(settings: PropiusSettings) -> int:
@@ -186,18 +162,20 @@ def edge_links(settings: PropiusSettings, rates_mbps: Sequence[float], **more: b
 def conclude(
     row: PropiusRow,
     settings: PropiusSettings,
-    point: PacketPoint,
     found: PacketResult,
     expected: Sequence[Expected] = (),
     more: Sequence[Check] = (),
+    **links: bool,
 ) -> None:
-    """Set what was counted in a run, and its verdict; ``expected`` and ``more`` are those of ``judge_edge``."""
+    """Set what was counted in a run, and its verdict; ``expected`` and ``more`` are those of ``judge_edge``.
+
+    ``links`` are fields of ``edge_links``.
+    """
     row.root_bytes, row.root_received_bytes = found.root
     if found.sums is not None:
         row.wrong_sums, row.sums_checked = found.sums
-    rates = [profile.rate_mbps for profile in point.profiles]
-    links = edge_links(settings, rates, bottleneck=not point.disturbed, lossy=point.lossy)
-    row.judge(judge_edge(found.events, links, expected, plan=found.plan, sums=found.sums, more=more))
+    of_clients = edge_links(settings, [client.rate_mbps for client in found.run.clients], **links)
+    row.judge(judge_edge(found.events, of_clients, expected, plan=found.plan, sums=found.sums, more=more))
 
 
 @dataclass(frozen=True)
@@ -216,18 +194,11 @@ RESPONSE_SHARE = 0.25
 
 def measure_policy(runner: Runner, settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
     """Run one policy on packets; its row, with the prediction in virtual time beside it."""
-    point = PacketPoint(
-        edge_fabric(settings, clients),
-        settings.jobs(),
-        stratified(clients, settings.regions, seed),
-        policy,
-        seed,
-        lossy=bool(settings.access_loss or settings.trunk_loss),
-    )
-    row = virtual.policy_row(settings, policy, clients, seed, point.jobs)
+    jobs, title = settings.jobs(), f"{policy}, {clients} clients, seed {seed}"
+    row = virtual.policy_row(settings, policy, clients, seed, jobs)
     virtual.predict_into(row, virtual.predicted(settings, policy, clients, seed).metrics)
-    found = play(runner, settings, point, f"{policy}, {clients} clients, seed {seed}")
-    virtual.fill(row, found.metrics, point.jobs, 1 / settings.scale.time)
+    found = play(runner, settings, edge_fabric(settings, clients), title, jobs=jobs, policy=policy, seed=seed)
+    virtual.fill(row, found.metrics, jobs, 1 / settings.scale.time)
     response = Expected("response time", row.response_time_s, row.predicted_response_time_s, RESPONSE_SHARE)
-    conclude(row, settings, point, found, [response])
+    conclude(row, settings, found, [response])
     return row

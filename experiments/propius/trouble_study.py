@@ -11,14 +11,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
 
 from experiments.propius import virtual
-from experiments.propius.data.clients import stratified
 from experiments.propius.data.messages import EdgeError, Mode, RoundAttempt
 from experiments.propius.metrics import UpdateCounts, Updates
 from experiments.propius.packet_run import (
-    PacketPoint,
     PacketStudy,
     checked_sums,
     conclude,
@@ -152,19 +149,8 @@ def _kept(row: PropiusRow, faults: int, happened: int) -> list[Check]:
 
 def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, mode: Mode, loss: float) -> PropiusRow:
     """Run the five jobs while something fails; an undisturbed run is the case ``none``."""
-    point = PacketPoint(
-        edge_fabric(settings, settings.clients, trunk_loss=loss),
-        settings.five_jobs(),
-        stratified(settings.clients, settings.regions, settings.seed),
-        POLICY,
-        settings.seed,
-        mode,
-        lossy=bool(loss or settings.access_loss),
-        disturbed=case == "background",
-    )
-    kills: list[str] = []
-    if case == "client-vanishes":
-        point = replace(point, vanishing=_vanishing(settings))
+    jobs, kills = settings.five_jobs(), list[str]()
+    vanishing = _vanishing(settings) if case == "client-vanishes" else ()
 
     def beside(session: Session, processes: EdgeProcesses) -> AbstractContextManager[object]:
         if case == "manager-restarted":
@@ -173,11 +159,14 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
 
     words = case.replace("-", " ") + (f" {loss:g} %" if case == "trunk-loss" else "")
     row = _row(settings, words, mode, loss)
-    found = play(runner, settings, point, f"{words}, {mode}", beside)
-    virtual.fill(row, found.metrics, point.jobs, 1 / settings.scale.time)
+    fabric, fields = edge_fabric(settings, settings.clients, trunk_loss=loss), {"mode": mode, "vanishing": vanishing}
+    found = play(runner, settings, fabric, f"{words}, {mode}", beside, jobs=jobs, policy=POLICY, **fields)
+    virtual.fill(row, found.metrics, jobs, 1 / settings.scale.time)
     row.kills = len(kills) or None
     faults = {"client-vanishes": VANISHING_CLIENTS, "manager-restarted": 1}.get(case, 0)
-    conclude(row, settings, point, found, more=_kept(row, faults, len(kills) or found.metrics.gone))
+    checks = _kept(row, faults, len(kills) or found.metrics.gone)
+    lossy = bool(loss or settings.access_loss)
+    conclude(row, settings, found, more=checks, bottleneck=case != "background", lossy=lossy)
     return row
 
 
