@@ -88,7 +88,7 @@ _DOWN_REAL_S = 5.0
 _FIRST_KILL_REAL_S = 60.0
 _SPREAD_REAL_S = 5.0
 _LEAST_LONGEST_S = 2.0
-"""Times of ``KillSettings``: over how long clients upload, and how long at least a round may be without an answer."""
+"""In the case ``leaf-killed``: how long clients wait at most, and how long at least a round is waited for."""
 _LONGEST_MB = 1.0
 """Largest update in the rounds of ``leaf-killed``, whose updates are real numbers, on the emulated wire."""
 

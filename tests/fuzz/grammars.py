@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from inspect import signature
+from inspect import getmembers, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -300,8 +300,7 @@ PLAN = {
 EDGE_REQUESTS = [
     {"op": name} | {field: 1 for field in signature(method).parameters if field not in ("self", "payload")}
     for server in (ControlServer, ManagerServer, TrunkActor, RootActor, LeafActor)
-    for name, method in vars(server).items()
-    if hasattr(method, "is_operation")
+    for name, method in getmembers(server, lambda member: hasattr(member, "is_operation"))
 ]
 TOKEN = "s3cret"
 HEADERS = (

@@ -26,27 +26,18 @@ LONGEST_WAIT_S = 600.0
 """Patience of the pool of connections to the arbiter: a request is answered when its turn has come."""
 
 
-class TrunkGate:
-    """``async with gate.turn()`` around each transfer of ``size`` bytes with the root.
+@asynccontextmanager
+async def turn(arbiter: Pool, region: int, size: int) -> AsyncIterator[None]:
+    """A turn of the region on the trunk, for a transfer of ``size`` bytes with the root; it ends with the block.
 
-    ``arbiter`` leads to the server that hands the circuit out (``experiments.propius.control.trunk_server``);
-    its patience should be ``LONGEST_WAIT_S``.
+    ``arbiter`` leads to the trunk's process with a patience of ``LONGEST_WAIT_S``; ``EdgeError`` if that is gone.
     """
-
-    def __init__(self, arbiter: Pool, region: int, size: int) -> None:
-        self._arbiter = arbiter
-        self._region = region
-        self._size = size
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn of the region, which ends with the block; ``EdgeError`` if the arbiter is gone."""
-        granted = await self._arbiter.call("acquire", region=self._region, bytes=self._size)
-        try:
-            yield
-        finally:
-            with suppress(EdgeError):
-                await self._arbiter.call("release", token=granted.fields["token"])
+    granted = await arbiter.call("acquire", region=region, bytes=size)
+    try:
+        yield
+    finally:
+        with suppress(EdgeError):
+            await arbiter.call("release", token=granted.fields["token"])
 
 
 _SWITCH, _ROOT_PORT = "trunk", 1

@@ -27,7 +27,6 @@ from experiments.propius.data.clients import (
     Nack,
     Pause,
     Push,
-    Train,
 )
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool
 from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds
@@ -184,52 +183,33 @@ class EdgeClient:
             await self._control.nack(action.jobs)
             return ()
         if isinstance(action, Get):
-            return await self._get(action, began)
+            hit, model = await self._data.get(action.job, action.round)
+            if model is None:
+                return device.absent(time.monotonic())
+            return device.got(self._worked("get", began, bytes=len(model), hit=hit))
         if isinstance(action, Push):
             return await self._push(began)
         await asyncio.sleep(action.seconds)
         now = time.monotonic()
         if isinstance(action, Pause):
             return device.woke(now)
-        return self._trained(action, began, now)
-
-    async def _get(self, action: Get, began: float) -> tuple[Action, ...]:
-        hit, model = await self._data.get(action.job, action.round)
-        now = time.monotonic()
-        if model is None:
-            return self._device.absent(now)
-        size = len(model)
-        self._events.note(
-            "get", began, now, client=self.number, job=action.job, round=action.round, bytes=size, hit=hit
-        )
-        return self._device.got(now)
-
-    def _trained(self, action: Train, began: float, now: float) -> tuple[Action, ...]:
-        binding = self._binding
         late = max(0.0, now - began - action.seconds)
-        self._events.note(
-            "train", began, now, client=self.number, job=binding.job, round=binding.round, late_s=round(late, 6)
-        )
-        return self._device.trained(now)
+        return device.trained(self._worked("train", began, late_s=round(late, 6)))
 
     async def _push(self, began: float) -> tuple[Action, ...]:
         binding = self._binding
         identity = UpdateId(binding.job, RoundAttempt(binding.round, binding.attempt), self.number)
         payload = update_of(self._run, binding.job, binding.round, self.number)
         outcome = await self._data.push(identity, payload)
-        now = time.monotonic()
-        self._events.note(
-            "push",
-            began,
-            now,
-            client=self.number,
-            job=binding.job,
-            round=binding.round,
-            attempt=binding.attempt if self._run.mode == "fixed" else 0,
-            bytes=len(payload),
-            outcome=outcome,
-        )
+        attempt = binding.attempt if self._run.mode == "fixed" else 0
+        now = self._worked("push", began, attempt=attempt, bytes=len(payload), outcome=outcome)
         return self._device.pushed(outcome, now)
+
+    def _worked(self, kind: str, began: float, **fields: Any) -> float:
+        """Note work for the job that the client serves; the time, at which it ended."""
+        now, of = time.monotonic(), self._binding
+        self._events.note(kind, began, now, client=self.number, job=of.job, round=of.round, **fields)
+        return now
 
     @property
     def _binding(self) -> Binding:

@@ -42,6 +42,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes when the work has just been done.
     """
     task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be cancelled at once
     try:
         await asyncio.wait((task,), timeout=seconds)
         if task.done():

@@ -15,12 +15,13 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
+from experiments.propius.control.trunk_server import LONGEST_WAIT_S, turn
 from experiments.propius.data.endpoint import Pool
 from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import (
@@ -163,6 +164,8 @@ Token = asyncio.Future[Reply]
 class DataActor(Actor):
     """Does what a server decides; ``more`` does actions that are no answer and no event."""
 
+    _server: LeafServer | RootServer
+
     def __init__(self, size: int, events: EventFile) -> None:
         super().__init__(events)
         self._size = size
@@ -185,9 +188,11 @@ class DataActor(Actor):
 
     def _do(self, action: ServerAction) -> None:
         if isinstance(action, Answer):
-            _settle(action.token, Reply(action.fields, action.payload))
+            if not action.token.done():  # the connection of the client may be gone
+                action.token.set_result(Reply(action.fields, action.payload))
         elif isinstance(action, RefuseRequest):
-            _settle(action.token, EdgeRefused(action.why))
+            if not action.token.done():
+                action.token.set_exception(EdgeRefused(action.why))
         elif isinstance(action, WriteEvent):
             self.events.write(action)
         else:
@@ -195,30 +200,6 @@ class DataActor(Actor):
 
     def more(self, action: ServerAction) -> None:
         raise TypeError(f"this server does not do {action}")
-
-    def sized(self, payload: Payload) -> Payload:
-        """``EdgeRefused`` if a payload is not a model or an update of this run."""
-        if len(payload) != self._size:
-            raise EdgeRefused(f"the payload has {len(payload)} bytes; models and updates of this run have {self._size}")
-        return payload
-
-
-def _settle(token: Token, result: Reply | EdgeRefused) -> None:
-    """Give a waiting request its result; the connection of the client may be gone."""
-    if token.done():
-        return
-    if isinstance(result, EdgeRefused):
-        token.set_exception(result)
-    else:
-        token.set_result(result)
-
-
-class RootActor(DataActor):
-    """The root server of ``run``."""
-
-    def __init__(self, run: EdgeRun, events: EventFile) -> None:
-        super().__init__(run.size, events)
-        self._server = RootServer(run.mode, verify=run.verify)
 
     @operation
     def get(self, job: Number, round: Number) -> Token:
@@ -230,6 +211,20 @@ class RootActor(DataActor):
         """Deliver a client's update. The answer: outcome (acknowledged, late, refused)."""
         update = UpdateId(job, RoundAttempt(round, attempt), client)
         return self.decided(self._server.push, update, self.sized(payload))
+
+    def sized(self, payload: Payload) -> Payload:
+        """``EdgeRefused`` if a payload is not a model or an update of this run."""
+        if len(payload) != self._size:
+            raise EdgeRefused(f"the payload has {len(payload)} bytes; models and updates of this run have {self._size}")
+        return payload
+
+
+class RootActor(DataActor):
+    """The root server of ``run``."""
+
+    def __init__(self, run: EdgeRun, events: EventFile) -> None:
+        super().__init__(run.size, events)
+        self._server: RootServer = RootServer(run.mode, verify=run.verify)
 
     @operation
     def push_sum(
@@ -291,8 +286,8 @@ class LeafActor(DataActor):
         if run.turns is not None:
             arbiter = (run.plan.regions[number].control_ip, TRUNK_PORT)
             self._pools.append(Pool(fd, arbiter, patience_s=LONGEST_WAIT_S))
-            self._turn = TrunkGate(self._pools[-1], number, run.size).turn
-        self._server = LeafServer(
+            self._turn = partial(turn, self._pools[-1], number, run.size)
+        self._server: LeafServer = LeafServer(
             number,
             run.mode,
             run.idle_s * run.time,
@@ -314,17 +309,6 @@ class LeafActor(DataActor):
             await pool.close()
         if self._journal is not None:
             self._journal.close()
-
-    @operation
-    def get(self, job: Number, round: Number) -> Token:
-        """As that of the root."""
-        return self.decided(self._server.get, job, round)
-
-    @operation
-    def push(self, job: Number, round: Number, client: Number, attempt: Number = 0, payload: Any = b"") -> Token:
-        """As that of the root."""
-        update = UpdateId(job, RoundAttempt(round, attempt), client)
-        return self.decided(self._server.push, update, self.sized(payload))
 
     def act(self, actions: Actions) -> None:
         super().act(actions)

@@ -16,9 +16,8 @@ from experiments.propius.figures import propius_figures
 from experiments.propius.metrics import edge_metrics
 from experiments.propius.report import REPORT
 from experiments.propius.round_study import TrunkModel
-from experiments.propius.row import PropiusRow
+from experiments.propius.row import PropiusRow, interval, merged, ratios
 from experiments.propius.run import EventFile
-from experiments.propius.seeds import interval, merged, ratios
 from experiments.propius.settings import STUDIES, PropiusSettings
 from experiments.report import Recorded, exit_status, show
 from experiments.settings import validated
