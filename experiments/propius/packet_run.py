@@ -5,7 +5,6 @@ And the policy studies: five jobs share the clients under each policy, for each 
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -91,7 +90,7 @@ def play(
 
     ``fields`` of the run are others than the settings give (``edge_run``).
     """
-    scale, done = settings.scale.scale(), itertools.count(1)
+    scale = settings.scale.scale()
     with recorded(runner, fabric, title, sum(job.rounds for job in jobs)) as measured:
         session = measured.session
         run = edge_run(settings, session, measured.folder, jobs=jobs, verify=settings.verify, **fields)
@@ -101,7 +100,7 @@ def play(
                 processes.go()
                 processes.wait(
                     scale.emulated_s(settings.longest_s),
-                    lambda *_: runner.progress.step(next(done)),
+                    runner.progress.step,
                     measured.counted.check,
                 )
             time.sleep(scale.emulated_s(_DRAIN_REAL_S))

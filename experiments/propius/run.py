@@ -343,9 +343,6 @@ _STARTING_AT_ONCE = 16
 _TOLD = "jobs", "clients"
 """Beginnings of the names of the processes that wait for the start."""
 
-OnRound = Callable[[int, int, int], None]
-"""Called with (number of the job, round, rounds of the job) when a round is complete."""
-
 
 @dataclass
 class _Process:
@@ -396,12 +393,16 @@ class EdgeProcesses:
         return now
 
     def wait(
-        self, timeout_s: float, on_round: OnRound | None = None, check: Callable[[], None] = lambda: None
+        self,
+        timeout_s: float,
+        on_round: Callable[[int], None] = lambda done: None,
+        check: Callable[[], None] = lambda: None,
     ) -> list[int]:
         """Wait until all jobs are complete, ``timeout_s`` seconds at most; the numbers of the jobs that are not.
 
-        Raises ``AgentError`` if a process ended by itself, or what ``check`` raises, which is called often. The jobs'
-        numbers are their places in ``run.jobs`` if they arrive in that order.
+        ``on_round`` is called with the number of complete rounds of all jobs. Raises ``AgentError`` if a process ended
+        by itself, or what ``check`` raises, which is called often. The jobs' numbers are their places in ``run.jobs``
+        if they arrive in that order.
         """
         end = time.monotonic() + timeout_s
         while (unfinished := self._look(on_round)) and time.monotonic() < end:
@@ -410,16 +411,14 @@ class EdgeProcesses:
             time.sleep(_LOOK_EVERY_S)
         return unfinished
 
-    def _look(self, on_round: OnRound | None) -> list[int]:
+    def _look(self, on_round: Callable[[int], None]) -> list[int]:
         """Read what the jobs have noted; the jobs that are not complete."""
         assert self._progress is not None, "the processes are started before they are waited for"
         in_order = sorted(self.run.jobs, key=lambda job: job.arrival_s)
         for event in events_in(line.decode(errors="replace") for line in self._progress.lines()):
             if event.kind == "round":
-                number = event["job"]
-                self._rounds[number] += 1
-                if on_round is not None:
-                    on_round(number, event["round"], in_order[number].rounds)
+                self._rounds[event["job"]] += 1
+                on_round(self._rounds.total())
         return [number for number, job in enumerate(in_order) if self._rounds[number] < job.rounds]
 
     def check(self) -> None:

@@ -81,6 +81,11 @@ class EdgePolicy(ABC):
         """The jobs to offer, best first, out of ``jobs``, which are open and whose bounds the client meets."""
 
 
+def plans(policy: EdgePolicy) -> bool:
+    """Whether a policy makes plans, so that the scheduler has to know the clients."""
+    return type(policy).plan is not EdgePolicy.plan
+
+
 Sees = Literal["first", "all"]
 
 

@@ -26,12 +26,11 @@ from experiments.propius.control.managers import (
     JobManager,
     LoadBalancer,
 )
-from experiments.propius.control.policies import EdgePolicy, OpenJob, Scheduler, load_edge_policy
+from experiments.propius.control.policies import OpenJob, Scheduler, load_edge_policy, plans
 from experiments.propius.data.clients import Binding, Offer
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool, within
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.messages import (
-    MOST_JOBS,
     MOST_KNOWN,
     Demand,
     EdgeError,
@@ -51,7 +50,6 @@ from topos.edge_plan import CONTROL
 HOLD_S = 10.0
 """Longest time for which a request that waits for a change is held."""
 MOST_PLAN_BYTES = 32 << 10
-MOST_CONNECTIONS = 1024
 _IDS_OF_AN_INCARNATION = 1_000_000
 _CLIENT = struct.Struct(f"<{len(Attributes._fields)}d")
 
@@ -173,8 +171,6 @@ class ControlServer(Actor):
         over_selection: Annotated[float, Field(ge=1, le=100)] = 1.0,
     ) -> dict[str, Any]:
         """Enter a job, which has arrived. The answer: job (its number)."""
-        if len(self._jobs.jobs()) >= MOST_JOBS:
-            raise EdgeRefused(f"there are {MOST_JOBS} jobs already; register when one has finished")
         job = EdgeJob(name, demand, Attributes(*bounds), private_bound, rounds, over_selection=over_selection)
         now = time.monotonic()
         number = self._jobs.register(job, now)
@@ -220,17 +216,11 @@ class ControlServer(Actor):
         return {"known": known}
 
 
-def plans(policy: EdgePolicy) -> bool:
-    """Whether the policy makes plans, so that the scheduler has to know the clients."""
-    return type(policy).plan is not EdgePolicy.plan
-
-
 async def control_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    bounds = {"most_payload": MOST_KNOWN * _CLIENT.size, "most_connections": MOST_CONNECTIONS}
-    await ControlServer(run, EventFile(role.events)).serve(run.netns_fds[CONTROL], CONTROL_PORT, orders.ready, **bounds)
+    control, most = ControlServer(run, EventFile(role.events)), MOST_KNOWN * _CLIENT.size
+    await control.serve(run.netns_fds[CONTROL], CONTROL_PORT, orders.ready, most_payload=most)
 
 
-MOST_CLIENTS = 16384
 _ACCEPTS_AT_ONCE = 8
 _JOBS: TypeAdapter[list[OpenJob]] = TypeAdapter(list[OpenJob])
 
@@ -323,7 +313,7 @@ async def manager_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     manager = ManagerServer(run, role.number, (HERE, CONTROL_PORT), events, first_id)
     await manager.learn()
     port = run.manager_ports[role.number]
-    await manager.serve(run.netns_fds[CONTROL], port, orders.ready, most_connections=MOST_CLIENTS)
+    await manager.serve(run.netns_fds[CONTROL], port, orders.ready)
 
 
 class ControlClient:

@@ -131,10 +131,9 @@ class FrameStream:
 class Server:
     """A listening server (``serve``)."""
 
-    def __init__(self, handler: Handler, most_payload: int, most_connections: int, cancels: bool) -> None:
+    def __init__(self, handler: Handler, most_payload: int, cancels: bool) -> None:
         self._handler = handler
         self._most_payload = most_payload
-        self._most_connections = most_connections
         self._cancels = cancels
         self._connections: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
@@ -146,19 +145,15 @@ class Server:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        full = len(self._connections) >= self._most_connections
         self._connections.add(task)
         try:
             with suppress(OSError, EdgeError):
-                await self._talk(FrameStream(reader, writer, self._most_payload), full)
+                await self._talk(FrameStream(reader, writer, self._most_payload))
         finally:
             self._connections.discard(task)
             writer.transport.abort()
 
-    async def _talk(self, connection: FrameStream, full: bool) -> None:
-        if full:
-            await connection.send(messages.encode(error="the server has no free connection; try again later"))
-            return
+    async def _talk(self, connection: FrameStream) -> None:
         while (request := await connection.receive()) is not None:
             async with connection.cancels() if self._cancels else nullcontext():
                 reply = await self._answer(request)
@@ -190,22 +185,20 @@ async def serve(
     handler: Handler,
     *,
     most_payload: int = 0,
-    most_connections: int = 256,
     cancels: bool = False,
 ) -> Server:
     """Listen at ``address`` in a namespace (None: that of this process) and answer each request by ``handler``.
 
     A ``RailyardError`` of the handler is the answer with the field ``error``. A request with more than
-    ``most_payload`` bytes of payload ends its connection; connections above ``most_connections`` are refused. With
-    ``cancels`` the handler is cancelled when the connection ends before its answer.
-    ``MachineError`` if the address cannot be used.
+    ``most_payload`` bytes of payload ends its connection. With ``cancels`` the handler is cancelled when the connection
+    ends before its answer. ``MachineError`` if the address cannot be used.
     """
     with inside(netns_fd) if netns_fd is not None else nullcontext():
         try:
             listener = socket.create_server(address, backlog=_BACKLOG)
         except OSError as error:
             raise MachineError(f"no server can listen at {address[0]}:{address[1]}: {error.strerror}") from None
-    server = Server(handler, most_payload, most_connections, cancels)
+    server = Server(handler, most_payload, cancels)
     await server.listen(listener)
     return server
 

@@ -155,7 +155,6 @@ class SumId(NamedTuple):
     number: int
 
 
-MOST_JOBS = 64
 MOST_KNOWN = 32768
 """Most clients that a manager reports; each is some float64 numbers of payload."""
 Demand = Annotated[int, Field(ge=1, le=10**6)]

@@ -263,12 +263,9 @@ class RootActor(DataActor):
         self.act(self._server.stop(time.monotonic()))
 
 
-def _bounds(run: EdgeRun) -> dict[str, int]:
-    return {"most_payload": run.size, "most_connections": 512}
-
-
 async def root_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    await RootActor(run, EventFile(role.events)).serve(run.netns_fds[ROOT], DATA_PORT, orders.ready, **_bounds(run))
+    root = RootActor(run, EventFile(role.events))
+    await root.serve(run.netns_fds[ROOT], DATA_PORT, orders.ready, most_payload=run.size)
 
 
 class LeafActor(DataActor):
@@ -352,4 +349,4 @@ class LeafActor(DataActor):
 
 async def leaf_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     leaf, fd = LeafActor(run, role.number, EventFile(role.events)), run.netns_fds[run.plan.leaf_rank(role.number)]
-    await leaf.serve(fd, DATA_PORT, orders.ready, **_bounds(run))
+    await leaf.serve(fd, DATA_PORT, orders.ready, most_payload=run.size)

@@ -191,7 +191,6 @@ ServerAction = Answer | RefuseRequest | Fetch | Flush | WriteEvent | Record
 
 Actions = tuple[ServerAction, ...]
 
-MOST_JOBS = 64
 _STAGES_REMEMBERED = 4
 """Attempts of rounds of a job whose updates a leaf server recognizes when they are sent again."""
 
@@ -286,8 +285,6 @@ class LeafServer:
         held = self._models.get(job)
         if held is not None and held[0] >= round:
             return (Answer(token, {"hit": True}, held[1]) if held[0] == round else _over(token, job, round),)
-        if len({job, *self._models, *(fetching.job for fetching in self._fetches.values())}) > MOST_JOBS:
-            return (RefuseRequest(token, f"the leaf server holds models of at most {MOST_JOBS} jobs"),)
         if self._fixed:
             for fetching in self._fetches.values():
                 if (fetching.job, fetching.round) == (job, round):
@@ -331,8 +328,6 @@ class LeafServer:
             if stage < self._newest.get(update.job, stage):
                 return (), "late"
         elif opened is not None and stage < opened.stage:
-            return (), "refused"
-        if opened is None and len(self._open) >= MOST_JOBS:
             return (), "refused"
         if opened is not None and opened.stage < stage:
             actions = self._replaced(update.job, now)
@@ -489,8 +484,6 @@ class RootServer:
         A put that is sent again changes nothing in ``fixed``.
         """
         held = self._rounds.get(job)
-        if held is None and len(self._rounds) >= MOST_JOBS:
-            return (RefuseRequest(token, f"the root server holds at most {MOST_JOBS} jobs"),)
         if self._fixed and held is not None and held.stage == stage:
             return (Answer(token, {}),)
         begun = _Sum() if held is None else held.early.pop(stage, _Sum())

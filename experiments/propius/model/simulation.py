@@ -25,6 +25,7 @@ from experiments.propius.control.policies import (
     Sees,
     load_edge_policy,
     partition,
+    plans,
     random_selection_timers,
 )
 from experiments.propius.data.clients import (
@@ -200,8 +201,7 @@ class _Simulation:
         self.events: list[Event] | None = [] if keep_events else None
         self.meter = EdgeMeter()
         self.policy = load_edge_policy(run.policy, run.seed)
-        planned = type(self.policy).plan is not EdgePolicy.plan
-        self.refresh_s = self.policy.refresh_s if planned else inf
+        self.refresh_s = self.policy.refresh_s if plans(self.policy) else inf
         timers = random_selection_timers(run.timers) if self.policy.blind else run.timers
         mine = partition(run.clients, run.jobs, run.seed) if self.policy.name == "static" else None
         self.devices = [

@@ -21,9 +21,9 @@ async def echo(request: Frame) -> Reply:
     return Reply(request.fields, request.payload)
 
 
-def with_server(test: Callable[[Server], Awaitable[None]], most_connections: int = 4) -> None:
+def with_server(test: Callable[[Server], Awaitable[None]]) -> None:
     async def run() -> None:
-        server = await serve(None, HERE, echo, most_payload=MOST, most_connections=most_connections)
+        server = await serve(None, HERE, echo, most_payload=MOST)
         try:
             await test(server)
         finally:
@@ -168,19 +168,6 @@ def test_a_request_whose_connection_ends_is_given_up_if_the_server_cancels() -> 
         await server.close()
 
     asyncio.run(run())
-
-
-def test_connections_above_the_bound_are_refused() -> None:
-    async def test(server: Server) -> None:
-        clients = [Client(None, server.address) for _ in range(3)]
-        for client in clients[:2]:
-            await client.call("echo")
-        with pytest.raises(EdgeError, match=r"no free connection|closed|reset"):
-            await clients[2].call("echo")
-        for client in clients:
-            await client.close()
-
-    with_server(test, most_connections=2)
 
 
 def test_a_server_that_is_slow_or_gone_is_named() -> None:
