@@ -207,7 +207,7 @@ class Orders:
 
 
 class Actor:
-    """What a process does: it answers frames by its operations, has tasks and one timer, and writes ``events``.
+    """The work of a process: it answers frames by its operations, has tasks and one timer, and writes ``events``.
 
     ``failed`` raises the first error of a task or of ``fail``.
     """

@@ -71,7 +71,7 @@ async def _kill_leaves(run: EdgeRun, servers: EdgeProcesses, rounds: int, spread
 
 
 def fates(events: Iterable[Event], rounds: int) -> UpdateCounts:
-    """What became of the updates of ``kill_leaves``, where also a round that was given up is over."""
+    """The fate of the updates of ``kill_leaves``, where also a round that was given up is over."""
     updates = Updates()
     for event in events:
         updates.add(event)
