@@ -14,7 +14,6 @@ from experiments.job_supervisor import GO_S, JobSupervisor, State
 from experiments.point_run import PointRun, note_circuits
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, Poller
-from railyard.timeline import Event
 
 STEPS_AFTER = 3
 """Complete steps that the other training jobs must do after their last restart before the run may end."""
@@ -121,10 +120,6 @@ class JobGroup:
             self._run.record_no_more()
         for kill in self._kills:
             self._say(f"the kill {kill} was not executed: the run ended before")
-
-    def events(self) -> list[Event]:
-        """All recorded events of the point, in order of time."""
-        return self._run.events()
 
     def _play_training(self, timeout_s: float) -> None:
         run = self._run

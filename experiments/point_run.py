@@ -112,9 +112,14 @@ class PointRun:
     clock: Callable[[], float] = time.monotonic
     dead: set[int] = field(default_factory=set)
     """The ranks of killed hosts."""
+    ended: float | None = None
+    """When the point ended, if that is not the end of what records it (``Runner.recording``)."""
+    recorded: Sequence[Event] = ()
+    """All events of the point, when it is over."""
 
     def __post_init__(self) -> None:
         make_folder(self.folder)
+        self.began = self.clock()
         self.counted = Counted(self.session)
 
     def note(self, kind: str, t: float | None = None, **fields: Any) -> None:

@@ -251,40 +251,60 @@ class Runner:
         that of the point, if it has one. ``before`` is called before the jobs are registered; ``beside`` gets the
         folder of the point, and lasts until their agents end.
         """
-        first, session = jobs[0], self.session(jobs[0].fabric)
+        first, number = jobs[0], self.next_number() if number is None else number
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
         delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}
-        number = self.next_number() if number is None else number
-        folder = self.record.point_folder(
-            number,
-            mode=mode,
-            plan=first.fabric.name,
-            title=title,
-            delay_s=delays["delay_s"],
-            steps=sum(job.steps for job in jobs) if arrivals else first.steps,
-            expected_s=expected_s,
-        )
-        gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
-        run = PointRun(session, self.launcher, folder, self.scale, number)
-        group = JobGroup(run, jobs, faults, lambda text: self.progress.say(f"  {text}"), self.progress.step, arrivals)
-        stopped = True
-        try:
-            if any(job.training is not None for job in jobs):
-                run.record()
-            before()
-            group.play(timeout_s, beside(folder))
-            stopped = False
-        finally:
-            events = group.events()
-            fabric = session.plan.fabric
-            interval = point_event(number, mode, fabric, group.began, group.ended, stopped=stopped, **delays)
-            self.record.add_events([interval, *events], folder)
-            self.progress.done()
+        begun = {
+            "delay_s": delays["delay_s"],
+            "steps": sum(job.steps for job in jobs) if arrivals else first.steps,
+            "expected_s": expected_s,
+        }
+        with self.recording(first.fabric, mode, title, number, ended=delays, **begun) as run:
+            say = self.progress.say
+            group = JobGroup(run, jobs, faults, lambda text: say(f"  {text}"), self.progress.step, arrivals)
+            try:
+                if any(job.training is not None for job in jobs):
+                    run.record()
+                before()
+                group.play(timeout_s, beside(run.folder))
+            finally:
+                run.began, run.ended = group.began, group.ended
         for job in group.jobs:
             kept = job.keep_checkpoint(self.record.results.folder / CHECKPOINTS) if job.state == "stranded" else None
             if kept is not None:
                 self.progress.say(f"  its checkpoint of step {job.last_checkpoint} is kept in {kept}")
-        return GroupResult(number, group.began, group.jobs, events, run.counted.delivered)
+        return GroupResult(number, group.began, group.jobs, run.recorded, run.counted.delivered)
+
+    @contextmanager
+    def recording(
+        self,
+        fabric: Fabric,
+        mode: str,
+        title: str,
+        number: int | None = None,
+        *,
+        ended: Mapping[str, float] = {},
+        **begun: Any,
+    ) -> Iterator[PointRun]:
+        """A point on ``fabric`` while the block runs; its events are saved at the end, also after an error.
+
+        ``begun`` and ``ended`` are further fields of its first event and of its interval, which is that of the block
+        unless the block sets another.
+        """
+        session = self.session(fabric)
+        number = self.next_number() if number is None else number
+        folder = self.record.point_folder(number, mode=mode, plan=fabric.name, title=title, **begun)
+        gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
+        run, stopped = PointRun(session, self.launcher, folder, self.scale, number), True
+        try:
+            yield run
+            stopped = False
+        finally:
+            run.recorded = run.events()
+            end = run.clock() if run.ended is None else run.ended
+            interval = point_event(number, mode, session.plan.fabric, run.began, end, stopped=stopped, **ended)
+            self.record.add_events([interval, *run.recorded], folder)
+            self.progress.done()
 
     def _background(self, job: JobPoint, session: Session, beside: ExitStack) -> Callable[[], float | None]:
         """Start the point's background traffic; returns a function that ends it and returns its rate in Mb/s."""

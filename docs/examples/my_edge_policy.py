@@ -8,7 +8,7 @@ has been given: it divides the clients bound so far by those that all its rounds
 A policy is one class with one method, ``order``. It gets the open jobs whose bounds the client meets and returns them,
 best first; it may leave some out. A client manager calls it when jobs or plan have changed, or with ``per_client =
 True`` at each check-in. It uses no clock and no socket. A policy that must know all clients overrides ``plan`` too, as
-``experiments/propius/control/irs.py`` does. Before a run starts it is rehearsed: one that orders a job
+``experiments/propius/control/policies.py`` does. Before a run starts it is rehearsed: one that orders a job
 twice, or a job that it was not given, is refused in one sentence.
 """
 

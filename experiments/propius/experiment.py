@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from experiments.experiment import Experiment
 from experiments.job_point import Fabric
@@ -18,6 +18,7 @@ from experiments.settings import MOST_POINTS
 from railyard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from experiments.propius.packet_run import PacketStudy
     from experiments.runner import Runner
 
 
@@ -96,8 +97,6 @@ class Propius(Experiment[PropiusSettings]):
 
     def predict(self) -> Iterator[PropiusRow]:
         """The policy studies in virtual time, and the formulas of the studies ``tree`` and ``trunk``."""
-        from experiments.propius.round_study import tree_points, tree_row, trunk_points, trunk_row
-
         settings = self.settings
         if not {*POLICY_STUDIES, "tree", "trunk"}.intersection(settings.studies):
             said = ", ".join(settings.studies)
@@ -110,51 +109,41 @@ class Propius(Experiment[PropiusSettings]):
             row.finished = len(model.jobs) - len(model.unfinished)
             row.starved = ", ".join(settings.jobs()[number].name for number in model.unfinished) or None
             yield from self._of_studies(row)
-        if "tree" in settings.studies:
-            yield from (tree_row(settings, *point) for point in tree_points(settings))
-        if "trunk" in settings.studies:
-            yield from (trunk_row(settings, *point) for point in trunk_points(settings))
+        yield from (study.predict(settings, *point) for study, point in self._packet_points() if study.predict)
 
     def points(self) -> int:
         """One row for each run of every study."""
-        from experiments.propius.round_study import tree_points, trunk_points
-        from experiments.propius.trouble_study import trouble_points
-
         settings = self.settings
         policy_runs = len(list(self._points())) + len(settings.virtual_clients) * len(settings.policies)
-        of_study = {
-            "tree": len(list(tree_points(settings))),
-            "trouble": len(list(trouble_points(settings))),
-            "trunk": len(list(trunk_points(settings))),
-        }
-        own = sum(count for study, count in of_study.items() if study in settings.studies)
-        return own + len(self._policy_studies) * policy_runs
+        return len(list(self._packet_points())) + len(self._policy_studies) * policy_runs
 
     def run(self, runner: Runner) -> None:
         """Measure all studies that the settings name; what is computed in virtual time comes last."""
         from experiments.propius.packet_run import measure_policy
-        from experiments.propius.round_study import measure_tree, measure_trunk
-        from experiments.propius.trouble_study import measure_trouble
 
         settings = self.settings
-        for point in self._points():
-            row = measure_policy(runner, settings, *point)
+        for run in self._points():
+            row = measure_policy(runner, settings, *run)
             row.point = runner.number - 1
             runner.add(*self._of_studies(row))
-        measure = {
-            "tree": measure_tree,
-            "trouble": measure_trouble,
-            "trunk": measure_trunk,
-        }
-        for study, rows in measure.items():
-            for row in rows(runner, settings) if study in settings.studies else ():
-                row.point = runner.number - 1
-                runner.add(row)
+        for study, point in self._packet_points():
+            row = study.measure(runner, settings, *point)
+            row.point = runner.number - 1
+            runner.add(row)
         runner.progress.begin("computing in virtual time")
         for row in self._authors_runs():
             runner.add(row)
 
     # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _packet_points(self) -> Iterator[tuple[PacketStudy, tuple[Any, ...]]]:
+        """Every point of the studies beside those of the policies."""
+        from experiments.propius.round_study import TREE, TRUNK
+        from experiments.propius.trouble_study import TROUBLE
+
+        for study in (TREE, TROUBLE, TRUNK):
+            if study.name in self.settings.studies:
+                yield from ((study, point) for point in study.points(self.settings))
 
     def _authors_runs(self) -> Iterator[PropiusRow]:
         for clients in self.settings.virtual_clients if self._policy_studies else ():

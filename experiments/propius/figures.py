@@ -8,8 +8,7 @@ from functools import partial
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from experiments.propius.row import real_mb
-from experiments.propius.seeds import SAME, merged
+from experiments.propius.row import SAME, merged, real_mb
 from experiments.report import Drawn
 from measure.figures.curves import Rows
 from measure.figures.looks import AGGREGATION, BLACK, POLICIES, SCHEDULERS, TEXT, UPDATES, Look

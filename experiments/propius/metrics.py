@@ -10,6 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from railyard.timeline import Event
 
@@ -69,7 +70,7 @@ class Updates:
             case "cleared":
                 self._round(event).reported += event["clients"]
             case "sum" if event.get("order") is not None:
-                self._round(event).order = list(_flat(event["order"]))
+                self._round(event).order = list(chain.from_iterable(event["order"]))
             case "round":
                 self._completed.add((event["job"], event["round"]))
             case "timeout" if event["phase"] == "execution":
@@ -107,14 +108,6 @@ class Updates:
         if found.order is not None:
             return found.order
         return found.flushed if self._leaves else found.acknowledged
-
-
-def _flat(order: Iterable[int | Sequence[int]]) -> Iterable[int]:
-    for part in order:
-        if isinstance(part, int):
-            yield part
-        else:
-            yield from part
 
 
 BUSY = ("get", "train", "push")

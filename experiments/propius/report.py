@@ -8,8 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from experiments.propius.model.authors import ONLINE_SHARE
-from experiments.propius.row import real_mb
-from experiments.propius.seeds import merged, ratios
+from experiments.propius.row import merged, ratios, real_mb
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.published import published
 from measure.results.row import Row

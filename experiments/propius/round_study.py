@@ -7,13 +7,13 @@ against the delay.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from experiments.job_point import Fabric
-from experiments.propius.data.client_process import DataClient
+from experiments.propius.data.client_process import DataClient, update_of
 from experiments.propius.data.messages import Mode, RoundAttempt, UpdateId
 from experiments.propius.model.formulas import (
     crossing_delay_s,
@@ -23,12 +23,19 @@ from experiments.propius.model.formulas import (
     transfer_s,
     turns_round_s,
 )
-from experiments.propius.packet_run import RootBytes, edge_run, emulated_size, read_root, recorded
-from experiments.propius.processes import EdgeProcesses
+from experiments.propius.packet_run import (
+    PacketStudy,
+    RootBytes,
+    edge_links,
+    edge_run,
+    emulated_size,
+    read_root,
+    recorded,
+)
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import IDLE_S, EdgeRun, TrunkTurns
+from experiments.propius.run import IDLE_S, EdgeProcesses, EdgeRun, EventFile, TrunkTurns
 from experiments.propius.settings import PropiusSettings, edge_fabric
-from experiments.propius.verdict import EdgeLinks, Expected, judge_edge
+from experiments.propius.verdict import Expected, judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
 from railyard.errors import AgentError
@@ -36,24 +43,73 @@ from railyard.timeline import Event
 from topos.client_rates import client_rates
 from topos.edge_plan import ROOT
 
-_JOB = 0
-_STAGE = RoundAttempt(0, 0)
+JOB = 0
 _POLL_S = 0.02
 _LONGEST_S = 300.0
+
+
+class DirectClients:
+    """The clients of ``run`` and one job, which ask the servers by themselves, without a control plane."""
+
+    def __init__(self, run: EdgeRun) -> None:
+        self._run = run
+        self._job, *self._clients = [DataClient.of(run, number) for number in (None, *range(len(run.clients)))]
+        self._events = EventFile(run.folder / "clients.jsonl")
+
+    async def __aenter__(self) -> DirectClients:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in (self._job, *self._clients):
+            await client.close()
+        self._events.close()
+
+    async def connect(self) -> None:
+        await asyncio.gather(*(client.connect() for client in self._clients))
+
+    async def serve(self, round: int, serve: Callable[[int, RoundAttempt], Awaitable[object]]) -> None:
+        """Put the model of a round, and let each client ``serve`` it."""
+        stage = RoundAttempt(round, 0)
+        await self._job.put(JOB, stage, len(self._clients), bytes(self._run.size))
+        await asyncio.gather(*(serve(number, stage) for number in range(len(self._clients))))
+
+    async def get(self, number: int, stage: RoundAttempt) -> float:
+        """Get the model; the time when the client has it. ``EdgeError`` if the server does not answer."""
+        began = time.monotonic()
+        hit, _ = await self._clients[number].get(JOB, stage.round)
+        return self._note("get", began, number, stage, hit=hit)
+
+    async def push(self, number: int, stage: RoundAttempt) -> None:
+        payload, began = update_of(self._run, JOB, stage.round, number), time.monotonic()
+        outcome = await self._clients[number].push(UpdateId(JOB, stage, number), payload)
+        self._note("push", began, number, stage, outcome=outcome)
+
+    def _note(self, kind: str, began: float, client: int, stage: RoundAttempt, **more: object) -> float:
+        now, size = time.monotonic(), self._run.size
+        self._events.note(kind, began, now, client=client, job=JOB, round=stage.round, bytes=size, **more)
+        return now
+
+    async def complete(self, round: int, longest_s: float, poll_s: float = _POLL_S) -> bool:
+        """Wait until the root has all updates of the round; False if it has not within ``longest_s`` seconds."""
+        end = time.monotonic() + longest_s
+        while (await self._job.job_get(JOB, round))[1] is None:
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(poll_s)
+        return True
 
 
 @dataclass(frozen=True)
 class OneRound:
     """Seconds from ``began`` until every client had the model, and until the root had every update.
 
-    ``events`` are those of the clients; the servers write theirs to files. ``root`` are bytes on the root's link.
+    ``root`` are bytes on the root's link.
     """
 
     root: RootBytes
     began: float
     hand_out_s: float
     round_s: float
-    events: tuple[Event, ...]
 
 
 def one_round(run: EdgeRun, *, train_s: float = 0.0, delays_s: Sequence[float] = (), together: bool = True) -> OneRound:
@@ -67,64 +123,35 @@ def one_round(run: EdgeRun, *, train_s: float = 0.0, delays_s: Sequence[float] =
     assert root_fd is not None
     with EdgeProcesses(run, run.data_servers):
         before = read_root(root_fd)
-        measured = asyncio.run(_Round(run, train_s, delays_s, together).run())
-        return replace(measured, root=read_root(root_fd).since(before))
+        began, got, ended = asyncio.run(_one_round(run, train_s, delays_s, together))
+        return OneRound(read_root(root_fd).since(before), began, got - began, ended - began)
 
 
-class _Round:
-    def __init__(self, run: EdgeRun, train_s: float, delays_s: Sequence[float], together: bool) -> None:
-        self._train_s, self._delays_s, self._together = train_s, delays_s, together
-        self._job = DataClient.of(run, None)
-        self._clients = [DataClient.of(run, client.number) for client in run.clients]
-        self._update = bytes(run.size)
-        self._events: list[Event] = []
-        self._waiting = len(self._clients)
-        self._all_got = asyncio.Event()
+async def _one_round(
+    run: EdgeRun, train_s: float, delays_s: Sequence[float], together: bool
+) -> tuple[float, float, float]:
+    """When the round began, when the last client had the model, and when the root had every update."""
+    began, got, all_got = math.inf, list[float](), asyncio.Event()
 
-    async def run(self) -> OneRound:
-        async with AsyncExitStack() as stack:
-            for client in (self._job, *self._clients):
-                stack.push_async_callback(client.close)
-            await self._job.put(_JOB, _STAGE, len(self._clients), self._update)
-            await asyncio.gather(*(client.connect() for client in self._clients))
-            began = time.monotonic()
-            await asyncio.gather(*(self._serve(number, client) for number, client in enumerate(self._clients)))
-            await self._complete(began)
-            ended = time.monotonic()
-        got = max(event.end or event.t for event in self._events if event.kind == "get")
-        return OneRound(RootBytes(0, 0), began, got - began, ended - began, tuple(self._events))
+    async def serve(number: int, stage: RoundAttempt) -> None:
+        nonlocal began
+        began = min(began, time.monotonic())
+        if delays_s:
+            await asyncio.sleep(delays_s[number])
+        got.append(await clients.get(number, stage))
+        if len(got) == len(run.clients):
+            all_got.set()
+        if together:
+            await all_got.wait()
+        await asyncio.sleep(train_s)
+        await clients.push(number, stage)
 
-    async def _serve(self, number: int, client: DataClient) -> None:
-        if self._delays_s:
-            await asyncio.sleep(self._delays_s[number])
-        await self._get(number, client)
-        if self._together:
-            self._waiting -= 1
-            if not self._waiting:
-                self._all_got.set()
-            await self._all_got.wait()
-        await asyncio.sleep(self._train_s)
-        await self._push(number, client)
-
-    async def _get(self, number: int, client: DataClient) -> None:
-        began = time.monotonic()
-        hit, _ = await client.get(_JOB, _STAGE.round)
-        self._note("get", began, number, hit=hit)
-
-    async def _push(self, number: int, client: DataClient) -> None:
-        began = time.monotonic()
-        outcome = await client.push(UpdateId(_JOB, _STAGE, number), self._update)
-        self._note("push", began, number, outcome=outcome)
-
-    def _note(self, kind: str, began: float, client: int, **more: object) -> None:
-        fields = {"client": client, "job": _JOB, "round": 0, "bytes": len(self._update), **more}
-        self._events.append(Event(began, "edge", kind, time.monotonic(), fields))
-
-    async def _complete(self, began: float) -> None:
-        while (await self._job.job_get(_JOB, _STAGE.round))[1] is None:
-            if time.monotonic() > began + _LONGEST_S:
-                raise AgentError(f"the root server did not get all updates within {_LONGEST_S:g} s")
-            await asyncio.sleep(_POLL_S)
+    async with DirectClients(run) as clients:
+        await clients.connect()
+        await clients.serve(0, serve)
+        if not await clients.complete(0, _LONGEST_S):
+            raise AgentError(f"the root server did not get all updates within {_LONGEST_S:g} s")
+        return began, max(got), time.monotonic()
 
 
 LAW_SHARE = 0.02
@@ -147,28 +174,23 @@ def tree_row(settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow
     return row
 
 
-def measure_tree(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    """One round of all clients at once, as a star and as a tree in each mode."""
-    scale = settings.scale.scale()
-    for topology, mode in tree_points(settings):
-        session = runner.session(edge_fabric(settings, settings.clients))
-        with recorded(runner, session, f"{topology}, {mode}, {settings.clients} clients") as (folder, events):
-            found = one_round(edge_run(settings, session, folder, mode=mode, topology=topology))
-            events += found.events
-        row = tree_row(settings, topology, mode)
-        row.root_bytes, row.root_received_bytes = found.root
-        row.time_s = scale.real_s(found.hand_out_s)
-        law = Expected("bytes sent by the root", row.root_bytes, row.predicted_root_bytes, LAW_SHARE)
-        links = EdgeLinks(
-            client_rates(settings.clients, settings.regions),
-            scale.emulated_s(2 * settings.access_delay_ms / 1e3),
-            bottleneck=topology == "tree",
-            lossy=bool(settings.access_loss or settings.trunk_loss),
-        )
-        # In mode authors a flush stops the leaf server, and how many clients find the model is a matter of moments.
-        exact = [law] if mode == "fixed" else []
-        row.judge(judge_edge(events, links, exact, trains=False, plan=session.plan))
-        yield row
+def measure_tree(runner: Runner, settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow:
+    """One round of all clients at once, as a star or as a tree."""
+    fabric, title = edge_fabric(settings, settings.clients), f"{topology}, {mode}, {settings.clients} clients"
+    with recorded(runner, fabric, title) as point, point.counting():
+        found = one_round(edge_run(settings, point.session, point.folder, mode=mode, topology=topology))
+    row = tree_row(settings, topology, mode)
+    row.root_bytes, row.root_received_bytes = found.root
+    row.time_s = settings.scale.scale().real_s(found.hand_out_s)
+    law = Expected("bytes sent by the root", row.root_bytes, row.predicted_root_bytes, LAW_SHARE)
+    links = edge_links(settings, client_rates(settings.clients, settings.regions), bottleneck=topology == "tree")
+    # In mode authors a flush stops the leaf server, and how many clients find the model is a matter of moments.
+    exact = [law] if mode == "fixed" else []
+    row.judge(judge_edge(point.recorded, links, exact, trains=False, plan=point.session.plan))
+    return row
+
+
+TREE = PacketStudy("tree", tree_points, measure_tree, tree_row)
 
 
 CLIENT_MBPS = 20.0
@@ -256,34 +278,26 @@ def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
     )
 
 
-def measure_trunk(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    for policy, delay_ms in trunk_points(settings):
-        session = runner.session(trunk_fabric(settings, policy))
-        yield _measure(runner, settings, session, policy, delay_ms)
-
-
-def _measure(
-    runner: Runner, settings: PropiusSettings, session: Session, policy: str, delay_ms: float | None
-) -> PropiusRow:
+def measure_trunk(runner: Runner, settings: PropiusSettings, policy: str, delay_ms: float | None) -> PropiusRow:
     scale = settings.scale.scale()
-    optical = delay_ms is not None
-    turns = _turns(settings, session, policy, delay_ms) if delay_ms is not None else None
     title = f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms")
-    with recorded(runner, session, title) as (folder, events):
-        run = edge_run(settings, session, folder, turns=turns)
+    with recorded(runner, trunk_fabric(settings, policy), title) as point, point.counting():
+        turns = None if delay_ms is None else _turns(settings, point.session, policy, delay_ms)
+        run = edge_run(settings, point.session, point.folder, turns=turns)
         found = one_round(run, train_s=scale.emulated_s(TRAIN_S), together=False)
-        events += found.events
     gap_s = scale.emulated_s((delay_ms or 0.0) / 1e3 + TrunkModel.of(settings).guard_s)
-    began_s = scale.real_s(_into_rotation(found.began, events, gap_s))
+    began_s = scale.real_s(_into_rotation(found.began, point.recorded, gap_s))
     row = trunk_row(settings, policy, delay_ms, began_s if policy == "rotor" else 0.0)
     row.time_s = scale.real_s(found.round_s)
     row.root_bytes, row.root_received_bytes = found.root
-    share = _FORMULA_SHARE if optical else _SHARED_SHARE
+    share = _SHARED_SHARE if delay_ms is None else _FORMULA_SHARE
     expected = Expected("time of a round", row.time_s, row.predicted_time_s, share)
-    trip_s = scale.emulated_s(2 * settings.access_delay_ms / 1e3)
-    links = EdgeLinks([CLIENT_MBPS] * (settings.regions * CLIENTS_OF_A_REGION), trip_s)
-    row.judge(judge_edge(events, links, [expected], plan=session.plan, trains=False))
+    links = edge_links(settings, [CLIENT_MBPS] * len(run.clients), lossy=False)
+    row.judge(judge_edge(point.recorded, links, [expected], plan=point.session.plan, trains=False))
     return row
+
+
+TRUNK = PacketStudy("trunk", trunk_points, measure_trunk, trunk_row)
 
 
 def _turns(settings: PropiusSettings, session: Session, policy: str, delay_ms: float) -> TrunkTurns:

@@ -1,26 +1,45 @@
-"""One edge run on packets: who takes part, where, and by which rules. All its processes are given this."""
+"""One edge run on packets: who takes part, where, and by which rules; and its processes, which are given all this.
+
+Names of processes: ``control`` (job manager, scheduler, load balancer), ``manager0``, ... (client managers), ``root``,
+``jobs``, ``trunk`` (the arbiter of an optical trunk), ``leaf0``, ... (leaf server of a region, topology ``tree`` only),
+``clients0``, ... (all clients of a region). They are started together, watched, killed and restarted by name, stopped.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from experiments.propius.control.policies import EdgePolicy, Sees, load_edge_policy, partition, random_selection_timers
 from experiments.propius.data.clients import ClientProfile, DeviceTimers
-from experiments.propius.data.endpoint import PATIENCE_S, Address
-from experiments.propius.data.jobs import EdgeJob
-from experiments.propius.data.messages import Mode
-from railyard.errors import ConfigError
+from experiments.propius.data.endpoint import PATIENCE_S, Address, serve
+from experiments.propius.data.jobs import EdgeJob, WriteEvent
+from experiments.propius.data.messages import Frame, Mode, Reply, perform
+from railyard.errors import AgentError, ConfigError, MachineError, RailyardError
+from railyard.ownership import make_folder, open_binary
 from railyard.plugin import absolute_name
+from railyard.process.child import Child
+from railyard.process.parent import Parent
+from railyard.reading import Tail
+from railyard.timeline import Event, NumberedLog, events_in
+from railyard.validation import from_plain
 from topos.edge_plan import CONTROL, ROOT, EdgePlan
 
 CONTROL_PORT, FIRST_MANAGER_PORT, DATA_PORT, TRUNK_PORT = 7000, 7001, 7100, 7200
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"
 IDLE_S = 10.0
 """Real seconds after its last update at which a leaf server flushes."""
-_MOST_MANAGERS = 64
 _PATIENCE_FACTOR = 3.0
 """A transfer may take so many times what it takes at its rate."""
 
@@ -77,20 +96,6 @@ class EdgeRun:
     idle_s: float = IDLE_S
     vanishing: tuple[Vanishing, ...] = ()
     turns: TrunkTurns | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.managers <= _MOST_MANAGERS:
-            raise ConfigError(f"must be from 1 to {_MOST_MANAGERS}, not {self.managers}", key="managers")
-        if len(self.clients) != self.plan.clients:
-            raise ConfigError(
-                f"must be {self.plan.clients}, as many as the network has, not {len(self.clients)}", key="clients"
-            )
-        if (self.turns is not None) != (self.plan.trunk == "ocs"):
-            raise ConfigError(
-                f"are for an optical trunk, which needs them; the trunk is {self.plan.trunk}", key="turns"
-            )
-        if self.turns is not None and self.topology == "star":
-            raise ConfigError("must be tree with an optical trunk: only leaf servers ask for a turn", key="topology")
 
     def plain(self) -> dict[str, Any]:
         """The run as JSON data, for processes that start in another folder."""
@@ -165,3 +170,311 @@ def split_name(name: str) -> tuple[str, int]:
     """(role, number) of a process; the number is 0 where there is one of the role only."""
     role = name.rstrip("0123456789")
     return role, int(name[len(role) :] or 0)
+
+
+_STOP_WITHIN_S = 0.3
+"""All processes of a run are told to stop at once, so an error shortly before that is the end of another process."""
+
+
+class EventFile(NumberedLog):
+    """The events of one process, each written as it happens, so that they outlive the process if it is killed."""
+
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Write an event at ``t`` (default: now) until ``end``, if it lasts, in monotonic seconds.
+
+        Raises ``MachineError`` if it cannot be written.
+        """
+        try:
+            self.add(Event(time.monotonic() if t is None else t, "edge", kind, end, fields))
+        except OSError as error:
+            raise MachineError(f"events cannot be written to {error.filename}: {error.strerror}; make room") from None
+
+    def write(self, event: WriteEvent) -> None:
+        """Write an event that ends now, or is now."""
+        now = time.monotonic()
+        self.note(event.kind, now if event.began is None else event.began, event.began and now, **event.fields)
+
+
+class Orders:
+    """The orders that the parent gives: ``go``, and ``stop`` or its end. ``ready`` tells it that this process works."""
+
+    def __init__(self, parent: Parent) -> None:
+        self.go = asyncio.Event()
+        self.stop = asyncio.Event()
+        self.ready = parent.ready
+        parent.operations = {"go": self.go.set}
+        parent.on_stop(self.stop.set)
+
+
+class Actor:
+    """The work of a process: it answers frames by its operations, has tasks and one timer, and writes ``events``.
+
+    ``failed`` raises the first error of a task or of ``fail``.
+    """
+
+    def __init__(self, events: EventFile) -> None:
+        self.events = events
+        self.loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def serve(
+        self, netns_fd: int | None, port: int, ready: Callable[[], None] = lambda: None, **bounds: Any
+    ) -> None:
+        """Answer at ``port`` within ``bounds`` (``endpoint.serve``), tell so by ``ready``, until ``failed`` raises."""
+        listener = await serve(netns_fd, (EVERYWHERE, port), self.handle, **bounds)
+        try:
+            self.start()
+            ready()
+            await self.failed
+        finally:
+            await listener.close()
+            self.stop()
+            await self.end()
+
+    async def handle(self, frame: Frame) -> Reply:
+        return await perform(self, frame)
+
+    def start(self) -> None:
+        """Begin; what has nothing to begin with does nothing."""
+
+    def stop(self) -> None:
+        """Note what is left at the end of the run; ``end`` is next."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def call_at(self, due: float | None, call: Callable[[], None]) -> None:
+        """Call at the time ``due`` (None: never), in place of what the timer was to call before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else self.loop.call_at(due, call)
+
+    async def end(self) -> None:
+        """Give up what has not ended, and close the file of events."""
+        await self.give_up()
+        self.events.close()
+
+    async def give_up(self) -> None:
+        self.call_at(None, self.stop)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+MODULE = "experiments.propius.run"
+_WORK = {
+    "control": "experiments.propius.control.servers:control_work",
+    "manager": "experiments.propius.control.servers:manager_work",
+    "trunk": "experiments.propius.control.trunk_server:trunk_work",
+    "root": "experiments.propius.data.server_process:root_work",
+    "leaf": "experiments.propius.data.server_process:leaf_work",
+    "clients": "experiments.propius.data.client_process:clients_work",
+    "jobs": "experiments.propius.data.client_process:jobs_work",
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """The part of a process in a run: number ``number`` of its ``kind``, in its ``incarnation``; both count from 0.
+
+    It appends its events to the file ``events``.
+    """
+
+    kind: str
+    number: int
+    incarnation: int
+    events: str
+
+
+def main() -> None:
+    """Take the role in the run that the parent names in the settings of this process, which is a ``Child``."""
+    parent = Parent()
+    run = from_plain(EdgeRun, parent.settings["run"], "an edge run")
+    role = from_plain(Role, parent.settings["role"], "a process of an edge run")
+    module, _, work = _WORK[role.kind].partition(":")
+    run_actor(parent, partial(getattr(import_module(module), work), run, role))
+
+
+def run_actor(parent: Parent, work: Callable[[Orders], Awaitable[None]]) -> None:
+    """Do ``work`` until it returns or the parent says stop.
+
+    An error of Railyard's own is printed as one sentence, and the exit status is its.
+    """
+    try:
+        asyncio.run(_until_stopped(parent, work))
+    except RailyardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+async def _until_stopped(parent: Parent, work: Callable[[Orders], Awaitable[None]]) -> None:
+    orders = Orders(parent)
+    working = asyncio.ensure_future(work(orders))
+    stopping = asyncio.ensure_future(orders.stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if working.done() and not stopping.done():
+        await asyncio.wait((stopping,), timeout=_STOP_WITHIN_S)
+    if stopping.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    else:
+        stopping.cancel()
+        working.result()
+
+
+_PATIENCE_S = 2.0
+_LOOK_EVERY_S = 0.05
+_STARTING_AT_ONCE = 16
+"""More would share the cores for so long that the last ones are not ready in time."""
+_TOLD = "jobs", "clients"
+"""Beginnings of the names of the processes that wait for the start."""
+
+
+@dataclass
+class _Process:
+    child: Child
+    incarnation: int = 0
+    killed: bool = False
+
+
+class EdgeProcesses:
+    """The processes of ``run``, or those in ``names``. A context manager; otherwise call ``start`` and ``stop``."""
+
+    def __init__(self, run: EdgeRun, names: Sequence[str] | None = None) -> None:
+        self.run = run
+        self._names = run.names if names is None else tuple(names)
+        self._processes: dict[str, _Process] = {}
+        self._progress: Tail | None = None
+        self._rounds: Counter[int] = Counter()
+        """How many rounds of each job are complete."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process ids of those that were not killed."""
+        return {name: process.child.pid for name, process in self._processes.items() if not process.killed}
+
+    def start(self) -> EdgeProcesses:
+        """Start the processes, many at a time; returns when each works. ``MachineError`` if one does not start."""
+        make_folder(self.run.folder)
+        if any(self.run.folder.glob("edge-*.jsonl")):
+            raise ConfigError(f"{self.run.folder} holds the events of another edge run; name a new one", key="folder")
+        try:
+            for name in self._names:
+                self._processes[name] = self._made(name, 0)
+            if "jobs" in self._names:
+                self._progress = Tail.of(self._events_file("jobs", 0))
+            with ThreadPoolExecutor(_STARTING_AT_ONCE) as pool:
+                list(pool.map(lambda process: process.child.start(), self._processes.values()))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def go(self) -> float:
+        """Start the jobs and switch the clients on; the time before that, in monotonic seconds."""
+        now = time.monotonic()
+        for name, process in self._processes.items():
+            if name.startswith(_TOLD):
+                process.child.tell("go")
+        return now
+
+    def wait(
+        self,
+        timeout_s: float,
+        on_round: Callable[[int], None] = lambda done: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> list[int]:
+        """Wait until all jobs are complete, ``timeout_s`` seconds at most; the numbers of the jobs that are not.
+
+        ``on_round`` is called with the number of complete rounds of all jobs. Raises ``AgentError`` if a process ended
+        by itself, or what ``check`` raises, which is called often. The jobs' numbers are their places in ``run.jobs``
+        if they arrive in that order.
+        """
+        end = time.monotonic() + timeout_s
+        while (unfinished := self._look(on_round)) and time.monotonic() < end:
+            check()
+            self.check()
+            time.sleep(_LOOK_EVERY_S)
+        return unfinished
+
+    def _look(self, on_round: Callable[[int], None]) -> list[int]:
+        """Read what the jobs have noted; the jobs that are not complete."""
+        assert self._progress is not None, "the processes are started before they are waited for"
+        in_order = sorted(self.run.jobs, key=lambda job: job.arrival_s)
+        for event in events_in(line.decode(errors="replace") for line in self._progress.lines()):
+            if event.kind == "round":
+                self._rounds[event["job"]] += 1
+                on_round(self._rounds.total())
+        return [number for number, job in enumerate(in_order) if self._rounds[number] < job.rounds]
+
+    def check(self) -> None:
+        """Raise ``AgentError`` if a process ended by itself."""
+        for name, process in self._processes.items():
+            if not process.killed and process.child.has_ended:
+                raise AgentError(f"the process {name} of the edge run has ended by itself; its message is above")
+
+    def kill(self, name: str) -> float:
+        """End a process by SIGKILL, as a failure of its machine would; the time, in monotonic seconds."""
+        process = self._processes[name]
+        process.killed = True
+        os.kill(process.child.pid, signal.SIGKILL)
+        now = time.monotonic()
+        process.child.close()
+        return now
+
+    def restart(self, name: str) -> float:
+        """Start a process again that was killed; the time when it works, in monotonic seconds.
+
+        It keeps nothing but what it wrote to its journal. The clients of a region begin anew.
+        """
+        process = self._processes[name]
+        if not process.killed:
+            self.kill(name)
+        again = self._processes[name] = self._made(name, process.incarnation + 1)
+        again.child.start()
+        if name.startswith(_TOLD):
+            again.child.tell("go")
+        return time.monotonic()
+
+    def stop(self) -> None:
+        running = [process for process in self._processes.values() if not process.killed]
+        if running:
+            with ThreadPoolExecutor(len(running)) as pool:
+                list(pool.map(lambda process: process.child.close(), running))
+        for process in running:
+            process.killed = True
+        if self._progress is not None:
+            self._progress.close()
+
+    def _made(self, name: str, incarnation: int) -> _Process:
+        path = self._events_file(name, incarnation)
+        open_binary(path, "ab").close()
+        kind, number = split_name(name)
+        role = {"kind": kind, "number": number, "incarnation": incarnation, "events": str(path.absolute())}
+        fds = [fd for rank in self.run.ranks(name) if (fd := self.run.netns_fds[rank]) is not None]
+        settings = {"run": self.run.plain(), "role": role}
+        child = Child(MODULE, settings, fds, f"the process {name} of the edge run", patience_s=_PATIENCE_S)
+        return _Process(child, incarnation)
+
+    def _events_file(self, name: str, incarnation: int) -> Path:
+        return self.run.folder / f"edge-{name}-{incarnation}.jsonl"
+
+    def __enter__(self) -> EdgeProcesses:
+        return self if self._processes else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -6,7 +6,6 @@ Studies ``jct``, ``utilisation``, ``throughput`` and ``delays`` are four views o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -166,32 +165,22 @@ def edge_fabric(
     clients: int,
     *,
     trunk: Trunk = "electrical",
-    time: float | None = None,
-    access_delay_ms: float | None = None,
-    trunk_delay_ms: float | None = None,
     trunk_loss: float | None = None,
     trunk_mbps: float | None = None,
-    client_mbps: float | Sequence[float] | None = None,
+    client_mbps: float | None = None,
 ) -> Fabric:
-    """The network for ``clients`` clients; delays are real milliseconds, emulated at ``time`` seconds per second.
-
-    What is not given is taken from the settings.
-    """
-    scale = settings.scale.scale()
-    emulated = scale.time if time is None else time
-    access = settings.access_delay_ms if access_delay_ms is None else access_delay_ms
-    uplink = settings.trunk_delay_ms if trunk_delay_ms is None else trunk_delay_ms
+    """The network for ``clients`` clients; what is not given is taken from the settings."""
+    emulated = settings.scale.time
     options = {
         "clients": clients,
         "regions": settings.regions,
         "trunk": trunk,
         "trunk_mbps": settings.trunk_mbps if trunk_mbps is None else trunk_mbps,
         "client_mbps": client_mbps,
-        "access_delay_ms": access * emulated,
-        "trunk_delay_ms": uplink * emulated,
-        "control_delay_ms": uplink * emulated,
+        "access_delay_ms": settings.access_delay_ms * emulated,
+        "trunk_delay_ms": settings.trunk_delay_ms * emulated,
+        "control_delay_ms": settings.trunk_delay_ms * emulated,
         "access_loss": settings.access_loss,
         "trunk_loss": settings.trunk_loss if trunk_loss is None else trunk_loss,
     }
-    key = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in options.items())
-    return Fabric(f"edge-{clients}-{trunk}", key, lambda: EdgeTopo(**options))
+    return Fabric(f"edge-{clients}-{trunk}", tuple(options.items()), lambda: EdgeTopo(**options))

@@ -8,23 +8,28 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from experiments.propius import virtual
-from experiments.propius.data.client_process import DataClient, PushOutcome
-from experiments.propius.data.clients import stratified
-from experiments.propius.data.messages import EdgeError, Mode, RoundAttempt, UpdateId
-from experiments.propius.data.update import as_bytes, check_sum, draw
-from experiments.propius.packet_run import PacketPoint, edge_run, emulated_size, play, recorded, verdict_of
-from experiments.propius.processes import EdgeProcesses
+from experiments.propius.data.messages import EdgeError, Mode, RoundAttempt
+from experiments.propius.metrics import UpdateCounts, Updates
+from experiments.propius.packet_run import (
+    PacketStudy,
+    checked_sums,
+    conclude,
+    edge_links,
+    edge_run,
+    emulated_size,
+    play,
+    recorded,
+)
+from experiments.propius.round_study import JOB, DirectClients
 from experiments.propius.row import PropiusRow
-from experiments.propius.run import IDLE_S, EdgeRun, Vanishing
+from experiments.propius.run import IDLE_S, EdgeProcesses, EdgeRun, Vanishing
 from experiments.propius.settings import PropiusSettings, TroubleCase, edge_fabric
-from experiments.propius.verdict import EdgeLinks, judge_edge
+from experiments.propius.verdict import judge_edge
 from experiments.runner import Runner
 from experiments.session import Session
 from measure.metrics.checks import Check
@@ -33,115 +38,46 @@ from topos.edge_plan import ROOT
 from topos.kernel.namespaces import HostEnd
 from workloads.stragglers.background import Background
 
-_JOB = 0
 
-
-@dataclass(frozen=True)
-class LeafKills:
-    """The fate of the updates; all but the first two are numbers of updates.
-
-    ``acknowledged``: that clients were told are delivered, of which ``counted`` are in a sum of the root, ``late``
-    were noted as late by a server, and of ``lost`` nobody knows. ``twice``: how often an update was in a sum beyond
-    the first time. ``unanswered``: whose clients were told nothing.
-    """
-
-    kills: int
-    sums_right: int
-    acknowledged: int
-    counted: int
-    late: int
-    lost: int
-    twice: int
-    unanswered: int
-
-
-def kill_leaves(run: EdgeRun, rounds: int, spread_s: float = 0.5, longest_s: float = 2.0) -> LeafKills:
+def kill_leaves(run: EdgeRun, rounds: int, spread_s: float = 0.5, longest_s: float = 2.0) -> None:
     """One kill in each of ``rounds`` rounds of one job, at a random moment and of a random leaf server of ``run``.
 
     Each client gets the model, waits up to ``spread_s`` seconds and pushes an update of real numbers. A round is given
-    up ``longest_s`` after its last answer to a client. Every sum is checked bit by bit: ``VerifyError`` if one is
-    wrong. ``MachineError`` if a server does not start.
+    up ``longest_s`` after its last answer to a client. ``MachineError`` if a server does not start.
     """
     with EdgeProcesses(run, run.data_servers) as servers:
-        told = asyncio.run(_Kills(run, servers, spread_s, longest_s).run(rounds))
-    return account(run, rounds, told, servers.events())
+        asyncio.run(_kill_leaves(run, servers, rounds, spread_s, longest_s))
 
 
-Told = dict[UpdateId, PushOutcome]
+async def _kill_leaves(run: EdgeRun, servers: EdgeProcesses, rounds: int, spread_s: float, longest_s: float) -> None:
+    chance, idle_s = random.Random(run.seed), run.idle_s * run.time
+
+    async def serve(number: int, stage: RoundAttempt) -> None:
+        wait_s = chance.uniform(0, spread_s)
+        with suppress(EdgeError):
+            await clients.get(number, stage)
+            await asyncio.sleep(wait_s)
+            await clients.push(number, stage)
+
+    async def kill() -> None:
+        region = chance.randrange(len(run.plan.regions))
+        await asyncio.sleep(chance.uniform(0, spread_s + 2 * idle_s))
+        await asyncio.to_thread(servers.restart, f"leaf{region}")
+
+    async with DirectClients(run) as clients:
+        for round in range(rounds):
+            await asyncio.gather(kill(), clients.serve(round, serve))
+            await clients.complete(round, longest_s, idle_s / 4)
 
 
-class _Kills:
-    def __init__(self, run: EdgeRun, servers: EdgeProcesses, spread_s: float, longest_s: float) -> None:
-        self._run, self._servers = run, servers
-        self._spread_s, self._longest_s, self._idle_s = spread_s, longest_s, run.idle_s * run.time
-        self._random = random.Random(run.seed)
-        self._job = DataClient.of(run, None)
-        self._clients = [DataClient.of(run, client.number) for client in run.clients]
-        self._told: Told = {}
-
-    async def run(self, rounds: int) -> Told:
-        async with AsyncExitStack() as stack:
-            for client in (self._job, *self._clients):
-                stack.push_async_callback(client.close)
-            for round in range(rounds):
-                await self._round(round)
-        return self._told
-
-    async def _round(self, round: int) -> None:
-        stage = RoundAttempt(round, 0)
-        await self._job.put(_JOB, stage, len(self._clients), bytes(self._run.size))
-        serving = (self._serve(number, client, stage) for number, client in enumerate(self._clients))
-        await asyncio.gather(self._kill(), *serving)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._longest_s
-        while (await self._job.job_get(_JOB, round))[1] is None and loop.time() < end:
-            await asyncio.sleep(self._idle_s / 4)
-
-    async def _kill(self) -> None:
-        region = self._random.randrange(len(self._run.plan.regions))
-        await asyncio.sleep(self._random.uniform(0, self._spread_s + 2 * self._idle_s))
-        await asyncio.to_thread(self._servers.restart, f"leaf{region}")
-
-    async def _serve(self, number: int, client: DataClient, stage: RoundAttempt) -> None:
-        wait = self._random.uniform(0, self._spread_s)
-        try:
-            await client.get(_JOB, stage.round)
-        except EdgeError:
-            return
-        await asyncio.sleep(wait)
-        payload = as_bytes(draw(self._run.seed, _JOB, stage.round, number, self._run.size))
-        update = UpdateId(_JOB, stage, number)
-        self._told[update] = await client.push(update, payload)
-
-
-def account(run: EdgeRun, rounds: int, told: Told, events: Iterable[Event]) -> LeafKills:
-    """The fate of the updates, from what the clients were told and from the events of the servers.
-
-    What the root had of a round that was given up (``cleared``) has arrived there as well.
-    """
-    arrived: Counter[tuple[int, int]] = Counter()
-    noted: set[tuple[int, int]] = set()
-    sums = 0
+def fates(events: Iterable[Event], rounds: int) -> UpdateCounts:
+    """The fate of the updates of ``kill_leaves``, where also a round that was given up is over."""
+    updates = Updates()
     for event in events:
-        if event.kind == "sum":
-            check_sum(event, run.seed, run.size)
-            sums += 1
-            arrived.update((event["round"], client) for part in event["order"] for client in part)
-        elif event.kind == "cleared":
-            arrived.update((event["round"], client) for client in event["clients"])
-        elif event.kind == "flush" and event["outcome"] == "late":
-            noted.update((event["round"], client) for client in event["clients"])
-    acknowledged = {(update.stage.round, update.client) for update, said in told.items() if said == "acknowledged"}
-    return LeafKills(
-        kills=rounds,
-        sums_right=sums,
-        acknowledged=len(acknowledged),
-        counted=len(acknowledged & arrived.keys()),
-        late=len((acknowledged & noted) - arrived.keys()),
-        lost=len(acknowledged - noted - arrived.keys()),
-        twice=sum(count - 1 for count in arrived.values()),
-        unanswered=sum(said == "lost" for said in told.values()),
-    )
+        updates.add(event)
+    for round in range(rounds):
+        updates.add(Event(0.0, "edge", "round", None, {"job": JOB, "round": round}))
+    return updates.counts()
 
 
 POLICY = "irs"
@@ -152,7 +88,7 @@ _DOWN_REAL_S = 5.0
 _FIRST_KILL_REAL_S = 60.0
 _SPREAD_REAL_S = 5.0
 _LEAST_LONGEST_S = 2.0
-"""Times of ``KillSettings``: over how long clients upload, and how long at least a round may be without an answer."""
+"""In the case ``leaf-killed``: how long clients wait at most, and how long at least a round is waited for."""
 _LONGEST_MB = 1.0
 """Largest update in the rounds of ``leaf-killed``, whose updates are real numbers, on the emulated wire."""
 
@@ -164,12 +100,15 @@ def trouble_points(settings: PropiusSettings) -> Iterator[tuple[TroubleCase, Mod
             yield from ((case, mode, loss) for mode in settings.modes)
 
 
-def measure_trouble(runner: Runner, settings: PropiusSettings) -> Iterator[PropiusRow]:
-    for case, mode, loss in trouble_points(settings):
-        if case == "leaf-killed":
-            yield measure_leaf_kills(runner, settings, mode)
-        else:
-            yield measure_case(runner, settings, case, mode, loss)
+def measure_trouble(
+    runner: Runner, settings: PropiusSettings, case: TroubleCase, mode: Mode, loss: float
+) -> PropiusRow:
+    if case == "leaf-killed":
+        return measure_leaf_kills(runner, settings, mode)
+    return measure_case(runner, settings, case, mode, loss)
+
+
+TROUBLE = PacketStudy("trouble", trouble_points, measure_trouble)
 
 
 def _row(settings: PropiusSettings, case: str, mode: Mode, loss: float = 0.0) -> PropiusRow:
@@ -180,22 +119,20 @@ def _row(settings: PropiusSettings, case: str, mode: Mode, loss: float = 0.0) ->
 
 def measure_leaf_kills(runner: Runner, settings: PropiusSettings, mode: Mode) -> PropiusRow:
     """One kill of a random leaf server in each of many rounds of one job, each sum checked bit by bit."""
-    session = runner.session(edge_fabric(settings, settings.clients))
     size, scale = min(emulated_size(settings), round(_LONGEST_MB * 1e6) // 4 * 4), settings.scale.scale()
-    idle_s = scale.emulated_s(IDLE_S)
-    longest_s = max(_LEAST_LONGEST_S, 2 * idle_s)
-    spread_s = scale.emulated_s(_SPREAD_REAL_S)
-    with recorded(runner, session, f"{settings.kills} leaf servers killed, {mode}") as (folder, events):
-        run = edge_run(settings, session, folder, mode=mode, verify=True, size=size)
-        found = kill_leaves(run, settings.kills, spread_s, longest_s)
+    longest_s = max(_LEAST_LONGEST_S, 2 * scale.emulated_s(IDLE_S))
+    fabric, title = edge_fabric(settings, settings.clients), f"{settings.kills} leaf servers killed, {mode}"
+    with recorded(runner, fabric, title) as point, point.counting():
+        run = edge_run(settings, point.session, point.folder, mode=mode, verify=True, size=size)
+        kill_leaves(run, settings.kills, scale.emulated_s(_SPREAD_REAL_S), longest_s)
     row = _row(settings, "leaf killed", mode)
     row.policy = row.jobs = row.rounds = row.managers = None
-    row.kills, row.updates_acknowledged, row.updates_late = found.kills, found.acknowledged, found.late
-    row.updates_lost, row.updates_twice = found.lost, found.twice
-    row.sums_checked, row.wrong_sums = found.sums_right, 0  # a wrong sum ends the run
-    links = EdgeLinks([], 0.0, bottleneck=False, lossy=True)
-    kept = _kept(row, settings.kills, found.kills)
-    row.judge(judge_edge(events, links, plan=session.plan, sums=(0, found.sums_right), trains=False, more=kept))
+    row.kills = settings.kills
+    virtual.count_updates(row, fates(point.recorded, settings.kills))
+    sums = row.wrong_sums, row.sums_checked = checked_sums(run, point.recorded)
+    links = edge_links(settings, [], bottleneck=False, lossy=True)
+    kept = _kept(row, settings.kills, settings.kills)
+    row.judge(judge_edge(point.recorded, links, plan=point.session.plan, sums=sums, trains=False, more=kept))
     return row
 
 
@@ -212,19 +149,8 @@ def _kept(row: PropiusRow, faults: int, happened: int) -> list[Check]:
 
 def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, mode: Mode, loss: float) -> PropiusRow:
     """Run the five jobs while something fails; an undisturbed run is the case ``none``."""
-    point = PacketPoint(
-        edge_fabric(settings, settings.clients, trunk_loss=loss),
-        settings.five_jobs(),
-        stratified(settings.clients, settings.regions, settings.seed),
-        POLICY,
-        settings.seed,
-        mode,
-        lossy=bool(loss or settings.access_loss),
-        disturbed=case == "background",
-    )
-    kills: list[str] = []
-    if case == "client-vanishes":
-        point = replace(point, vanishing=_vanishing(settings))
+    jobs, kills = settings.five_jobs(), list[str]()
+    vanishing = _vanishing(settings) if case == "client-vanishes" else ()
 
     def beside(session: Session, processes: EdgeProcesses) -> AbstractContextManager[object]:
         if case == "manager-restarted":
@@ -233,14 +159,14 @@ def measure_case(runner: Runner, settings: PropiusSettings, case: TroubleCase, m
 
     words = case.replace("-", " ") + (f" {loss:g} %" if case == "trunk-loss" else "")
     row = _row(settings, words, mode, loss)
-    found = play(runner, settings, point, f"{words}, {mode}", beside)
-    virtual.fill(row, found.metrics, point.jobs, 1 / settings.scale.time)
+    fabric, fields = edge_fabric(settings, settings.clients, trunk_loss=loss), {"mode": mode, "vanishing": vanishing}
+    found = play(runner, settings, fabric, f"{words}, {mode}", beside, jobs=jobs, policy=POLICY, **fields)
+    virtual.fill(row, found.metrics, jobs, 1 / settings.scale.time)
     row.kills = len(kills) or None
-    row.root_bytes, row.root_received_bytes = found.root.sent, found.root.received
-    row.sums_checked, row.wrong_sums = (None, None) if found.sums is None else (found.sums[1], found.sums[0])
     faults = {"client-vanishes": VANISHING_CLIENTS, "manager-restarted": 1}.get(case, 0)
     checks = _kept(row, faults, len(kills) or found.metrics.gone)
-    row.judge(verdict_of(settings, point, found, more=checks))
+    lossy = bool(loss or settings.access_loss)
+    conclude(row, settings, found, more=checks, bottleneck=case != "background", lossy=lossy)
     return row
 
 

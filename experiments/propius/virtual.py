@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from experiments.propius.data.clients import stratified
 from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
 from experiments.propius.data.messages import Mode
-from experiments.propius.metrics import EdgeMetrics
+from experiments.propius.metrics import EdgeMetrics, UpdateCounts
 from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run
 from experiments.propius.model.plane import Network
 from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
@@ -20,7 +20,7 @@ KIND = f"{JCT.label}; {JCT.note}"
 ROUNDS = TEN_JOBS[0].rounds
 _AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs"}
 """The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
-does (``experiments.propius.model.authors``, ``experiments.propius.control.irs``);
+does (``experiments.propius.model.authors``, ``experiments.propius.control.policies``);
 their figures stand beside both kinds."""
 
 
@@ -102,7 +102,10 @@ def fill(row: PropiusRow, metrics: EdgeMetrics, jobs: Sequence[EdgeJob], to_real
     row.useful_per_s = per_real(metrics.completed_clients_per_s)
     row.scheduling_delay_s, row.response_time_s = real(metrics.scheduling_s), real(metrics.response_s)
     row.rounds_repeated = metrics.repeated_scheduling + metrics.repeated_execution
-    updates = metrics.updates
+    count_updates(row, metrics.updates)
+
+
+def count_updates(row: PropiusRow, updates: UpdateCounts) -> None:
     row.updates_acknowledged, row.updates_lost = updates.acknowledged, updates.lost
     row.updates_twice, row.updates_late = updates.twice, updates.late
 

@@ -7,9 +7,10 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from inspect import getmembers, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import yaml
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 
 from controllers.northbound import bodies
 from experiments.experiment import Experiment
+from experiments.propius.control.servers import ControlServer, ManagerServer
+from experiments.propius.control.trunk_server import TrunkActor
 from experiments.propius.data import messages
-from experiments.propius.data import messages as edge
+from experiments.propius.data.server_process import LeafActor, RootActor
 from experiments.settings import validated
 from measure.live import packets
 from measure.live.calibration import default_calibration
@@ -295,11 +298,10 @@ PLAN = {
         for number in range(2)
     ],
 }
-EDGE_KINDS = [kind for kind in vars(edge).values() if isinstance(kind, type) and issubclass(kind, messages.Message)]
 EDGE_REQUESTS = [
-    {key: get_args(kind.model_fields["op"].annotation)[0] if key == "op" else 1 for key in kind.model_fields}
-    for kind in EDGE_KINDS
-    if "op" in kind.model_fields and get_args(kind.model_fields["op"].annotation)
+    {"op": name} | {field: 1 for field in signature(method).parameters if field not in ("self", "payload")}
+    for server in (ControlServer, ManagerServer, TrunkActor, RootActor, LeafActor)
+    for name, method in getmembers(server, lambda member: hasattr(member, "is_operation"))
 ]
 TOKEN = "s3cret"
 HEADERS = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from functools import lru_cache, partial
 from io import BytesIO, StringIO
@@ -15,6 +16,7 @@ from struct import error as StructError
 from typing import Any
 
 from core_world import World
+from edge.loopback import loopback_run
 from fabric_plans import pip_plan
 
 from commands import show as show_command
@@ -24,9 +26,10 @@ from controllers.northbound import bodies, http_server, rest
 from controllers.northbound.messages import read_request
 from experiments.collectives.all_to_all.experiment import read_demand
 from experiments.experiment import Experiment
+from experiments.propius.control.servers import ControlServer
 from experiments.propius.data import messages as edge
-from experiments.propius.data.messages import GetRequest, PushRequest, SumRequest
-from experiments.propius.data.server_process import Journal
+from experiments.propius.data.server_process import Journal, LeafActor, RootActor
+from experiments.propius.run import Actor, EventFile
 from experiments.redraw import read_folder, trace_json
 from experiments.registry import find
 from experiments.report import show as show_report
@@ -233,14 +236,21 @@ def plan(data: bytes, folder: Path) -> None:
     from_plain(FabricPlan, data, "a fabric plan")
 
 
-def _in_all_kinds(kinds: Sequence[type[edge.Message]], frame: edge.Frame) -> None:
-    for kind in kinds:
-        with suppress(edge.EdgeRefused):
-            edge.read(kind, frame)
+async def _edge_answers(frame: edge.Frame, folder: Path) -> None:
+    """What the processes of an edge run answer to a frame; what waits for something else is given up."""
+    run = loopback_run(folder, 4, verify=True)
+    actors: list[Actor] = [ControlServer(run, EventFile(folder / "control"))]
+    actors += [RootActor(run, EventFile(folder / "root")), LeafActor(run, 0, EventFile(folder / "leaf"))]
+    for actor in actors:
+        with suppress(edge.EdgeError, asyncio.TimeoutError):
+            await asyncio.wait_for(actor.handle(frame), 0.01)
+        await actor.end()
+        if actor.failed.done():
+            actor.failed.result()
 
 
 def edge_requests(data: bytes, folder: Path) -> None:
-    _in_all_kinds(grammars.EDGE_KINDS, edge.Frame(data))
+    asyncio.run(_edge_answers(edge.Frame(data), folder))
 
 
 class _AnsweringWorld(World):
@@ -323,7 +333,7 @@ def edge_frame(data: bytes, folder: Path) -> None:
         return
     fields, payload = edge.lengths(head, _MOST_PAYLOAD)
     frame = edge.Frame(rest_of_frame[:fields], rest_of_frame[fields : fields + payload])
-    _in_all_kinds((GetRequest, PushRequest, SumRequest), frame)
+    asyncio.run(_edge_answers(frame, folder))
     _ = frame.fields
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from experiments.propius.control.irs import Cell, cell_of
-from experiments.propius.control.policies import EdgePolicy, OpenJob, checked_order
+from experiments.propius.control.policies import Cell, EdgePolicy, OpenJob, cell_of, checked_order
 from experiments.propius.data.clients import Binding, Offer
 from experiments.propius.data.jobs import Attributes, EdgeJob
 
@@ -166,18 +165,13 @@ SILENT_S = 1800.0
 
 @dataclass
 class _Entry:
-    number: int
-    job: EdgeJob
-    registered_s: float
+    """``job`` is as policies see it, but for the clients of the current round, which are in ``clients``."""
+
+    job: OpenJob
     heard_s: float
-    round: int = 0
     attempt: int = 0
-    demand: int = 0
-    open: bool = False
-    requested_s: float = 0.0
-    scheduling_s: float = 0.0
-    served: int = 0
     clients: set[int] = field(default_factory=set)
+    served: int = 0
 
 
 class JobManager:
@@ -198,7 +192,7 @@ class JobManager:
         """Enter a job; its number."""
         number = self._next
         self._next += 1
-        self._jobs[number] = _Entry(number, job, now, now)
+        self._jobs[number] = _Entry(OpenJob(number, job, now, 0, 0, 0, 0, open=False), now)
         self.version += 1
         return number
 
@@ -211,9 +205,8 @@ class JobManager:
         if entry is None:
             return False
         self._close(entry, now)
-        entry.round, entry.attempt, entry.demand = round, attempt, demand
-        entry.open, entry.requested_s = demand > 0, now
-        entry.clients = set()
+        entry.job = replace(entry.job, round=round, demand=demand, open=demand > 0, requested_s=now)
+        entry.attempt, entry.clients = attempt, set()
         self.version += 1
         return True
 
@@ -238,13 +231,13 @@ class JobManager:
         ``client`` is its number in the run, which it keeps when a client manager gives it another id.
         """
         entry = self._jobs.get(number)
-        if entry is None or not entry.open or client in entry.clients:
+        if entry is None or not entry.job.open or client in entry.clients:
             return None
         entry.clients.add(client)
         entry.served += 1
-        if len(entry.clients) >= entry.demand:
+        if len(entry.clients) >= entry.job.demand:
             self._close(entry, now)
-        return Binding(client, number, entry.round, entry.attempt)
+        return Binding(client, number, entry.job.round, entry.attempt)
 
     def bound(self, number: int) -> int | None:
         """How many clients the current round has, None if there is no such job (any more)."""
@@ -262,21 +255,7 @@ class JobManager:
         return silent
 
     def jobs(self) -> tuple[OpenJob, ...]:
-        return tuple(
-            OpenJob(
-                entry.number,
-                entry.job,
-                entry.registered_s,
-                entry.round,
-                entry.demand,
-                len(entry.clients),
-                entry.served,
-                entry.scheduling_s,
-                entry.open,
-                entry.requested_s,
-            )
-            for entry in self._jobs.values()
-        )
+        return tuple(replace(entry.job, bound=len(entry.clients), served=entry.served) for entry in self._jobs.values())
 
     def _heard(self, number: int, now: float) -> _Entry | None:
         entry = self._jobs.get(number)
@@ -285,7 +264,7 @@ class JobManager:
         return entry
 
     def _close(self, entry: _Entry, now: float) -> None:
-        if entry.open:
-            entry.open = False
-            entry.scheduling_s += now - entry.requested_s
+        if entry.job.open:
+            open_s = now - entry.job.requested_s
+            entry.job = replace(entry.job, open=False, scheduling_s=entry.job.scheduling_s + open_s)
             self.version += 1

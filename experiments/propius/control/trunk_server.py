@@ -11,64 +11,33 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from controllers.northbound.client import ChannelClient
 from experiments.propius.control.trunk import Actions, CircuitEnded, Granted, TrunkArbiter, TurnTo
-from experiments.propius.data.endpoint import Pool, Reply, serve
-from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Message, read
-from experiments.propius.process import EventFile, Orders, Role
-from experiments.propius.run import EVERYWHERE, TRUNK_PORT, EdgeRun, TrunkTurns
+from experiments.propius.data.endpoint import Pool
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Number, operation
+from experiments.propius.run import TRUNK_PORT, Actor, EdgeRun, EventFile, Orders, Role, TrunkTurns
 from railyard.errors import ControlError
 from railyard.scale import goodput_share
+from railyard.validation import Whole
 from topos.edge_plan import CONTROL
 
 LONGEST_WAIT_S = 600.0
 """Patience of the pool of connections to the arbiter: a request is answered when its turn has come."""
-_Whole = Annotated[int, Field(ge=0)]
 
 
-class AcquireRequest(Message):
-    """Leaf server of ``region`` wants to transfer ``bytes``; answered with a ``token`` when it may."""
+@asynccontextmanager
+async def turn(arbiter: Pool, region: int, size: int) -> AsyncIterator[None]:
+    """A turn of the region on the trunk, for a transfer of ``size`` bytes with the root; it ends with the block.
 
-    op: Literal["acquire"]
-    region: _Whole
-    bytes: _Whole
-
-
-class ReleaseRequest(Message):
-    """The transfer of ``token`` is over; answered at once."""
-
-    op: Literal["release"]
-    token: _Whole
-
-
-TrunkRequest = Annotated[AcquireRequest | ReleaseRequest, Field(discriminator="op")]
-
-
-class TrunkGate:
-    """``async with gate.turn()`` around each transfer of ``size`` bytes with the root.
-
-    ``arbiter`` leads to the server that hands the circuit out (``experiments.propius.control.trunk_server``);
-    its patience should be ``LONGEST_WAIT_S``.
+    ``arbiter`` leads to the trunk's process with a patience of ``LONGEST_WAIT_S``; ``EdgeError`` if that is gone.
     """
-
-    def __init__(self, arbiter: Pool, region: int, size: int) -> None:
-        self._arbiter = arbiter
-        self._region = region
-        self._size = size
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn of the region, which ends with the block; ``EdgeError`` if the arbiter is gone."""
-        granted = await self._arbiter.call("acquire", region=self._region, bytes=self._size)
-        try:
-            yield
-        finally:
-            with suppress(EdgeError):
-                await self._arbiter.call("release", token=granted.fields["token"])
+    granted = await arbiter.call("acquire", region=region, bytes=size)
+    try:
+        yield
+    finally:
+        with suppress(EdgeError):
+            await arbiter.call("release", token=granted.fields["token"])
 
 
 _SWITCH, _ROOT_PORT = "trunk", 1
@@ -76,35 +45,29 @@ _MTU = 1500
 _CHANNEL_S = 30.0
 
 
-class TrunkActor:
+class TrunkActor(Actor):
     """Answers the leaf servers and executes what the arbiter orders. ``failed`` raises an error of the controller."""
 
     def __init__(self, run: EdgeRun, turns: TrunkTurns, events: EventFile) -> None:
-        self._turns, self._regions, self._events = turns, run.plan.regions, events
+        super().__init__(events)
+        self._turns, self._regions = turns, run.plan.regions
         mbps = run.plan.trunk_mbps * goodput_share(_MTU)
         self._arbiter = TrunkArbiter(len(self._regions), turns.policy, mbps, turns.slot_s)
         self._channel = ChannelClient(turns.channel, timeout_s=turns.delay_s + _CHANNEL_S)
         self._thread = ThreadPoolExecutor(1)
-        self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._tuning: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self.failed: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
         self._do(self._arbiter.start(time.monotonic()))
 
-    async def answer(self, frame: Frame) -> Reply:
-        """Answer one request of a leaf server, an ``acquire`` when its turn has come."""
-        request = read(TrunkRequest, frame)
-        if not isinstance(request, AcquireRequest):
-            self._do(self._arbiter.done(request.token, time.monotonic()))
-            return Reply({})
+    @operation
+    async def acquire(self, region: Number, bytes: Whole) -> dict[str, int]:
+        """Leaf server of ``region`` wants to transfer ``bytes``; answered with a ``token`` when it may."""
         try:
-            token, actions = self._arbiter.ask(request.region, request.bytes, time.monotonic())
+            token, actions = self._arbiter.ask(region, bytes, time.monotonic())
         except ControlError as error:
             raise EdgeRefused(str(error)) from None
-        granted = self._waiting[token] = self._loop.create_future()
+        granted = self._waiting[token] = self.loop.create_future()
         self._do(actions)
         try:
             await granted
@@ -112,22 +75,25 @@ class TrunkActor:
             self._waiting.pop(token, None)
             self._do(self._arbiter.done(token, time.monotonic()))
             raise
-        return Reply({"token": token})
+        return {"token": token}
+
+    @operation
+    def release(self, token: Whole) -> dict[str, int]:
+        """The transfer of ``token`` is over."""
+        self._do(self._arbiter.done(token, time.monotonic()))
+        return {}
 
     def _do(self, actions: Actions) -> None:
         for action in actions:
             if isinstance(action, TurnTo):
-                self._tuning = self._loop.create_task(self._tune(action.region))
+                self.spawn(self._tune(action.region))
             elif isinstance(action, Granted):
                 granted = self._waiting.pop(action.token)
                 if not granted.done():
                     granted.set_result(None)
             else:
                 self._note(action)
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self._arbiter.due()
-        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+        self.call_at(self._arbiter.due(), self._tick)
 
     def _tick(self) -> None:
         self._do(self._arbiter.tick(time.monotonic()))
@@ -135,46 +101,31 @@ class TrunkActor:
     def _note(self, ended: CircuitEnded) -> None:
         """Write the ``trunk`` event of a circuit, from the moment at which it was up."""
         fields = {"region": ended.region, "transfers": ended.transfers, "bytes": ended.bytes}
-        self._events.note("trunk", ended.began, time.monotonic(), policy=self._turns.policy, **fields)
+        self.events.note("trunk", ended.began, time.monotonic(), policy=self._turns.policy, **fields)
 
     async def _tune(self, region: int) -> None:
         circuit = (_ROOT_PORT, self._regions[region].trunk_port)
         await asyncio.sleep(self._turns.guard_s)
-        try:
-            await self._loop.run_in_executor(self._thread, self._rewire, circuit)
-        except ControlError as error:
-            if not self.failed.done():
-                self.failed.set_exception(error)
-            return
+        await self.loop.run_in_executor(self._thread, self._rewire, circuit)
         self._do(self._arbiter.tuned(time.monotonic()))
 
     def _rewire(self, circuit: tuple[int, int]) -> None:
         self._channel.rewire(_SWITCH, [circuit], delay_s=self._turns.delay_s)
 
-    def close(self) -> None:
-        """Note the circuit that is up, and leave the controller."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._tuning is not None:
-            self._tuning.cancel()
+    def stop(self) -> None:
+        """Note the circuit that is up."""
         for action in self._arbiter.stop():
             if isinstance(action, CircuitEnded):
                 self._note(action)
+
+    async def end(self) -> None:
+        """Leave the controller."""
+        await super().end()
         self._thread.shutdown(wait=True)
         self._channel.close()
-        self._events.close()
 
 
 async def trunk_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     assert run.turns is not None, "an electrical trunk has no arbiter"
     actor = TrunkActor(run, run.turns, EventFile(role.events))
-    try:
-        server = await serve(run.netns_fds[CONTROL], (EVERYWHERE, TRUNK_PORT), actor.answer, cancels=True)
-        try:
-            actor.start()
-            orders.ready()
-            await actor.failed
-        finally:
-            await server.close()
-    finally:
-        actor.close()
+    await actor.serve(run.netns_fds[CONTROL], TRUNK_PORT, orders.ready, cancels=True)

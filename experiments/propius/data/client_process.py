@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
-from experiments.propius.control.servers import ControlClient, JobClient
-from experiments.propius.data import jobs, update
+from experiments.propius.control.servers import ControlClient
+from experiments.propius.data import jobs, servers
 from experiments.propius.data.clients import (
     Accept,
     Action,
@@ -26,13 +27,11 @@ from experiments.propius.data.clients import (
     Nack,
     Pause,
     Push,
-    Train,
 )
-from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Reply, connect_when_up
-from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds, job_timers
-from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, RoundAttempt, UpdateId
-from experiments.propius.process import EventFile, Orders, Role
-from experiments.propius.run import CONTROL_PORT, DATA_PORT, EdgeRun
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool
+from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Mode, Payload, Reply, RoundAttempt, UpdateId
+from experiments.propius.run import CONTROL_PORT, DATA_PORT, Actor, EdgeRun, EventFile, Orders, Role
 from topos.edge_plan import ROOT
 
 PushOutcome = Literal["acknowledged", "late", "lost", "refused"]
@@ -54,11 +53,10 @@ RETRIES: dict[Mode, Retries] = {"authors": Retries(5.0, 3), "fixed": Retries(1.0
 """In real seconds; ``authors`` as in their client."""
 
 
-class DataClient:
+class DataClient(Client):
     """The connection from the namespace ``netns_fd`` (None: that of this process) to the server at ``address``.
 
     ``size`` is that of a model and of an update, in bytes, ``retries`` is in seconds of the run (``RETRIES``, scaled).
-    The connection is made by the first request and stays open.
     """
 
     def __init__(
@@ -70,10 +68,8 @@ class DataClient:
         retries: Retries = Retries(0.1, 120),
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._netns_fd, self._address, self._size = netns_fd, address, size
-        self._patience_s = patience_s
+        super().__init__(netns_fd, address, most_payload=size, patience_s=patience_s)
         self._retries = retries
-        self._client: Client | None = None
 
     @staticmethod
     def of(run: EdgeRun, client: int | None) -> DataClient:
@@ -84,26 +80,20 @@ class DataClient:
         retries = RETRIES[run.mode].scaled(run.time)
         return DataClient(fd, address, run.size, retries=retries, patience_s=run.patience_s(region))
 
-    async def connect(self) -> None:
-        """Connect now, if there is no connection. ``EdgeError`` if the server does not answer."""
-        if self._client is None or not self._client.is_open:
-            self._client = await Client.connect(
-                self._netns_fd, self._address, most_payload=self._size, patience_s=self._patience_s
-            )
-
     async def get(self, job: int, round: int) -> tuple[bool, Payload | None]:
         """(whether the server had the model of the round, the model); the model is None before the job has put it.
 
         Raises ``EdgeRefused`` if the round is over, ``EdgeError`` if the server does not answer.
         """
-        reply = await self._repeated(lambda client: client.call("get", job=job, round=round))
+        reply = await self._repeated("get", job=job, round=round)
         return bool(reply.fields["hit"]), None if reply.fields.get("absent") else reply.payload
 
     async def push(self, update: UpdateId, payload: Payload) -> PushOutcome:
         """Deliver an update of ``size`` bytes; never raises ``EdgeError``."""
-        fields = {"job": update.job, **update.stage._asdict(), "client": update.client}
         try:
-            reply = await self._repeated(lambda client: client.call("push", payload, **fields))
+            reply = await self._repeated(
+                "push", payload, job=update.job, **update.stage._asdict(), client=update.client
+            )
         except EdgeRefused:
             return "refused"
         except EdgeError:
@@ -113,34 +103,30 @@ class DataClient:
 
     async def put(self, job: int, stage: RoundAttempt, demand: int, model: Payload) -> None:
         """Put the model of an attempt of a round at the root. ``EdgeError`` if it fails."""
-        fields = {"job": job, **stage._asdict(), "demand": demand}
-        await self._repeated(lambda client: client.call("put", model, **fields))
+        await self._repeated("put", model, job=job, **stage._asdict(), demand=demand)
 
     async def job_get(self, job: int, round: int) -> tuple[int, Payload | None]:
         """(updates in the sum of the round, the sum if there are as many as the demand). ``EdgeError`` if it fails."""
-        reply = await self._repeated(lambda client: client.call("job_get", job=job, round=round))
+        reply = await self._repeated("job_get", job=job, round=round)
         return int(reply.fields["count"]), reply.payload if reply.fields["ready"] else None
 
-    async def _repeated(self, request: Callable[[Client], Awaitable[Reply]]) -> Reply:
-        tries = self._retries.tries
-        while True:
+    async def _repeated(self, op: str, payload: Payload = b"", **fields: Any) -> Reply:
+        for _ in range(self._retries.tries - 1):
             try:
-                await self.connect()
-                assert self._client
-                return await request(self._client)
+                return await self.call(op, payload, **fields)
             except EdgeRefused:
                 raise
             except EdgeError:
-                tries -= 1
-                if tries <= 0:
-                    raise
-            await asyncio.sleep(self._retries.pause_s)
+                await asyncio.sleep(self._retries.pause_s)
+        return await self.call(op, payload, **fields)
 
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(EdgeError):
-                await client.close()
+
+_zeros = cache(bytes)
+
+
+def update_of(run: EdgeRun, job: int, round: int, client: int) -> Payload:
+    """The update of a client: numbers that are drawn with ``verify``, else zeros."""
+    return servers.as_bytes(servers.draw(run.seed, job, round, client, run.size)) if run.verify else _zeros(run.size)
 
 
 class EdgeClient:
@@ -160,7 +146,6 @@ class EdgeClient:
         )
         self._control = ControlClient(fd, (run.plan.regions[region].control_ip, CONTROL_PORT), number)
         self._data = DataClient.of(run, number)
-        self._zeros = bytes(0 if run.verify else run.size)
         self._vanishing = {fault.round for fault in run.vanishing if fault.client == number}
 
     async def run(self) -> None:
@@ -198,58 +183,33 @@ class EdgeClient:
             await self._control.nack(action.jobs)
             return ()
         if isinstance(action, Get):
-            return await self._get(action, began)
+            hit, model = await self._data.get(action.job, action.round)
+            if model is None:
+                return device.absent(time.monotonic())
+            return device.got(self._worked("get", began, bytes=len(model), hit=hit))
         if isinstance(action, Push):
             return await self._push(began)
         await asyncio.sleep(action.seconds)
         now = time.monotonic()
         if isinstance(action, Pause):
             return device.woke(now)
-        return self._trained(action, began, now)
-
-    async def _get(self, action: Get, began: float) -> tuple[Action, ...]:
-        hit, model = await self._data.get(action.job, action.round)
-        now = time.monotonic()
-        if model is None:
-            return self._device.absent(now)
-        size = len(model)
-        self._events.note(
-            "get", began, now, client=self.number, job=action.job, round=action.round, bytes=size, hit=hit
-        )
-        return self._device.got(now)
-
-    def _trained(self, action: Train, began: float, now: float) -> tuple[Action, ...]:
-        binding = self._binding
         late = max(0.0, now - began - action.seconds)
-        self._events.note(
-            "train", began, now, client=self.number, job=binding.job, round=binding.round, late_s=round(late, 6)
-        )
-        return self._device.trained(now)
+        return device.trained(self._worked("train", began, late_s=round(late, 6)))
 
     async def _push(self, began: float) -> tuple[Action, ...]:
         binding = self._binding
         identity = UpdateId(binding.job, RoundAttempt(binding.round, binding.attempt), self.number)
-        payload = self._payload(binding)
+        payload = update_of(self._run, binding.job, binding.round, self.number)
         outcome = await self._data.push(identity, payload)
-        now = time.monotonic()
-        self._events.note(
-            "push",
-            began,
-            now,
-            client=self.number,
-            job=binding.job,
-            round=binding.round,
-            attempt=binding.attempt if self._run.mode == "fixed" else 0,
-            bytes=len(payload),
-            outcome=outcome,
-        )
+        attempt = binding.attempt if self._run.mode == "fixed" else 0
+        now = self._worked("push", began, attempt=attempt, bytes=len(payload), outcome=outcome)
         return self._device.pushed(outcome, now)
 
-    def _payload(self, binding: Binding) -> Payload:
-        run = self._run
-        if not run.verify:
-            return self._zeros
-        return update.as_bytes(update.draw(run.seed, binding.job, binding.round, self.number, run.size))
+    def _worked(self, kind: str, began: float, **fields: Any) -> float:
+        """Note work for the job that the client serves; the time, at which it ended."""
+        now, of = time.monotonic(), self._binding
+        self._events.note(kind, began, now, client=self.number, job=of.job, round=of.round, **fields)
+        return now
 
     @property
     def _binding(self) -> Binding:
@@ -266,67 +226,54 @@ async def clients_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     await orders.stop.wait()
 
 
-class JobRun:
-    """One job: does what its ``JobRounds`` decides. Each call is a task, so a timer may end while it is under way."""
+class JobRun(Actor):
+    """One job: does what its ``JobRounds`` decides. Each call is a task, so a timer may end while it is under way.
 
-    def __init__(self, job: EdgeJob, run: EdgeRun, manager: JobClient, events: EventFile) -> None:
+    ``manager`` leads to the job manager, which numbers the jobs in the order in which they hold ``registering``.
+    """
+
+    def __init__(self, job: EdgeJob, run: EdgeRun, manager: Pool, registering: asyncio.Lock, events: EventFile) -> None:
+        super().__init__(events)
         self._run = run
-        self._rounds = JobRounds(job, job_timers(job).scaled(run.time))
-        self._manager = manager
+        self._rounds = JobRounds(job, run.time)
+        self._manager, self._registering = manager, registering
         self._root = DataClient.of(run, None)
-        self._events = events
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Work from arrival to the end of the last round. ``EdgeError`` if the job manager is gone."""
         await asyncio.sleep(self._rounds.job.arrival_s * self._run.time)
         self._do(self._rounds.start(time.monotonic()))
         try:
-            await self._done
+            await self.failed
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            for task in self._tasks:
-                task.cancel()
+            await self.give_up()
             await self._root.close()
 
     def _do(self, actions: Iterable[JobAction]) -> None:
         for action in actions:
             if isinstance(action, jobs.Sleep):
-                self._sleep(action.seconds)
-            elif isinstance(action, (jobs.Scheduled, jobs.RoundDone, jobs.TimedOut)):
-                self._note(action)
+                self.call_at(self.loop.time() + action.seconds, self._woke)
+            elif isinstance(action, jobs.WriteEvent):
+                self.events.write(action)
             else:
-                self._begin(self._call(action))
-
-    def _sleep(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._woke)
+                self.spawn(self._call(action))
 
     def _woke(self) -> None:
         self._do(self._rounds.woke(time.monotonic()))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._done.done():
-            self._done.set_exception(error)
+    async def _ask(self, op: str, **fields: Any) -> Mapping[str, Any]:
+        return (await self._manager.call(op, **fields)).fields
 
     async def _call(self, action: JobAction) -> None:
         state = self._rounds
         if isinstance(action, jobs.RegisterJob):
-            self._do(state.registered(await self._manager.register(state.job), time.monotonic()))
+            async with self._registering:
+                number = (await self._ask("register", **{key: getattr(state.job, key) for key in _REGISTERED}))["job"]
+            self._do(state.registered(number, time.monotonic()))
         elif isinstance(action, jobs.RequestClients):
             await self._request(action)
         elif isinstance(action, jobs.EndRequest):
-            count = await self._manager.end_request(self._number)
+            count = (await self._ask("end_request", job=self._number))["bound"]
             now = time.monotonic()
             self._do(state.forgotten(now) if count is None else state.ended(count, now))
         elif isinstance(action, jobs.Put):
@@ -334,23 +281,24 @@ class JobRun:
         elif isinstance(action, jobs.Poll):
             await self._poll(action)
         elif isinstance(action, jobs.FinishJob):
-            await self._manager.finish(self._number)
-            self._done.set_result(None)
+            await self._ask("finish", job=self._number)
+            self.failed.set_result(None)
 
     async def _request(self, action: jobs.RequestClients) -> None:
         """Send REQUEST, then tell the job its clients when it has them all."""
         state, number = self._rounds, self._number
-        known = await self._manager.request(number, action.round, action.demand, action.attempt)
+        fields = {"round": action.round, "demand": action.demand, "attempt": action.attempt}
+        known = (await self._ask("request", job=number, **fields))["known"]
         if not known:
             self._do(state.forgotten(time.monotonic()))
         while known and self._is_current(action.round, action.attempt) and state.phase == "scheduling":
-            count, is_open = await self._manager.bound(number)
+            answer = await self._ask("bound", job=number)
             if not self._is_current(action.round, action.attempt):
                 return
-            if count is None:
+            if answer["bound"] is None:
                 self._do(state.forgotten(time.monotonic()))
-            elif not is_open:
-                self._do(state.bound(count, time.monotonic()))
+            elif not answer["open"]:
+                self._do(state.bound(answer["bound"], time.monotonic()))
                 return
 
     async def _put(self, action: jobs.Put) -> None:
@@ -377,33 +325,20 @@ class JobRun:
         assert self._rounds.number is not None, "a job asks for clients after it has registered"
         return self._rounds.number
 
-    def _note(self, event: jobs.Scheduled | jobs.RoundDone | jobs.TimedOut) -> None:
-        now, job = time.monotonic(), self._number
-        if isinstance(event, jobs.Scheduled):
-            self._events.note("scheduled", now, job=job, round=event.round, bound=event.bound)
-        elif isinstance(event, jobs.TimedOut):
-            self._events.note("timeout", now, job=job, round=event.round, phase=event.phase)
-        else:
-            self._events.note(
-                "round",
-                event.began,
-                now,
-                job=job,
-                round=event.round,
-                scheduling_s=event.scheduling_s,
-                response_s=event.response_s,
-                clients=event.clients,
-                attempt=event.attempt,
-            )
+
+_REGISTERED = "name", "demand", "bounds", "private_bound", "rounds", "over_selection"
+"""What a job tells the job manager about itself."""
 
 
 async def jobs_work(run: EdgeRun, role: Role, orders: Orders) -> None:
     events = EventFile(role.events)
     fd, control = run.netns_fds[ROOT], (run.plan.control_ip, CONTROL_PORT)
     for address in (control, (run.plan.root_ip, DATA_PORT)):
-        await (await connect_when_up(fd, address)).close()
-    manager = JobClient(fd, control)
-    jobs = [JobRun(job, run, manager, events) for job in run.jobs]
+        client = Client(fd, address)
+        await client.connect_when_up()
+        await client.close()
+    manager, registering = Pool(fd, control), asyncio.Lock()
+    jobs = [JobRun(job, run, manager, registering, events) for job in run.jobs]
     orders.ready()
     await orders.go.wait()
     try:

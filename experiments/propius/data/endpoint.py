@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from experiments.propius.data import messages
-from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Payload
+from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, Payload, Reply
 from railyard.errors import MachineError, RailyardError
 from railyard.protocol import to_json
 from topos.kernel.namespaces import inside
@@ -40,6 +42,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
     Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes when the work has just been done.
     """
     task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may be cancelled at once
     try:
         await asyncio.wait((task,), timeout=seconds)
         if task.done():
@@ -49,13 +52,6 @@ async def within(seconds: float, work: Coroutine[Any, Any, _T]) -> _T:
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))  # its socket may be closed only when the loop no longer watches it
-
-
-class Reply(NamedTuple):
-    """An answer: its fields and its payload."""
-
-    fields: Mapping[str, Any]
-    payload: Payload = b""
 
 
 Handler = Callable[[Frame], Awaitable[Reply]]
@@ -135,10 +131,9 @@ class FrameStream:
 class Server:
     """A listening server (``serve``)."""
 
-    def __init__(self, handler: Handler, most_payload: int, most_connections: int, cancels: bool) -> None:
+    def __init__(self, handler: Handler, most_payload: int, cancels: bool) -> None:
         self._handler = handler
         self._most_payload = most_payload
-        self._most_connections = most_connections
         self._cancels = cancels
         self._connections: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
@@ -150,19 +145,15 @@ class Server:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        full = len(self._connections) >= self._most_connections
         self._connections.add(task)
         try:
             with suppress(OSError, EdgeError):
-                await self._talk(FrameStream(reader, writer, self._most_payload), full)
+                await self._talk(FrameStream(reader, writer, self._most_payload))
         finally:
             self._connections.discard(task)
             writer.transport.abort()
 
-    async def _talk(self, connection: FrameStream, full: bool) -> None:
-        if full:
-            await connection.send(messages.encode(error="the server has no free connection; try again later"))
-            return
+    async def _talk(self, connection: FrameStream) -> None:
         while (request := await connection.receive()) is not None:
             async with connection.cancels() if self._cancels else nullcontext():
                 reply = await self._answer(request)
@@ -194,58 +185,76 @@ async def serve(
     handler: Handler,
     *,
     most_payload: int = 0,
-    most_connections: int = 256,
     cancels: bool = False,
 ) -> Server:
     """Listen at ``address`` in a namespace (None: that of this process) and answer each request by ``handler``.
 
     A ``RailyardError`` of the handler is the answer with the field ``error``. A request with more than
-    ``most_payload`` bytes of payload ends its connection; connections above ``most_connections`` are refused. With
-    ``cancels`` the handler is cancelled when the connection ends before its answer.
-    ``MachineError`` if the address cannot be used.
+    ``most_payload`` bytes of payload ends its connection. With ``cancels`` the handler is cancelled when the connection
+    ends before its answer. ``MachineError`` if the address cannot be used.
     """
     with inside(netns_fd) if netns_fd is not None else nullcontext():
         try:
             listener = socket.create_server(address, backlog=_BACKLOG)
         except OSError as error:
             raise MachineError(f"no server can listen at {address[0]}:{address[1]}: {error.strerror}") from None
-    server = Server(handler, most_payload, most_connections, cancels)
+    server = Server(handler, most_payload, cancels)
     await server.listen(listener)
     return server
 
 
 class Client:
-    """A connection to a server; ``connect`` makes one. Calls from several tasks wait for each other.
+    """A connection from a namespace (None: that of this process) to the server at ``address``, made by the first call.
 
-    After an ``EdgeError`` that is no ``EdgeRefused`` the connection is closed, and every further call fails.
+    Calls from several tasks wait for each other. After an ``EdgeError`` that is no ``EdgeRefused`` the connection is
+    closed, and the next call makes another. ``most_payload`` bounds the payload of an answer, ``patience_s`` the time
+    of the connecting and of each call.
     """
 
-    def __init__(self, connection: FrameStream, address: Address, patience_s: float) -> None:
-        self._connection = connection
+    def __init__(
+        self, netns_fd: int | None, address: Address, *, most_payload: int = 0, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._netns_fd, self._address, self._most_payload = netns_fd, address, most_payload
         self._peer = f"{address[0]}:{address[1]}"
         self._patience_s = patience_s
         self._turn = asyncio.Lock()
-        self.is_open = True
+        self._stream: FrameStream | None = None
 
-    @staticmethod
-    async def connect(
-        netns_fd: int | None, address: Address, *, most_payload: int = 0, patience_s: float = PATIENCE_S
-    ) -> Client:
-        """Connect from a namespace (None: that of this process) to ``address``.
+    @property
+    def is_open(self) -> bool:
+        return self._stream is not None
 
-        ``most_payload`` bounds the payload of an answer, ``patience_s`` the time of the connecting and of each call.
-        """
-        with inside(netns_fd) if netns_fd is not None else nullcontext():
+    async def connect(self) -> None:
+        """Connect now, if there is no connection. ``EdgeError`` if the server does not answer."""
+        async with self._turn:
+            await self._connected()
+
+    async def connect_when_up(self) -> None:
+        """Connect to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
+        end = time.monotonic() + _UP_WITHIN_S
+        while True:
+            try:
+                return await self.connect()
+            except EdgeError:
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(_TRY_EVERY_S)
+
+    async def _connected(self) -> FrameStream:
+        if self._stream is not None:
+            return self._stream
+        with inside(self._netns_fd) if self._netns_fd is not None else nullcontext():
             sock = socket.socket()
         try:
             sock.setblocking(False)
-            await within(patience_s, asyncio.get_running_loop().sock_connect(sock, address))
+            await within(self._patience_s, asyncio.get_running_loop().sock_connect(sock, self._address))
             streams = await asyncio.open_connection(sock=sock, limit=_BUFFER_BYTES)
-            return Client(FrameStream(*streams, most_payload), address, patience_s)
+            self._stream = FrameStream(*streams, self._most_payload)
+            return self._stream
         except (OSError, asyncio.TimeoutError) as error:
             sock.close()
-            why = getattr(error, "strerror", None) or f"no answer within {patience_s:g} s"
-            raise EdgeError(f"cannot connect to {address[0]}:{address[1]}: {why}") from None
+            why = getattr(error, "strerror", None) or f"no answer within {self._patience_s:g} s"
+            raise EdgeError(f"cannot connect to {self._peer}: {why}") from None
         except BaseException:
             sock.close()
             raise
@@ -265,11 +274,10 @@ class Client:
         return Reply(answer, frame.payload)
 
     async def _exchange(self, op: str, head: bytes, payload: Payload) -> Frame:
-        if not self.is_open:
-            raise EdgeError(f"the connection to {self._peer} is closed")
+        stream = await self._connected()
         why = "it has closed the connection"
         try:
-            frame = await within(self._patience_s, self._ask(head, payload))
+            frame = await within(self._patience_s, self._ask(stream, head, payload))
             if frame is not None:
                 return frame
         except asyncio.TimeoutError:
@@ -282,13 +290,15 @@ class Client:
         self._close()
         raise EdgeError(f"{op} at {self._peer} failed: {why}")
 
-    async def _ask(self, head: bytes, payload: Payload) -> Frame | None:
-        await self._connection.send(head, payload)
-        return await self._connection.receive()
+    @staticmethod
+    async def _ask(stream: FrameStream, head: bytes, payload: Payload) -> Frame | None:
+        await stream.send(head, payload)
+        return await stream.receive()
 
     def _close(self) -> None:
-        self.is_open = False
-        self._connection.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     async def close(self) -> None:
         """Close the connection; a call that waits for its answer fails."""
@@ -297,44 +307,21 @@ class Client:
             pass
 
 
-async def connect_when_up(netns_fd: int | None, address: Address, *, patience_s: float = PATIENCE_S) -> Client:
-    """``Client.connect`` to a server that is being started: tried for some seconds before ``EdgeError`` is raised."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + _UP_WITHIN_S
-    while True:
-        try:
-            return await Client.connect(netns_fd, address, patience_s=patience_s)
-        except EdgeError:
-            if loop.time() > end:
-                raise
-        await asyncio.sleep(_TRY_EVERY_S)
-
-
 class Pool:
-    """Calls to one server at the same time, each on a connection of its own; idle connections are used again."""
+    """Calls to one server at the same time, each on a ``Client`` of its own; idle connections are used again."""
 
-    def __init__(
-        self, netns_fd: int | None, address: Address, *, most_payload: int = 0, patience_s: float = PATIENCE_S
-    ) -> None:
-        self._netns_fd = netns_fd
-        self._address = address
-        self._most_payload = most_payload
-        self._patience_s = patience_s
+    def __init__(self, netns_fd: int | None, address: Address, **bounds: Any) -> None:
+        self._made: Callable[[], Client] = partial(Client, netns_fd, address, **bounds)
         self._idle: list[Client] = []
 
     async def call(self, op: str, payload: Payload = b"", **fields: Any) -> Reply:
         """As ``Client.call``, over an idle connection or a new one."""
-        client = self._idle.pop() if self._idle else await self._connect()
+        client = self._idle.pop() if self._idle else self._made()
         try:
             return await client.call(op, payload, **fields)
         finally:
             if client.is_open:
                 self._idle.append(client)
-
-    async def _connect(self) -> Client:
-        return await Client.connect(
-            self._netns_fd, self._address, most_payload=self._most_payload, patience_s=self._patience_s
-        )
 
     async def close(self) -> None:
         while self._idle:

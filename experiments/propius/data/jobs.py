@@ -5,11 +5,9 @@ The calls and messages of a job to the control plane and to the root server are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
-
-from railyard.errors import ConfigError
+from typing import Any, Literal, NamedTuple
 
 
 class Attributes(NamedTuple):
@@ -56,18 +54,6 @@ class EdgeJob:
     over_selection: float = 1.0
     scheduling_s: float = 100.0
     execution_s: float = 500.0
-
-    def __post_init__(self) -> None:
-        if self.demand < 1:
-            raise ConfigError(f"must be at least 1, not {self.demand}", key=f"{self.name}.demand")
-        if self.rounds < 1:
-            raise ConfigError(f"must be at least 1, not {self.rounds}", key=f"{self.name}.rounds")
-        if not self.over_selection >= 1:
-            raise ConfigError(f"must be at least 1, not {self.over_selection:g}", key=f"{self.name}.over_selection")
-        if not self.arrival_s >= 0:
-            raise ConfigError(f"must be at least 0, not {self.arrival_s:g}", key=f"{self.name}.arrival_s")
-        if not (self.scheduling_s > 0 and self.execution_s > 0):
-            raise ConfigError("must be above 0, as the timers of a round", key=f"{self.name}.scheduling_s, execution_s")
 
     @property
     def selected(self) -> int:
@@ -188,70 +174,38 @@ class FinishJob:
 
 
 @dataclass(frozen=True)
-class Scheduled:
-    """Event: the round has ``bound`` clients and takes no more."""
+class WriteEvent:
+    """An event of the run: ``began`` None for a moment, else the start of an interval that ends now."""
 
-    round: int
-    bound: int
-
-
-@dataclass(frozen=True)
-class RoundDone:
-    """Event: the round is complete.
-
-    ``began`` is the time of the first REQUEST of the round. ``scheduling_s`` is the time from the REQUEST of the
-    attempt that succeeded until it had its ``clients``, ``response_s`` from then until the root had enough updates.
-    """
-
-    round: int
-    began: float
-    scheduling_s: float
-    response_s: float
-    clients: int
-    attempt: int
+    kind: str
+    fields: Mapping[str, Any]
+    began: float | None = None
 
 
-@dataclass(frozen=True)
-class TimedOut:
-    """Event: a timer ended before the round had its clients or its updates."""
-
-    round: int
-    phase: Literal["scheduling", "execution"]
-
-
-JobAction = (
-    RegisterJob | RequestClients | EndRequest | Put | Poll | Sleep | FinishJob | Scheduled | RoundDone | TimedOut
-)
-
-
-@dataclass(frozen=True)
-class JobTimers:
-    """The timers of a job in real seconds; ``scaled`` gives those of an emulated run."""
-
-    scheduling_s: float = 100.0
-    execution_s: float = 500.0
-    poll_s: float = 5.0
-
-    def scaled(self, time: float) -> JobTimers:
-        return JobTimers(self.scheduling_s * time, self.execution_s * time, self.poll_s * time)
-
-
-def job_timers(job: EdgeJob) -> JobTimers:
-    return JobTimers(scheduling_s=job.scheduling_s, execution_s=job.execution_s)
-
-
+JobAction = RegisterJob | RequestClients | EndRequest | Put | Poll | Sleep | FinishJob | WriteEvent
+POLL_S = 5.0
+"""Real seconds between two questions for the sum of a round."""
 Phase = Literal["new", "scheduling", "closing", "putting", "executing", "done"]
 
 
 class JobRounds:
     """One job from REGISTER to FINISH; rounds and attempts count from 0.
 
-    An answer that comes too late, when the job has gone on, changes nothing and asks for nothing.
+    Its events are ``scheduled`` (the round takes no more clients), ``timeout`` (a timer ended before the round had its
+    clients or its updates) and ``round``: ``scheduling_s`` is the time from the REQUEST of the attempt that succeeded
+    until it had its ``clients``, ``response_s`` from then until the root had enough updates.
+
+    An answer that comes too late, when the job has gone on, changes nothing and asks for nothing. ``time`` is the
+    seconds of the run per real second.
     """
 
-    def __init__(self, job: EdgeJob, timers: JobTimers) -> None:
+    def __init__(self, job: EdgeJob, time: float = 1.0, poll_s: float = POLL_S) -> None:
         self.job = job
-        self.timers = timers
+        self._scheduling_s, self._execution_s, self._poll_s = (
+            job.scheduling_s * time,
+            job.execution_s * time,
+            poll_s * time,
+        )
         self.number: int | None = None
         self.round = 0
         self.attempt = 0
@@ -295,17 +249,17 @@ class JobRounds:
         if self.phase != "putting":
             return ()
         self.phase = "executing"
-        return (self._sleep(self.timers.poll_s, now),)
+        return (self._sleep(self._poll_s, now),)
 
     def polled(self, count: int, now: float) -> tuple[JobAction, ...]:
         """The root server has ``count`` updates of the round."""
         if self.phase != "executing":
             return ()
         if count < self.job.demand:
-            return (self._sleep(self.timers.poll_s, now),)
+            return (self._sleep(self._poll_s, now),)
         assert self._began is not None, "a round that executes has been requested"
-        scheduling, response = self._scheduled - self._requested, now - self._scheduled
-        done = RoundDone(self.round, self._began, scheduling, response, self._clients, self.attempt)
+        times = {"scheduling_s": self._scheduled - self._requested, "response_s": now - self._scheduled}
+        done = self._event("round", self._began, **times, clients=self._clients, attempt=self.attempt)
         self.round, self.attempt, self._began = self.round + 1, 0, None
         if self.round < self.job.rounds:
             return (done, *self._request(now))
@@ -321,27 +275,30 @@ class JobRounds:
             return self._again("execution", now)
         if self.phase != "executing":
             return ()
-        return (Poll(self.round), self._sleep(self.timers.execution_s, now))
+        return (Poll(self.round), self._sleep(self._execution_s, now))
 
     def _request(self, now: float) -> tuple[JobAction, ...]:
         self.phase = "scheduling"
         self._requested = now
         self._began = now if self._began is None else self._began
-        self._deadline = now + self.timers.scheduling_s
+        self._deadline = now + self._scheduling_s
         request = RequestClients(self.round, self.job.selected, self.attempt)
-        return (request, self._sleep(self.timers.scheduling_s, now))
+        return (request, self._sleep(self._scheduling_s, now))
 
     def _put(self, count: int, now: float) -> tuple[JobAction, ...]:
         self.phase = "putting"
         self._scheduled, self._clients = now, count
-        self._deadline = now + self.timers.execution_s
+        self._deadline = now + self._execution_s
         put = Put(self.round, self.attempt)
-        return (Scheduled(self.round, count), put, self._sleep(self.timers.execution_s, now))
+        return (self._event("scheduled", bound=count), put, self._sleep(self._execution_s, now))
 
     def _again(self, phase: Literal["scheduling", "execution"], now: float) -> tuple[JobAction, ...]:
-        timed_out = TimedOut(self.round, phase)
+        timed_out = self._event("timeout", phase=phase)
         self.attempt += 1
         return (timed_out, *self._request(now))
+
+    def _event(self, kind: str, began: float | None = None, **fields: Any) -> WriteEvent:
+        return WriteEvent(kind, {"job": self.number, "round": self.round, **fields}, began)
 
     def _sleep(self, seconds: float, now: float) -> Sleep:
         return Sleep(max(0.0, min(seconds, self._deadline - now)))

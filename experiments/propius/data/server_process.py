@@ -13,28 +13,28 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from experiments.propius.control.trunk_server import LONGEST_WAIT_S, TrunkGate
-from experiments.propius.data.endpoint import Address, Pool, Reply, serve
+from pydantic import Field
+
+from experiments.propius.control.trunk_server import LONGEST_WAIT_S, turn
+from experiments.propius.data.endpoint import Pool
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import (
+    MOST_IN_A_SUM,
     EdgeError,
     EdgeRefused,
-    Frame,
-    GetRequest,
-    JobGetRequest,
-    LeafRequest,
+    Number,
     Payload,
-    PushRequest,
-    PutRequest,
-    RootRequest,
+    Reply,
     RoundAttempt,
     SumId,
     UpdateId,
-    read,
+    operation,
 )
 from experiments.propius.data.servers import (
     Actions,
@@ -50,11 +50,9 @@ from experiments.propius.data.servers import (
     Sealed,
     ServerAction,
     Started,
-    WriteEvent,
+    as_bytes,
 )
-from experiments.propius.data.update import as_bytes
-from experiments.propius.process import EventFile, Orders, Role
-from experiments.propius.run import DATA_PORT, EVERYWHERE, TRUNK_PORT, EdgeRun
+from experiments.propius.run import DATA_PORT, TRUNK_PORT, Actor, EdgeRun, EventFile, Orders, Role
 from railyard.errors import MachineError
 from railyard.ownership import make_folder, open_binary, remove_file
 from railyard.protocol import from_json, to_json
@@ -163,44 +161,20 @@ _RETRY_S = 1.0
 Token = asyncio.Future[Reply]
 
 
-class DataActor:
-    """Does what a server decides: ``decide`` turns a request and its token into actions, ``more`` does other actions.
+class DataActor(Actor):
+    """Does what a server decides; ``more`` does actions that are no answer and no event."""
 
-    A failure of a task that ``spawn`` started is raised by ``failed``.
-    """
+    _server: LeafServer | RootServer
 
-    def __init__(self, size: int, events: EventFile, decide: Callable[[Token, Frame, float], Actions]) -> None:
-        self._size, self._events = size, events
-        self._decide = decide
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def __init__(self, size: int, events: EventFile) -> None:
+        super().__init__(events)
+        self._size = size
 
-    async def serve(self, netns_fd: int | None, address: Address, orders: Orders) -> None:
-        """Answer requests at ``address`` until the parent says stop; payloads have at most the size of a model.
-
-        Raises what ``failed`` raises.
-        """
-        listener = await serve(netns_fd, address, self.answer, most_payload=self._size, most_connections=512)
-        try:
-            self.start()
-            orders.ready()
-            await self.failed
-        finally:
-            await listener.close()
-            self.stop()
-            await self.end()
-
-    def start(self) -> None:
-        """Begin; a server that has nothing to begin with does nothing."""
-
-    def stop(self) -> None:
-        """Note what is left at the end of the run; ``end`` is next."""
-
-    async def answer(self, frame: Frame) -> Reply:
-        """The answer to a request, once the server has decided it."""
-        token: Token = asyncio.get_running_loop().create_future()
-        self.act(self._decide(token, frame, time.monotonic()))
-        return await token
+    def decided(self, decide: Callable[..., Actions], *args: Any) -> Token:
+        """The answer to a request, once the server has decided it by ``decide``."""
+        token: Token = self.loop.create_future()
+        self.act(decide(token, *args, time.monotonic()))
+        return token
 
     def act(self, actions: Actions) -> None:
         """Do the actions in their order; after a ``MachineError``, which ``failed`` raises, none is done any more."""
@@ -210,99 +184,95 @@ class DataActor:
                     return
                 self._do(action)
         except MachineError as error:
-            self._fail(error)
+            self.fail(error)
 
     def _do(self, action: ServerAction) -> None:
         if isinstance(action, Answer):
-            _settle(action.token, Reply(action.fields, action.payload))
+            if not action.token.done():  # the connection of the client may be gone
+                action.token.set_result(Reply(action.fields, action.payload))
         elif isinstance(action, RefuseRequest):
-            _settle(action.token, EdgeRefused(action.why))
+            if not action.token.done():
+                action.token.set_exception(EdgeRefused(action.why))
         elif isinstance(action, WriteEvent):
-            now = time.monotonic()
-            if action.began is None:
-                self._events.note(action.kind, now, **action.fields)
-            else:
-                self._events.note(action.kind, action.began, now, **action.fields)
+            self.events.write(action)
         else:
             self.more(action)
 
     def more(self, action: ServerAction) -> None:
-        """Do an action that is no answer and no event."""
         raise TypeError(f"this server does not do {action}")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+    @operation
+    def get(self, job: Number, round: Number) -> Token:
+        """Ask for the model of a round. The answer: hit (whether the server had it) and the model, or absent."""
+        return self.decided(self._server.get, job, round)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            self._fail(error)
+    @operation
+    def push(self, job: Number, round: Number, client: Number, attempt: Number = 0, payload: Any = b"") -> Token:
+        """Deliver a client's update. The answer: outcome (acknowledged, late, refused)."""
+        update = UpdateId(job, RoundAttempt(round, attempt), client)
+        return self.decided(self._server.push, update, self.sized(payload))
 
-    def _fail(self, error: BaseException) -> None:
-        if not self.failed.done():
-            self.failed.set_exception(error)
-
-    async def end(self) -> None:
-        """Give up what was spawned and has not ended, and close the file of events."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._events.close()
-
-
-def _settle(token: Token, result: Reply | EdgeRefused) -> None:
-    """Give a waiting request its result; the connection of the client may be gone."""
-    if token.done():
-        return
-    if isinstance(result, EdgeRefused):
-        token.set_exception(result)
-    else:
-        token.set_result(result)
-
-
-def check_size(payload_size: int, size: int) -> None:
-    """``EdgeRefused`` if a payload is not a model or an update of this run."""
-    if payload_size != size:
-        raise EdgeRefused(f"the payload has {payload_size} bytes; models and updates of this run have {size}")
+    def sized(self, payload: Payload) -> Payload:
+        """``EdgeRefused`` if a payload is not a model or an update of this run."""
+        if len(payload) != self._size:
+            raise EdgeRefused(f"the payload has {len(payload)} bytes; models and updates of this run have {self._size}")
+        return payload
 
 
 class RootActor(DataActor):
     """The root server of ``run``."""
 
     def __init__(self, run: EdgeRun, events: EventFile) -> None:
-        super().__init__(run.size, events, self._of_request)
-        self._server = RootServer(run.mode, verify=run.verify)
+        super().__init__(run.size, events)
+        self._server: RootServer = RootServer(run.mode, verify=run.verify)
 
-    def _of_request(self, token: Token, frame: Frame, now: float) -> Actions:
-        server, request = self._server, read(RootRequest, frame)
-        if isinstance(request, GetRequest):
-            return server.get(token, request.job, request.round, now)
-        if isinstance(request, JobGetRequest):
-            return server.job_get(token, request.job, request.round, now)
-        check_size(len(frame.payload), self._size)
-        if isinstance(request, PushRequest):
-            return server.push(token, request.update, frame.payload, now)
-        if isinstance(request, PutRequest):
-            return server.put(token, request.job, request.stage, request.demand, frame.payload, now)
-        sum_id, stage, clients = request.sum_id, request.stage, request.clients
-        return server.push_sum(token, sum_id, request.job, stage, clients, frame.payload, now)
+    @operation
+    def push_sum(
+        self,
+        job: Number,
+        round: Number,
+        leaf: Number,
+        incarnation: Number,
+        number: Number,
+        clients: Annotated[list[Number], Field(min_length=1, max_length=MOST_IN_A_SUM)],
+        attempt: Number = 0,
+        payload: Any = b"",
+    ) -> Token:
+        """Deliver the sum of the updates of ``clients``, in the order of addition. The answer is that of ``push``."""
+        sum_id, stage = SumId(leaf, incarnation, number), RoundAttempt(round, attempt)
+        return self.decided(self._server.push_sum, sum_id, job, stage, clients, self.sized(payload))
+
+    @operation
+    def put(
+        self,
+        job: Number,
+        round: Number,
+        demand: Annotated[int, Field(ge=1)],
+        attempt: Number = 0,
+        payload: Any = b"",
+    ) -> Token:
+        """Deliver the model of a round that needs ``demand`` updates, which ends the round before it."""
+        return self.decided(self._server.put, job, RoundAttempt(round, attempt), demand, self.sized(payload))
+
+    @operation
+    def job_get(self, job: Number, round: Number) -> Token:
+        """Ask for the sum. The answer: count (of updates), ready (count is the demand), and the sum if ready."""
+        return self.decided(self._server.job_get, job, round)
 
     def stop(self) -> None:
         self.act(self._server.stop(time.monotonic()))
 
 
 async def root_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    await RootActor(run, EventFile(role.events)).serve(run.netns_fds[ROOT], (EVERYWHERE, DATA_PORT), orders)
+    root = RootActor(run, EventFile(role.events))
+    await root.serve(run.netns_fds[ROOT], DATA_PORT, orders.ready, most_payload=run.size)
 
 
 class LeafActor(DataActor):
     """Leaf server ``number`` of ``run``: serves clients, fetches models from the root and flushes sums to it."""
 
     def __init__(self, run: EdgeRun, number: int, events: EventFile) -> None:
-        super().__init__(run.size, events, self._of_client)
+        super().__init__(run.size, events)
         fd = run.netns_fds[run.plan.leaf_rank(number)]
         self._journal = Journal(run.folder / f"journal-leaf{number}") if run.mode == "fixed" else None
         self._zeros = bytes(0 if run.verify else run.size)
@@ -313,9 +283,8 @@ class LeafActor(DataActor):
         if run.turns is not None:
             arbiter = (run.plan.regions[number].control_ip, TRUNK_PORT)
             self._pools.append(Pool(fd, arbiter, patience_s=LONGEST_WAIT_S))
-            self._turn = TrunkGate(self._pools[-1], number, run.size).turn
-        self._timer: asyncio.TimerHandle | None = None
-        self._server = LeafServer(
+            self._turn = partial(turn, self._pools[-1], number, run.size)
+        self._server: LeafServer = LeafServer(
             number,
             run.mode,
             run.idle_s * run.time,
@@ -332,27 +301,15 @@ class LeafActor(DataActor):
 
     async def end(self) -> None:
         """Give up what has not ended, as the death of the process does, and close connections and files."""
-        if self._timer is not None:
-            self._timer.cancel()
         await super().end()
         for pool in self._pools:
             await pool.close()
         if self._journal is not None:
             self._journal.close()
 
-    def _of_client(self, token: Token, frame: Frame, now: float) -> Actions:
-        request: Any = read(LeafRequest, frame)
-        if isinstance(request, GetRequest):
-            return self._server.get(token, request.job, request.round, now)
-        check_size(len(frame.payload), self._size)
-        return self._server.push(token, request.update, frame.payload, now)
-
     def act(self, actions: Actions) -> None:
         super().act(actions)
-        due = self._server.due()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if due is None else asyncio.get_running_loop().call_at(due, self._tick)
+        self.call_at(self._server.due(), self._tick)
 
     def _tick(self) -> None:
         self.act(self._server.tick(time.monotonic()))
@@ -372,8 +329,7 @@ class LeafActor(DataActor):
             async with self._turn():
                 reply = await self._root.call("get", job=fetch.job, round=fetch.round)
             if not reply.fields.get("absent"):
-                check_size(len(reply.payload), self._size)
-                model = reply.payload
+                model = self.sized(reply.payload)
         except EdgeError as error:
             why = str(error)
         self.act(self._server.fetched(fetch.number, model, time.monotonic(), why))
@@ -392,5 +348,5 @@ class LeafActor(DataActor):
 
 
 async def leaf_work(run: EdgeRun, role: Role, orders: Orders) -> None:
-    fd, address = run.netns_fds[run.plan.leaf_rank(role.number)], run.data_address(role.number)
-    await LeafActor(run, role.number, EventFile(role.events)).serve(fd, address, orders)
+    leaf, fd = LeafActor(run, role.number, EventFile(role.events)), run.netns_fds[run.plan.leaf_rank(role.number)]
+    await leaf.serve(fd, DATA_PORT, orders.ready, most_payload=run.size)

@@ -36,12 +36,85 @@ updates after the job's answer added, never used  late
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import MOST_IN_A_SUM, Mode, Payload, RoundAttempt, SumId, UpdateId
-from experiments.propius.data.update import Numbers, add, crc, numbers
+from railyard.errors import VerifyError
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+#
+# The sum of float32 numbers depends on the order of addition. A leaf server adds updates in order of arrival, and the
+# root adds the sums of leaf servers in order of arrival, so an order is a list of lists of client numbers, by which a
+# sum can be checked bit by bit.
+
+Numbers = NDArray[np.float32]
+NUMBER_BYTES = 4
+_KIND = np.dtype("<f4")
+
+
+def draw(seed: int, job: int, round: int, client: int, size: int) -> Numbers:
+    """The update of a client for a round of a job: ``size`` bytes of float32 numbers, the same in each process."""
+    return np.random.default_rng((seed, job, round, client)).standard_normal(size // NUMBER_BYTES, np.float32)
+
+
+def numbers(payload: Payload) -> Numbers:
+    """The numbers in ``payload``, not copied; ``VerifyError`` if its size is no multiple of 4 bytes."""
+    if len(payload) % NUMBER_BYTES:
+        raise VerifyError(f"an update of {len(payload)} bytes is no list of float32 numbers")
+    return np.frombuffer(payload, _KIND)
+
+
+def add(total: Numbers | None, more: Numbers) -> Numbers:
+    """``total`` (changed; None: nothing yet) plus ``more`` (not changed). ``VerifyError`` for another length."""
+    if total is None:
+        return more.copy()
+    if total.shape != more.shape:
+        raise VerifyError(f"an update of {more.size} numbers cannot be added to one of {total.size}")
+    total += more
+    return total
+
+
+def as_bytes(total: Numbers) -> memoryview:
+    """The numbers as they go over the wire, not copied."""
+    return total.data.cast("B")
+
+
+def crc(total: Numbers) -> int:
+    return zlib.crc32(as_bytes(total))
+
+
+def expected(order: Sequence[Sequence[int]], seed: int, job: int, round: int, size: int) -> Numbers:
+    """The sum of the updates in ``order``: each inner list is added on its own, then the sums of the lists."""
+    total: Numbers | None = None
+    for clients in order:
+        part: Numbers | None = None
+        for client in clients:
+            part = add(part, draw(seed, job, round, client, size))
+        total = total if part is None else add(total, part)
+    return np.zeros(size // NUMBER_BYTES, np.float32) if total is None else total
+
+
+def check_sum(event: Any, seed: int, size: int) -> None:
+    """Compare the sum of a ``sum`` event (job, round, crc, order) with the sum of the updates in its order.
+
+    Raises ``VerifyError`` if they differ in one bit.
+    """
+    job, round, order = event["job"], event["round"], event["order"]
+    if (found := crc(expected(order, seed, job, round, size))) != event["crc"]:
+        raise VerifyError(
+            f"the sum of round {round} of job {job} is wrong: its CRC is {event['crc']}, the sum of the updates of "
+            f"clients {order} has {found}"
+        )
+
+
+# ---- what a server does ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -82,15 +155,6 @@ class Flush:
 
 
 @dataclass(frozen=True)
-class WriteEvent:
-    """An event of the run: ``began`` None for a moment, else the start of an interval that ends now."""
-
-    kind: str
-    fields: Mapping[str, Any]
-    began: float | None = None
-
-
-@dataclass(frozen=True)
 class Started:
     """Record: an incarnation of the leaf server begins."""
 
@@ -127,7 +191,6 @@ ServerAction = Answer | RefuseRequest | Fetch | Flush | WriteEvent | Record
 
 Actions = tuple[ServerAction, ...]
 
-MOST_JOBS = 64
 _STAGES_REMEMBERED = 4
 """Attempts of rounds of a job whose updates a leaf server recognizes when they are sent again."""
 
@@ -222,8 +285,6 @@ class LeafServer:
         held = self._models.get(job)
         if held is not None and held[0] >= round:
             return (Answer(token, {"hit": True}, held[1]) if held[0] == round else _over(token, job, round),)
-        if len({job, *self._models, *(fetching.job for fetching in self._fetches.values())}) > MOST_JOBS:
-            return (RefuseRequest(token, f"the leaf server holds models of at most {MOST_JOBS} jobs"),)
         if self._fixed:
             for fetching in self._fetches.values():
                 if (fetching.job, fetching.round) == (job, round):
@@ -267,8 +328,6 @@ class LeafServer:
             if stage < self._newest.get(update.job, stage):
                 return (), "late"
         elif opened is not None and stage < opened.stage:
-            return (), "refused"
-        if opened is None and len(self._open) >= MOST_JOBS:
             return (), "refused"
         if opened is not None and opened.stage < stage:
             actions = self._replaced(update.job, now)
@@ -425,8 +484,6 @@ class RootServer:
         A put that is sent again changes nothing in ``fixed``.
         """
         held = self._rounds.get(job)
-        if held is None and len(self._rounds) >= MOST_JOBS:
-            return (RefuseRequest(token, f"the root server holds at most {MOST_JOBS} jobs"),)
         if self._fixed and held is not None and held.stage == stage:
             return (Answer(token, {}),)
         begun = _Sum() if held is None else held.early.pop(stage, _Sum())

@@ -11,9 +11,9 @@ checks in at the time at which its own timers would have made it do so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from experiments.propius.control.policies import (
     Sees,
     load_edge_policy,
     partition,
+    plans,
     random_selection_timers,
 )
 from experiments.propius.data.clients import (
@@ -42,6 +43,7 @@ from experiments.propius.data.clients import (
     Train,
 )
 from experiments.propius.data.jobs import (
+    POLL_S,
     EdgeJob,
     EndRequest,
     FinishJob,
@@ -51,11 +53,8 @@ from experiments.propius.data.jobs import (
     Put,
     RegisterJob,
     RequestClients,
-    RoundDone,
-    Scheduled,
     Sleep,
-    TimedOut,
-    job_timers,
+    WriteEvent,
 )
 from experiments.propius.metrics import EdgeMeter, EdgeMetrics
 from experiments.propius.model.plane import Clock, Network, Plane
@@ -173,13 +172,6 @@ def _wait(device: Device, now: float) -> float:
     return wait.seconds
 
 
-class Tell(Protocol):
-    """Function that records an event of the source "edge"."""
-
-    def __call__(self, kind: str, began: float | None = None, **fields: object) -> None:
-        """Record an event of kind ``kind``, which ends now: a moment, or an interval since ``began``."""
-
-
 @dataclass(eq=False)
 class SimulatedJob:
     """One job; ``waiting`` are clients bound to a round whose model is not there yet: when they first asked for it."""
@@ -188,104 +180,6 @@ class SimulatedJob:
     number: int = -1
     sleeps: int = 0
     waiting: dict[int, tuple[Binding, float]] = field(default_factory=dict)
-
-
-class SimulatedJobs:
-    """The jobs of a run, by number in ``jobs``.
-
-    ``entered`` is told of a job that registers, ``released`` of one whose waiting clients get an answer, ``changed``
-    after each step.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        manager: JobManager,
-        plane: Plane,
-        tell: Tell,
-        *,
-        entered: Callable[[int, EdgeJob], None],
-        released: Callable[[SimulatedJob], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self.jobs: dict[int, SimulatedJob] = {}
-        self.finished = 0
-        self._clock, self._manager, self._plane, self._tell = clock, manager, plane, tell
-        self._entered, self._released, self._changed = entered, released, changed
-
-    def start(self, job: SimulatedJob) -> None:
-        self._do(job, job.rounds.start(self._clock.now))
-
-    def full(self, number: int, bound: int) -> None:
-        """The job manager tells a job that its round has all the clients it asked for."""
-        self._answer(self.jobs[number], self.jobs[number].rounds.bound, bound)
-
-    def counted(self, number: int, count: int) -> None:
-        """The authors' flat server has ``count`` updates; its job knows at once."""
-        job = self.jobs[number]
-        if count >= job.rounds.job.demand:
-            self._do(job, job.rounds.polled(count, self._clock.now))
-
-    def _answer(self, job: SimulatedJob, method: Callable[..., Iterable[JobAction]], *args: int) -> None:
-        """Call ``method`` with an answer at once, but after the actions that are being carried out."""
-        self._clock.later(0.0, lambda: self._do(job, method(*args, self._clock.now)))
-
-    def _do(self, job: SimulatedJob, actions: Iterable[JobAction]) -> None:
-        for action in actions:
-            self._do_one(job, action)
-        self._changed()
-
-    def _do_one(self, job: SimulatedJob, action: JobAction) -> None:
-        now, number = self._clock.now, job.number
-        match action:
-            case RegisterJob():
-                job.number = self._manager.register(job.rounds.job, now)
-                self.jobs[job.number] = job
-                self._entered(job.number, job.rounds.job)
-                self._tell("registered", job=job.number)
-                self._answer(job, job.rounds.registered, job.number)
-            case RequestClients(round, demand, attempt):
-                self._tell("request", job=number, round=round, demand=demand, attempt=attempt)
-                self._manager.request(number, round, demand, now, attempt)
-            case EndRequest():
-                count = self._manager.end_request(number, now) or 0
-                if self._plane.sends_away and count < job.rounds.job.selected:
-                    count = 0  # the authors' job gives up a round that has not all clients in time, even the demand
-                self._answer(job, job.rounds.ended, count)
-            case Put(round, attempt):
-                self._plane.put(number, round, attempt)
-                self._released(job)
-                self._answer(job, job.rounds.put)
-            case Poll():
-                self._answer(job, job.rounds.polled, self._plane.count(number))
-            case Sleep(seconds):
-                job.sleeps += 1
-                self._clock.later(seconds, self._woke, job, job.sleeps)
-            case FinishJob():
-                self._manager.finish(number, now)
-                self._tell("finished", job=number)
-                self.finished += 1
-            case _:
-                self._event(job, action)
-
-    def _event(self, job: SimulatedJob, action: JobAction) -> None:
-        match action:
-            case Scheduled(round, bound):
-                self._tell("scheduled", job=job.number, round=round, bound=bound)
-            case RoundDone():
-                fields = {"scheduling_s": action.scheduling_s, "response_s": action.response_s}
-                fields |= {"clients": action.clients, "attempt": action.attempt}
-                self._tell("round", action.began, job=job.number, round=action.round, **fields)
-                self._plane.close(job.number)
-            case TimedOut(round, phase):
-                self._tell("timeout", job=job.number, round=round, phase=phase)
-                self._plane.close(job.number)
-                if self._plane.sends_away:
-                    self._released(job)
-
-    def _woke(self, job: SimulatedJob, sleep: int) -> None:
-        if sleep == job.sleeps:
-            self._do(job, job.rounds.woke(self._clock.now))
 
 
 IN_VAIN = 3
@@ -307,8 +201,7 @@ class _Simulation:
         self.events: list[Event] | None = [] if keep_events else None
         self.meter = EdgeMeter()
         self.policy = load_edge_policy(run.policy, run.seed)
-        planned = type(self.policy).plan is not EdgePolicy.plan
-        self.refresh_s = self.policy.refresh_s if planned else inf
+        self.refresh_s = self.policy.refresh_s if plans(self.policy) else inf
         timers = random_selection_timers(run.timers) if self.policy.blind else run.timers
         mine = partition(run.clients, run.jobs, run.seed) if self.policy.name == "static" else None
         self.devices = [
@@ -327,16 +220,9 @@ class _Simulation:
         self.ids: list[int | None] = [None] * len(run.clients)
         self.began = [0.0] * len(run.clients)
         self.in_vain = np.zeros(len(run.clients), dtype=np.int64)
-        self.jobs = SimulatedJobs(
-            self.clock,
-            self.manager,
-            self.plane,
-            self._tell,
-            entered=self._entered,
-            released=self._release,
-            changed=self._changed,
-        )
-        self.plane.counted = self.jobs.counted
+        self.jobs: dict[int, SimulatedJob] = {}
+        self.finished = 0
+        self.plane.counted = self._counted
         self.eligible: dict[int, npt.NDArray[np.bool_]] = {}
         self.plan: Any = None
         self.version = -1
@@ -346,10 +232,8 @@ class _Simulation:
 
     def run(self) -> VirtualOutcome:
         for job in self.input.jobs:
-            timers = job_timers(job)
-            if self.input.network.topology == "flat":
-                timers = replace(timers, poll_s=inf)
-            self.clock.at(job.arrival_s, self.jobs.start, SimulatedJob(JobRounds(job, timers)))
+            poll_s = inf if self.input.network.topology == "flat" else POLL_S
+            self.clock.at(job.arrival_s, self._start, SimulatedJob(JobRounds(job, poll_s=poll_s)))
         for client, device in enumerate(self.devices):
             self._act(client, device.start(0.0))
         if self.refresh_s < inf:
@@ -359,7 +243,7 @@ class _Simulation:
         return VirtualOutcome(self.meter.result(), tuple(sorted(self.events or (), key=lambda event: event.t)))
 
     def _play(self) -> None:
-        while self.jobs.finished < len(self.input.jobs):
+        while self.finished < len(self.input.jobs):
             check_in, other = self.idle.next_s, self.clock.next_time
             if min(check_in, other) > self.input.until_s or min(check_in, other) == inf:
                 return
@@ -442,6 +326,67 @@ class _Simulation:
         self._tell("checkin", client=client, offers=len(answer.offers))
         return answer.offers
 
+    # ---- jobs -------------------------------------------------------------------------------------------------
+
+    def _start(self, job: SimulatedJob) -> None:
+        self._do(job, job.rounds.start(self.clock.now))
+
+    def _counted(self, number: int, count: int) -> None:
+        """The authors' flat server has ``count`` updates; its job knows at once."""
+        job = self.jobs[number]
+        if count >= job.rounds.job.demand:
+            self._do(job, job.rounds.polled(count, self.clock.now))
+
+    def _answer(self, job: SimulatedJob, method: Callable[..., Iterable[JobAction]], *args: int) -> None:
+        """Call ``method`` with an answer at once, but after the actions that are being carried out."""
+        self.clock.later(0.0, lambda: self._do(job, method(*args, self.clock.now)))
+
+    def _do(self, job: SimulatedJob, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            self._do_one(job, action)
+        self._changed()
+
+    def _do_one(self, job: SimulatedJob, action: JobAction) -> None:
+        now, number = self.clock.now, job.number
+        match action:
+            case RegisterJob():
+                job.number = self.manager.register(job.rounds.job, now)
+                self.jobs[job.number] = job
+                self._entered(job.number, job.rounds.job)
+                self._tell("registered", job=job.number)
+                self._answer(job, job.rounds.registered, job.number)
+            case RequestClients(round, demand, attempt):
+                self._tell("request", job=number, round=round, demand=demand, attempt=attempt)
+                self.manager.request(number, round, demand, now, attempt)
+            case EndRequest():
+                count = self.manager.end_request(number, now) or 0
+                if self.plane.sends_away and count < job.rounds.job.selected:
+                    count = 0  # the authors' job gives up a round that has not all clients in time, even the demand
+                self._answer(job, job.rounds.ended, count)
+            case Put(round, attempt):
+                self.plane.put(number, round, attempt)
+                self._release(job)
+                self._answer(job, job.rounds.put)
+            case Poll():
+                self._answer(job, job.rounds.polled, self.plane.count(number))
+            case Sleep(seconds):
+                job.sleeps += 1
+                self.clock.later(seconds, self._woke, job, job.sleeps)
+            case FinishJob():
+                self.manager.finish(number, now)
+                self._tell("finished", job=number)
+                self.finished += 1
+            case WriteEvent(kind, fields, began):
+                self._tell(kind, began, **fields)
+                if kind in ("round", "timeout"):
+                    self.plane.close(number)
+                if kind == "timeout" and self.plane.sends_away:
+                    self._release(job)
+
+    def _woke(self, job: SimulatedJob, sleep: int) -> None:
+        if sleep == job.sleeps:
+            self._do(job, job.rounds.woke(self.clock.now))
+
     # ---- clients ----------------------------------------------------------------------------------------------
 
     def _act(self, client: int, actions: Iterable[Action]) -> None:
@@ -481,8 +426,8 @@ class _Simulation:
         actions = device.accepted(binding, now)
         self._changed()
         bound = self.manager.bound(number)
-        if bound is not None and bound >= self.jobs.jobs[number].rounds.job.selected:
-            self.jobs.full(number, bound)
+        if bound is not None and bound >= self.jobs[number].rounds.job.selected:
+            self._answer(self.jobs[number], self.jobs[number].rounds.bound, bound)
         return actions
 
     def _bound(self, client: int) -> Binding:
@@ -496,12 +441,12 @@ class _Simulation:
             self._download(client, binding)
         else:
             timers = self.devices[client].timers
-            self.jobs.jobs[binding.job].waiting[client] = (binding, now)
+            self.jobs[binding.job].waiting[client] = (binding, now)
             self.clock.at(now + timers.polls * timers.poll_s, self._give_up, client, binding)
 
     def _give_up(self, client: int, binding: Binding) -> None:
         """The last poll: a client that still waits for the model of ``binding`` pauses."""
-        waiting = self.jobs.jobs[binding.job].waiting
+        waiting = self.jobs[binding.job].waiting
         if client in waiting and waiting[client][0] is binding:
             del waiting[client]
             self._tell("gone", client=client, why="the round did not start")

@@ -72,9 +72,9 @@ def run(
     job = JobPoint(name, Fabric("", "", RailTopo), program, mode, policy, steps, steps, delay_s or 0.0)
     number = len(numbers_in(session.data))
     folder = point_folder(session.data, number)
-    group = JobGroup(PointRun(session, launcher, folder, Scale(1.0), number), [job])
-    group.play(PATIENCE_S)
-    return group.events()
+    point = PointRun(session, launcher, folder, Scale(1.0), number)
+    JobGroup(point, [job]).play(PATIENCE_S)
+    return point.events()
 
 
 def catalog() -> Iterator[tuple[str, Schedule]]:

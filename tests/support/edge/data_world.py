@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import Mode, RoundAttempt, UpdateId
 from experiments.propius.data.servers import (
     Answer,
@@ -16,9 +17,9 @@ from experiments.propius.data.servers import (
     RefuseRequest,
     RootServer,
     ServerAction,
-    WriteEvent,
+    as_bytes,
+    draw,
 )
-from experiments.propius.data.update import as_bytes, draw
 from railyard.timeline import Event
 
 SEED, SIZE = 7, 32

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -25,8 +26,9 @@ from controllers.policies.lumion import split_ports
 from controllers.policies.rotor import DemandPolicy
 from controllers.policies.static import split_bandwidth
 from experiments.propius.control.policies import load_edge_policy
+from experiments.propius.control.servers import ControlServer, ManagerServer
 from experiments.propius.control.trunk import TrunkArbiter
-from experiments.propius.data.messages import ControlRequest, EdgeRefused, Frame, ManagerRequest, read
+from experiments.propius.data.messages import EdgeRefused, Frame, perform
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import to_json
 from topos.mesh import Mesh
@@ -42,6 +44,10 @@ def policy(name: str = "opus", groups: Any = (), rack: str | None = None, server
     on_rails, on_rack = rail_plan(servers, **rails), photonic_plan(SQUARE)
     plan = {None: on_rails, "photonic": on_rack, "electrical": electrical_plan(SQUARE)}[rack]
     load_policy(name, plan).start([Group(dimension, dimension, tuple(members)) for dimension, members in groups])
+
+
+def of_edge(server: type[ControlServer | ManagerServer], **fields: Any) -> None:
+    asyncio.run(perform(server.__new__(server), Frame(to_json(fields))))
 
 
 def demand(demand: list[list[float]], **cycle: Any) -> None:
@@ -70,10 +76,10 @@ test_refusals = refusals(
         ),
         "address to listen at": http_server.listen,
         "registration of an edge job": (
-            lambda **wrong: read(ControlRequest, Frame(to_json(EDGE_JOB | {"over_selection": 1.2} | wrong))),
+            lambda **wrong: of_edge(ControlServer, **EDGE_JOB | {"over_selection": 1.2} | wrong),
             EdgeRefused,
         ),
-        "request of an edge client": (lambda **fields: read(ManagerRequest, Frame(to_json(fields))), EdgeRefused),
+        "request of an edge client": (lambda **fields: of_edge(ManagerServer, **fields), EdgeRefused),
         "demand of a cycle": check_demand,
         "cycle": Cycle,
         "one-factorization": one_factorization,

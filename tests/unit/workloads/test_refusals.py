@@ -3,12 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge.jobs import client, edge_job
 from msccl_texts import SWAP
 from refusals import of_file, refusals
 from training_steps import changed_recipe
 
-from experiments.propius.data.clients import check_run
 from railyard.size import parse_size
 from topos.describe import plan
 from topos.kernel.namespaces import HostEnd
@@ -121,7 +119,5 @@ test_refusals = refusals(
         "ring": ring,
         "straight all-to-all": straight_all_to_all,
         "Valiant all-to-all": valiant_all_to_all,
-        "Propius job": edge_job,
-        "Propius client": lambda **values: check_run([edge_job(demand=1)], [client(0), client(1, **values)]),
     },
 )

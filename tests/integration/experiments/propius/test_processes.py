@@ -15,12 +15,12 @@ import pytest
 
 from experiments.propius.data.clients import ClientProfile
 from experiments.propius.data.jobs import Attributes, EdgeJob
-from experiments.propius.data.update import check_sum
-from experiments.propius.processes import EdgeProcesses
-from experiments.propius.run import EdgeRun, TrunkTurns, Vanishing
+from experiments.propius.data.servers import check_sum
+from experiments.propius.run import EdgeProcesses, EdgeRun, TrunkTurns, Vanishing
 from experiments.session import Session
 from experiments.settings import PacketSettings
 from railyard.errors import AgentError, ConfigError
+from railyard.point_folder import events_of
 from railyard.timeline import Event
 from topos.edge import EdgeTopo
 from topos.kernel.emulation import Emulation
@@ -63,12 +63,12 @@ def rounds_done(events: list[Event]) -> Counter[int]:
 @pytest.mark.parametrize("mode", ["authors", "fixed"])
 def test_the_jobs_finish_and_the_sums_are_right(net: Emulation, tmp_path: Path, mode: str, topology: str) -> None:
     run = edge_run(net, tmp_path, mode=mode, topology=topology, managers=2)
-    told: list[tuple[int, int, int]] = []
+    told: list[int] = []
     with EdgeProcesses(run) as processes:
         began = processes.go()
-        assert processes.wait(40, lambda *progress: told.append(progress)) == []
-    events = processes.events()
-    assert rounds_done(events) == {0: 2, 1: 2} and len(told) == 4 and (1, 1, 2) in told
+        assert processes.wait(40, told.append) == []
+    events = events_of(tmp_path)
+    assert rounds_done(events) == {0: 2, 1: 2} and told == [1, 2, 3, 4]
     for event in of(events, "sum"):
         check_sum(event, run.seed, SIZE)
     assert len(of(events, "sum")) == 4
@@ -94,7 +94,7 @@ def test_jobs_go_on_while_a_manager_is_killed_and_restarted(net: Emulation, tmp_
         back = processes.restart("manager0")
         assert processes.pids["manager0"] != before
         assert processes.wait(40) == []
-    events = processes.events()
+    events = events_of(tmp_path)
     assert rounds_done(events) == {0: 2, 1: 2}
     assert any(killed < event.t < back for event in of(events, "checkin")), "the other manager goes on meanwhile"
 
@@ -105,7 +105,7 @@ def test_a_client_that_vanishes_before_its_upload_costs_a_spare(net: Emulation, 
     with EdgeProcesses(run) as processes:
         processes.go()
         assert processes.wait(40) == []
-    events = processes.events()
+    events = events_of(tmp_path)
     assert [(event["client"], event["why"]) for event in of(events, "gone")] == [(3, "vanished before its upload")]
     assert not [event for event in of(events, "push") if event["client"] == 3]
     assert [event["clients"] for event in of(events, "round")] == [8, 7]
@@ -119,7 +119,7 @@ def test_a_job_whose_only_client_vanishes_starves_and_is_named(net: Emulation, t
     ) as processes:
         processes.go()
         assert processes.wait(5) == [0]
-    events = processes.events()
+    events = events_of(tmp_path)
     assert rounds_done(events) == {1: 2}
     assert {event["phase"] for event in of(events, "timeout") if event["job"] == 0} == {"execution", "scheduling"}
 
@@ -128,15 +128,15 @@ def test_a_round_whose_clients_are_killed_times_out_and_starts_again(net: Emulat
     jobs = (EdgeJob("all", 8, ANY, 0, 1, execution_s=60),)
     with EdgeProcesses(edge_run(net, tmp_path, jobs=jobs)) as processes:
         processes.go()
-        while len(of(processes.events(), "get")) < 8:
+        while len(of(events_of(tmp_path), "get")) < 8:
             processes.check()
             time.sleep(0.02)
         processes.kill("clients1")
         processes.restart("clients1")
         assert processes.wait(40) == []
-    (done,) = of(processes.events(), "round")
+    (done,) = of(events_of(tmp_path), "round")
     assert done["attempt"] >= 1 and done["clients"] == 8
-    assert of(processes.events(), "timeout")
+    assert of(events_of(tmp_path), "timeout")
 
 
 def test_a_process_that_ends_by_itself_is_an_error_and_all_others_end(net: Emulation, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_jobs_finish_over_an_optical_trunk_whose_regions_take_turns(tmp_path
         with EdgeProcesses(edge_run(session.net, tmp_path, turns=turns)) as processes:
             processes.go()
             assert processes.wait(60) == []
-        events = processes.events()
+        events = events_of(tmp_path)
     assert rounds_done(events) == {0: 2, 1: 2}
     for event in of(events, "sum"):
         check_sum(event, 1, SIZE)

@@ -5,28 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from experiments.point_run import Counted
 from experiments.propius import virtual
 from experiments.propius.experiment import Propius
 from experiments.propius.figures import propius_figures
 from experiments.propius.metrics import edge_metrics
-from experiments.propius.packet_run import events_of
-from experiments.propius.process import EventFile
 from experiments.propius.report import REPORT
 from experiments.propius.round_study import TrunkModel
-from experiments.propius.row import PropiusRow
-from experiments.propius.seeds import interval, merged, ratios
+from experiments.propius.row import PropiusRow, interval, merged, ratios
+from experiments.propius.run import EventFile
 from experiments.propius.settings import STUDIES, PropiusSettings
 from experiments.report import Recorded, exit_status, show
 from experiments.settings import validated
 from measure.metrics.records import numbers_check
 from railyard.errors import ConfigError
+from railyard.point_folder import events_of
 from railyard.timeline import Event
 
 SMALL = {"loads": [48], "policies": ["irs"], "rounds": 1, "virtual_clients": [6000], "virtual_rounds": 1}
@@ -180,9 +177,8 @@ def test_events_of_processes_in_a_folder_below_are_collected_and_a_missing_one_s
     for client in range(4):
         file.note("bound", client=client, job=0, round=0)
     file.close()
-    nothing = cast(Counted, SimpleNamespace(events=[]))
-    assert [e["client"] for e in events_of(tmp_path, nothing)] == [0, 1, 2, 3]
-    assert numbers_check(events_of(tmp_path, nothing)).ok
+    assert [e["client"] for e in events_of(tmp_path)] == [0, 1, 2, 3]
+    assert numbers_check(events_of(tmp_path)).ok
     lines = Path(below / "edge-control-0.jsonl").read_text().splitlines(keepends=True)
     (below / "edge-control-0.jsonl").write_text("".join([lines[0], *lines[2:]]))
-    assert not numbers_check(events_of(tmp_path, nothing)).ok
+    assert not numbers_check(events_of(tmp_path)).ok

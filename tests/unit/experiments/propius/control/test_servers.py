@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from edge.loopback import loopback_run
 
-from experiments.propius.control.servers import (
-    ControlClient,
-    ControlServer,
-    JobClient,
-    ManagerServer,
-)
+from experiments.propius.control.servers import ControlClient, ControlServer, ManagerServer
+from experiments.propius.data.client_process import _REGISTERED
 from experiments.propius.data.clients import Offer
-from experiments.propius.data.endpoint import Client, Server, serve
+from experiments.propius.data.endpoint import Client, Pool, Server, serve
 from experiments.propius.data.jobs import Attributes, EdgeJob
 from experiments.propius.data.messages import EdgeError, EdgeRefused
-from experiments.propius.process import EventFile
-from experiments.propius.run import CONTROL_PORT
+from experiments.propius.run import CONTROL_PORT, EventFile
 from railyard.errors import ConfigError
 from railyard.timeline import Event, read_events
 
@@ -31,55 +27,50 @@ JOB = EdgeJob("a", 2, Attributes(5, 5, 5, 5), 100, 3)
 class World:
     def __init__(self, folder: Path, policy: str) -> None:
         self.folder, self.policy = folder, policy
-        self.open: list[ControlClient | JobClient | Client] = []
+        self.open: list[ControlClient | Client | Pool] = []
         self.servers: list[Server] = []
-        self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self.run = loopback_run(self.folder, policy=self.policy, time=0.01)
-        self.event_file = EventFile(self.folder / "e")
-        self.control = ControlServer(self.run, self.event_file)
+        self.control = ControlServer(self.run, EventFile(self.folder / "e"))
         self.address = (self.run.plan.control_ip, CONTROL_PORT)
         self.servers.append(await serve(None, self.address, self.control.handle, most_payload=4096))
-        self.tasks.append(asyncio.create_task(self.control.refresh()))
+        self.control.start()
+        self.jobs = Pool(None, self.address)
+        self.open.append(self.jobs)
         await self.start_manager(0)
 
     async def start_manager(self, first_id: int) -> None:
-        self.manager = ManagerServer(self.run, 0, self.address, first_id)
-        self.tasks += [asyncio.create_task(self.manager.follow()), asyncio.create_task(self.manager.report())]
-        await self.manager.has_jobs.wait()
+        self.manager = ManagerServer(self.run, 0, self.address, EventFile(self.folder / "m"), first_id)
+        await self.manager.learn()
+        self.manager.start()
         address = (self.run.plan.control_ip, self.run.manager_ports[0])
         self.servers.append(await serve(None, address, self.manager.handle))
 
     async def kill_manager(self) -> None:
-        await self.end(self.tasks[1:])
-        await self.manager.close()
+        await self.manager.end()
         await self.servers.pop().close()
 
     async def stop(self) -> None:
-        await self.end(self.tasks)
-        await self.manager.close()
+        await self.manager.end()
+        await self.control.end()
         for client in self.open:
             await client.close()
         for server in self.servers:
             await server.close()
-        self.event_file.close()
-
-    @staticmethod
-    async def end(tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def client(self, device: int) -> ControlClient:
         client = ControlClient(None, self.address, device)
         self.open.append(client)
         return client
 
-    def jobs(self) -> JobClient:
-        jobs = JobClient(None, self.address)
-        self.open.append(jobs)
-        return jobs
+    async def job(self, op: str, **fields: Any) -> Any:
+        """What the job manager answers to a job."""
+        return (await self.jobs.call(op, **fields)).fields
+
+    async def register(self) -> int:
+        number: int = (await self.job("register", **{key: getattr(JOB, key) for key in _REGISTERED}))["job"]
+        return number
 
     async def offers(self, client: ControlClient, attributes: Attributes) -> list[Offer]:
         """What the client is offered, once the manager knows what the job manager does."""
@@ -109,10 +100,9 @@ def play(folder: Path, scene: Callable[[World], Awaitable[None]], policy: str = 
 @pytest.mark.parametrize("policy", ["fifo", "irs-strict", "random-client"])
 def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) -> None:
     async def scene(world: World) -> None:
-        jobs = world.jobs()
-        number = await jobs.register(JOB)
-        assert await jobs.request(number, 0, 2, 0)
-        full = asyncio.create_task(jobs.bound(number))
+        number = await world.register()
+        assert await world.job("request", job=number, round=0, demand=2) == {"known": True}
+        full = asyncio.create_task(world.job("bound", job=number))
         clients = [world.client(device) for device in range(3)]
         for client in clients:
             assert await world.offers(client, STRONG) == [Offer(number, 100, "a")]
@@ -122,12 +112,12 @@ def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) 
             (number, 0),
             None,
         ]
-        assert await full == (2, False)
-        assert await jobs.end_request(number) == 2
+        assert await full == {"bound": 2, "open": False}
+        assert await world.job("end_request", job=number) == {"bound": 2}
         assert await clients[2].check_in(WEAK) == []
-        await jobs.finish(number)
-        assert not await jobs.request(number, 1, 2, 0)
-        assert await jobs.end_request(number) is None
+        assert await world.job("finish", job=number) == {"known": True}
+        assert await world.job("request", job=number, round=1, demand=2) == {"known": False}
+        assert await world.job("end_request", job=number) == {"bound": None}
 
     world = play(tmp_path, scene, policy)
     assert [event.fields for event in world.events("bound")] == [
@@ -140,9 +130,8 @@ def test_clients_are_bound_until_the_round_is_full(tmp_path: Path, policy: str) 
 
 def test_a_manager_that_starts_again_has_no_clients_and_they_check_in_again(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
-        jobs, client = world.jobs(), world.client(7)
-        number = await jobs.register(JOB)
-        await jobs.request(number, 0, 2, 0)
+        client, number = world.client(7), await world.register()
+        await world.job("request", job=number, round=0, demand=2)
         assert await world.offers(client, STRONG)
         assert len(world.manager._manager.known(0.0)) == 1
         await world.kill_manager()
@@ -161,7 +150,7 @@ def test_a_manager_that_starts_again_has_no_clients_and_they_check_in_again(tmp_
 
 def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
-        client = await Client.connect(None, world.address)
+        client = Client(None, world.address)
         world.open.append(client)
         for fields, payload, sentence in (
             ({"op": "known", "manager": 1}, b"", "manager: must be below 1, not 1"),
@@ -171,11 +160,6 @@ def test_wrong_requests_are_refused_in_one_sentence_and_the_connection_goes_on(t
             with pytest.raises(EdgeRefused, match=sentence):
                 await client.call(payload=payload, **fields)
         assert (await client.call("balance")).fields["manager"] == 0
-        jobs = world.jobs()
-        for _ in range(64):
-            await jobs.register(JOB)
-        with pytest.raises(EdgeRefused, match="there are 64 jobs already"):
-            await jobs.register(JOB)
 
     play(tmp_path, scene)
 
@@ -193,8 +177,8 @@ def test_a_policy_that_fails_ends_the_manager_and_the_client_is_refused(tmp_path
     (tmp_path / "own.py").write_text(OWN)
 
     async def scene(world: World) -> None:
-        jobs, client = world.jobs(), world.client(0)
-        await jobs.request(await jobs.register(JOB), 0, 2, 0)
+        client = world.client(0)
+        await world.job("request", job=await world.register(), round=0, demand=2)
         with pytest.raises(EdgeRefused, match="the policy of the client manager has failed"):
             while not await client.check_in(STRONG):
                 await asyncio.sleep(0.005)

@@ -9,8 +9,7 @@ import pytest
 from experiments.propius.control import trunk_server
 from experiments.propius.control.trunk_server import TrunkActor
 from experiments.propius.data.endpoint import Client, serve
-from experiments.propius.process import EventFile
-from experiments.propius.run import EdgeRun, TrunkTurns
+from experiments.propius.run import EdgeRun, EventFile, TrunkTurns
 from topos.edge_plan import EdgePlan, EdgeRegion
 
 HERE = ("127.0.0.1", 0)
@@ -36,9 +35,9 @@ def test_the_request_of_a_leaf_server_that_dies_holds_up_nobody(
         plan = EdgePlan("ocs", 8.0, "", "", (EdgeRegion("", "", "", 2, ()),) * 3)
         run = EdgeRun(plan, (None, None), tmp_path, (), (), 10, turns=turns)
         actor = TrunkActor(run, turns, EventFile(tmp_path / "e"))
-        server = await serve(None, HERE, actor.answer, cancels=True)
+        server = await serve(None, HERE, actor.handle, cancels=True)
         actor.start()
-        leaves = [await Client.connect(None, server.address) for _ in range(3)]
+        leaves = [Client(None, server.address) for _ in range(3)]
         held = (await leaves[0].call("acquire", region=0, bytes=10)).fields["token"]
         dies, waits = (
             asyncio.create_task(leaves[region].call("acquire", region=region, bytes=10)) for region in (1, 2)
@@ -53,6 +52,6 @@ def test_the_request_of_a_leaf_server_that_dies_holds_up_nobody(
         for leaf in leaves:
             await leaf.close()
         await server.close()
-        actor.close()
+        await actor.end()
 
     asyncio.run(asyncio.wait_for(run(), 4))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.propius.data.messages import Mode
-from experiments.propius.data.update import check_sum
+from experiments.propius.data.servers import check_sum
 
 
 def accounts_of(mode: Mode, seed: int, steps: int) -> tuple[Accounts, World]:

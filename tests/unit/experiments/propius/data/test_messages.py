@@ -1,35 +1,26 @@
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
 
 from experiments.propius.data.messages import (
     HEADER,
     MOST_FIELDS_BYTES,
-    ControlRequest,
     EdgeError,
     EdgeRefused,
     Frame,
-    ManagerRequest,
-    Message,
+    Number,
+    Reply,
+    Values,
     encode,
     lengths,
-    read,
+    operation,
+    perform,
 )
-from railyard.protocol import to_json
-
-
-class Get(Message):
-    op: Literal["get"]
-    job: Annotated[int, Field(ge=0, le=9)]
-
-
-class Bye(Message):
-    op: Literal["bye"]
 
 
 @given(st.dictionaries(st.text(max_size=8), st.integers(0, 9), max_size=5), st.binary(max_size=99))
@@ -63,31 +54,39 @@ def test_fields_are_one_object(json: bytes) -> None:
         assert Frame(json).fields
 
 
-def test_a_request_is_told_apart_by_its_operation() -> None:
-    either = Annotated[Get | Bye, Field(discriminator="op")]
-    assert read(either, Frame(b'{"op":"get","job":3}')) == Get(op="get", job=3)
-    assert read(either, Frame(b'{"op":"bye"}')) == Bye(op="bye")
-    for text, key in ((b'{"op":"get","job":10}', "job"), (b'{"op":"bye","job":1}', "job"), (b"{", "JSON")):
+class Server:
+    @operation
+    def get(self, job: Number, payload: Any = b"") -> dict[str, Any]:
+        return {"job": job, "bytes": len(payload)}
+
+    @operation
+    async def bye(self, attributes: Values = [0] * 5) -> Reply:
+        return Reply({}, b"bye")
+
+    def secret(self) -> None:
+        raise AssertionError("this is no operation")
+
+
+def answer(json: bytes, payload: bytes = b"") -> Reply:
+    return asyncio.run(perform(Server(), Frame(json, payload)))
+
+
+def test_a_request_is_carried_out_by_the_operation_that_it_names() -> None:
+    assert answer(b'{"op":"get","job":3}') == Reply({"job": 3, "bytes": 0})
+    assert answer(b'{"op":"get","job":3,"payload":"long"}', b"x") == Reply({"job": 3, "bytes": 1})
+    assert answer(b'{"op":"bye"}') == Reply({}, b"bye")
+    for text, key in (
+        (b'{"op":"get","job":-1}', "get.job"),
+        (b'{"op":"get","job":true}', "get.job"),
+        (b'{"op":"bye","job":1}', "bye.job"),
+        (b'{"op":"bye","self":1}', "bye.self"),
+        (b'{"op":"bye","attributes":[1,1]}', "bye.attributes"),
+        (b'{"op":"secret"}', "the request: there is no operation"),
+        (b'{"op":["get"]}', "the request: there is no operation"),
+    ):
         with pytest.raises(EdgeRefused, match=key):
-            read(either, Frame(text))
-
-
-JOB = {
-    "op": "register",
-    "name": "a",
-    "demand": 2,
-    "bounds": [3, 2, 400, 4, 0],
-    "private_bound": 100,
-    "rounds": 3,
-    "over_selection": 1.2,
-}
-
-
-def test_a_registration_is_read_as_a_job() -> None:
-    job = read(ControlRequest, Frame(to_json(JOB))).job
-    assert (job.name, job.demand, job.bounds.fp16_mem, job.rounds, job.selected) == ("a", 2, 400, 3, 2)
-
-
-def test_infinity_is_no_attribute() -> None:
-    with pytest.raises(EdgeRefused, match=r"checkin\.attributes\.0"):
-        read(ManagerRequest, Frame(b'{"op":"checkin","attributes":[Infinity,1,1,1,1]}'))
+            answer(text)
+    with pytest.raises(EdgeRefused, match=r"bye\.payload"):
+        answer(b'{"op":"bye"}', b"x")
+    with pytest.raises(EdgeRefused, match=r"bye\.attributes\.0"):
+        answer(b'{"op":"bye","attributes":[Infinity,1,1,1,1]}')

@@ -12,11 +12,10 @@ from edge.loopback import loopback_run
 
 from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address, Server, serve
-from experiments.propius.data.messages import EdgeError, EdgeRefused, Frame, RoundAttempt, UpdateId
+from experiments.propius.data.messages import EdgeError, EdgeRefused, RoundAttempt, UpdateId
 from experiments.propius.data.server_process import DataActor, LeafActor, RootActor
-from experiments.propius.data.update import as_bytes, check_sum, draw
-from experiments.propius.process import EventFile
-from experiments.propius.run import DATA_PORT, EdgeRun
+from experiments.propius.data.servers import as_bytes, check_sum, draw
+from experiments.propius.run import DATA_PORT, EdgeRun, EventFile
 from railyard.errors import MachineError
 from railyard.timeline import Event, read_events
 
@@ -47,7 +46,7 @@ class Tree:
         await self._listen(self.leaf, self.leaf_address)
 
     async def _listen(self, actor: DataActor, address: Address) -> None:
-        self.servers.append(await serve(None, address, actor.answer, most_payload=SIZE))
+        self.servers.append(await serve(None, address, actor.handle, most_payload=SIZE))
 
     def client(self, address: Address) -> DataClient:
         self.clients.append(DataClient(None, address, SIZE, retries=Retries(0.01, 3), patience_s=5))
@@ -123,17 +122,17 @@ def test_a_flush_that_the_root_does_not_answer_is_sent_again(tmp_path: Path) -> 
     async def test(tree: Tree) -> None:
         job, client = tree.client(tree.root_address), tree.client(tree.leaf_address)
         await job.put(JOB, FIRST, 1, MODEL)
-        decide = tree.root._decide
+        push_sum = tree.root._server.push_sum
         lost: list[Any] = []
 
-        def forgetful(token: Any, frame: Frame, now: float) -> Any:
-            actions = decide(token, frame, now)
-            if frame.fields["op"] == "push_sum" and not lost:
+        def forgetful(*given: Any) -> Any:
+            actions = push_sum(*given)
+            if not lost:
                 lost.append(actions)
                 raise EdgeRefused("the answer is lost")
             return actions
 
-        tree.root._decide = forgetful
+        tree.root._server.push_sum = forgetful  # type: ignore[assignment,method-assign]
         assert await tree.push(client, 8) == "acknowledged"
         while not tree.events("leaf"):
             await asyncio.sleep(0.01)

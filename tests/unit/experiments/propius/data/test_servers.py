@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.propius.data.jobs import WriteEvent
 from experiments.propius.data.messages import Mode, RoundAttempt, SumId, UpdateId
 from experiments.propius.data.servers import (
     Added,
@@ -15,9 +16,11 @@ from experiments.propius.data.servers import (
     RootServer,
     Sealed,
     Started,
-    WriteEvent,
+    as_bytes,
+    crc,
+    draw,
+    expected,
 )
-from experiments.propius.data.update import as_bytes, crc, draw, expected
 
 FIRST = RoundAttempt(0, 0)
 

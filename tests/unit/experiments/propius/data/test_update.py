@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.propius.data.update import add, as_bytes, check_sum, crc, draw, expected, numbers
+from experiments.propius.data.servers import add, as_bytes, check_sum, crc, draw, expected, numbers
 from railyard.errors import VerifyError
 from railyard.timeline import Event
 
