@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from refusals import of_file, refusals
+from script_runs import refuse
 
-from commands.main import main
 from commands.page.control import call_of
 from commands.run import as_typed, experiment_of, file_values, parser_of
 from commands.sweep.spec import read_spec
@@ -82,15 +80,6 @@ def reserve(**values: Any) -> None:
         pass
 
 
-def command(line: str) -> None:
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        assert main(line.split()) == 2
-    sentence = err.getvalue()
-    assert not out.getvalue() and sentence.startswith("railyard: ") and sentence.endswith("\n")
-    raise ConfigError(sentence[len("railyard: ") : -1])
-
-
 def checked_command(line: str) -> None:
     """As ``railyard run`` checks an experiment before it asks for root."""
     name, *words = line.split()
@@ -133,7 +122,7 @@ test_refusals = refusals(
         "REST interface": reserve,
         "experiment": find,
         "file of rails": of_file("my.yaml", lambda text: file_values(Rails, written("my.yaml", text))),
-        "command line": command,
+        "command line": refuse,
         "checked command line": checked_command,
     },
 )

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from reports import forecast
 
 from commands.main import main
-from commands.run import file_values
 from experiments.rails.experiment import Rails
 from experiments.rails.job import load_job, with_all_ranks
 from experiments.rails.settings import RailSettings, make_settings
@@ -48,13 +47,6 @@ def test_every_point_is_measured_without_and_with_a_late_rank() -> None:
 
 def test_a_fraction_is_a_scale() -> None:
     assert make_settings({"scale": {"rate": "1/250"}}).scale.rate == pytest.approx(0.004)
-
-
-def test_a_workload_file_is_found_beside_the_experiment(tmp_path: Path) -> None:
-    (tmp_path / "model.yaml").write_text("{}")
-    file = tmp_path / "e.yaml"
-    file.write_text("workload: model.yaml\nsteps: 1\n")
-    assert file_values(Rails, file)["workload"] == str(tmp_path / "model.yaml")
 
 
 _json = st.recursive(
