@@ -207,8 +207,3 @@ def test_without_control_the_page_only_shows(browser: Browser, fabric: Fabric) -
         status, sentence = post(f"{served.url}control", '{"act": "fail-chip", "rank": 0}')
         assert status == 403 and "--control" in sentence
         assert TOKEN not in browser.js("document.documentElement.outerHTML")
-
-
-def test_control_of_a_run_that_is_over_is_refused_in_a_sentence(finished: Path) -> None:
-    with pytest.raises(AssertionError, match="holds a run that has ended"), watching(finished, control=True):
-        pass
