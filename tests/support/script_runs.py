@@ -51,8 +51,10 @@ def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[
 
 
 def refuse(line: str) -> None:
-    """Raise the sentence with which the command refuses a line in the working directory."""
+    """Raise the sentence with which the command refuses a line in the working directory, where it leaves nothing."""
+    before = os.listdir()
     done = called(*line.split(), cwd=Path.cwd())
+    assert os.listdir() == before
     assert done.returncode == 2 and not done.stdout, done
     assert done.stderr.startswith("railyard: ") and done.stderr.endswith("\n")
     raise ConfigError(done.stderr[len("railyard: ") : -1])

@@ -80,6 +80,14 @@ def reserve(**values: Any) -> None:
         pass
 
 
+def misplaced(line: str) -> None:
+    """A line that names a workload, a trace or a sweep in place of an experiment."""
+    Path("mine.yaml").write_text("name: mine\nmodel: {layers: 4}\nparallelism: {dp: 2}\n")
+    Path("ring.xml").write_text("<algo/>")
+    Path("sweep.yaml").write_text("experiment: rails\ngrid: {seed: [1, 2]}\n")
+    refuse(line)
+
+
 def checked_command(line: str) -> None:
     """As ``railyard run`` checks an experiment before it asks for root."""
     name, *words = line.split()
@@ -104,6 +112,7 @@ test_refusals = refusals(
         "propius": checked("propius", **PROPIUS),
         "allocation": checked("allocation"),
         "mesh": checked("mesh"),
+        "opus": checked("opus"),
         "bench": checked("bench"),
         "kill": lambda text: parse_kills(text, plan(RackTopo())),
         "kill in a run": lambda text: check_kills(
@@ -122,6 +131,7 @@ test_refusals = refusals(
         "REST interface": reserve,
         "experiment": find,
         "file of rails": of_file("my.yaml", lambda text: file_values(Rails, written("my.yaml", text))),
+        "file in place of an experiment": misplaced,
         "command line": refuse,
         "checked command line": checked_command,
     },

@@ -97,11 +97,6 @@ def test_a_summary_says_what_was_calibrated_to_what_and_by_what_it_was_scaled() 
     assert "Calibrated" in printed([Row(step_s=1.5)]), "a prediction rests on the same parameters"
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES])
-def test_every_experiment_says_what_was_calibrated(name: str) -> None:
-    assert find(name).report().calibrated is not None
-
-
 @pytest.mark.parametrize(
     ("name", "rows", "changes", "keys"),
     [

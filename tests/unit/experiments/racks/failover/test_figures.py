@@ -144,12 +144,6 @@ def test_published_values_stand_where_they_apply() -> None:
     assert photonic["paper_outage_s"] is None, "the tokenising was not given, so 25.6 s are not to be compared"
 
 
-def test_a_stranded_job_has_a_row() -> None:
-    fault, neighbour = rows_of("e1", STEP, replaced=False)
-    assert fault["state"] == "stranded" and fault["outage_s"] is None and fault["reason"] == "no spare is left"
-    assert neighbour["step_time_after_s"] is None
-
-
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
