@@ -99,14 +99,8 @@ def test_options_override_the_file_which_overrides_quick(tmp_path: Path) -> None
     assert (settings.scale.rate, settings.scale.time) == (0.01, 2.0)
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text("experiment: rails\nversion: 0.4.0\nsteps: 3\n")
-    assert file_values(find("rails"), file) == {"steps": 3}
-
-
-def test_a_file_beside_the_experiment_file_is_found(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_is_read_and_a_file_beside_it_is_found(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("{}")
     file = tmp_path / "my.yaml"
-    file.write_text("workload: job.yaml\n")
-    assert file_values(find("rails"), file)["workload"] == str(tmp_path / "job.yaml")
+    file.write_text("experiment: rails\nversion: 0.4.0\nsteps: 3\nworkload: job.yaml\n")
+    assert file_values(find("rails"), file) == {"steps": 3, "workload": str(tmp_path / "job.yaml")}
