@@ -10,9 +10,6 @@ from watch.browser import Browser, missing
 from watch.rail_results import rail_results
 from watch.watching import Served, watching
 
-HOSTILE = '<img src=x onerror="document.title=1">{}'
-"""A pattern for names of operations, from whoever wrote the events."""
-
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:

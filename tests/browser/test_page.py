@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from synthetic_job import COMPUTE, GATHER, SEND, WINDOW
 from watch.browser import Browser
 from watch.rail_results import rail_results
@@ -287,29 +284,3 @@ def test_marks_stand_out_and_none_hides_another(browser: Browser, page: Served, 
         assert (light + 0.05) / (deep + 0.05) >= 3, f"{mark}: {colour}"
     for i, (x, y) in enumerate(places):
         assert all(abs(x - a) + abs(y - b) >= 8 for a, b in places[:i]), "no two marks are at one place"
-
-
-def test_the_report_of_a_file_shows_the_same_boxes(
-    browser: Browser, page: Served, finished: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "report.html"
-    command = [sys.executable, "-m", "commands.main", "report", str(finished), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode in (0, 8), done.stderr
-    moment = f"#run=0&point={ON_DEMAND}&from=0&to={2 * STEP}&t={DARK + 0.5 * GATHER}"
-    drawn, circuits = [], []
-    for address in (page.url, out.as_uri()):
-        browser.open(address + moment)
-        browser.until("document.querySelectorAll('#tl-bars g[data-lane=rank0] path').length > 2")
-        drawn.append([seconds(browser, lane, (0, 2 * STEP)) for lane in ("rank0", "rank3", "rail0:2", "rail1:7")])
-        circuits.append(browser.circuits())
-        assert "NOT FAITHFUL" in browser.text("#stamps .stamp")
-        assert browser.js("Railyard.debug.failures") == []
-    assert [url for url in browser.asked() if url.startswith("http")] == []
-    served, reported = drawn
-    assert circuits[0] == circuits[1] != set()
-    pixel = 2 * STEP / browser.js("Railyard.debug.window.width")
-    for one, other in zip(served, reported, strict=True):
-        assert one.keys() == other.keys()
-        for kind in one:
-            assert joined(other[kind]) == [pytest.approx(box, abs=1.5 * pixel) for box in joined(one[kind])]

@@ -17,6 +17,7 @@ from typing import Any
 from checkout import ROOT
 
 from commands.main import main
+from railyard.errors import ConfigError
 from railyard.timeline import Event
 from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
@@ -47,6 +48,16 @@ def called(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[
         for number, handler in handlers.items():
             signal.signal(number, handler)
     return subprocess.CompletedProcess(words, status, out.getvalue(), errors.getvalue())
+
+
+def refuse(line: str) -> None:
+    """Raise the sentence with which the command refuses a line in the working directory, where it leaves nothing."""
+    before = os.listdir()
+    done = called(*line.split(), cwd=Path.cwd())
+    assert os.listdir() == before
+    assert done.returncode == 2 and not done.stdout, done
+    assert done.stderr.startswith("railyard: ") and done.stderr.endswith("\n")
+    raise ConfigError(done.stderr[len("railyard: ") : -1])
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from checkout import ROOT
-from script_runs import ONCE
+from script_runs import finish, rows, start
 
 pytestmark = pytest.mark.root
 ROW_KEYS = {
@@ -21,43 +17,32 @@ FINISHED = (0, 8)
 """A run that ended; 8 says that this machine was too busy, which is no affair of these tests."""
 
 
-def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    once = () if name == "plot.py" else ONCE
-    command = [sys.executable, str(ROOT / "scripts" / name), *once, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "summary.json").read_text())
-    return found
-
-
 @pytest.mark.beside
 def test_collectives_are_right_and_the_table_is_that_of_nccl_tests(tmp_path: Path) -> None:
     algorithms = "ring,recursive-halving-doubling,direct,stragglar"
     sizes = ["--sizes", "4,1003,64K", "--json", str(tmp_path / "rows.json")]
-    done = script(
+    status, said, errors = finish(start(
         "collective.py", "--algorithms", algorithms, "--ranks", "4", *sizes, "--verify", "--iterations", "1",
         "--wide", "--out", str(tmp_path / "out"), "--pcap",
-    )  # fmt: skip
-    assert done.returncode in FINISHED, done.stderr
+    ))  # fmt: skip
+    assert status in FINISHED, errors
     found = rows(tmp_path / "out")
     assert len(found) == 12 and json.loads((tmp_path / "rows.json").read_text()) == found
     assert found[0].keys() >= ROW_KEYS
     assert [row["wrong"] for row in found] == [0] * 12
-    assert "Verified in 12 of 12 points: 0 wrong elements." in done.stdout
-    assert "#wrong" in done.stdout and "Out of bounds values : 0 OK" in done.stdout
+    assert "Verified in 12 of 12 points: 0 wrong elements." in said
+    assert "#wrong" in said and "Out of bounds values : 0 OK" in said
     assert len(list((tmp_path / "out" / "captures").glob("*.pcapng"))) == 12
     assert (tmp_path / "out" / "figures" / "collective.png").exists()
 
 
 @pytest.mark.timed(late_ms=20)  # four changes of 10 ms apart
 def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
-    done = script(
+    status, _, errors = finish(start(
         "collective.py", "--algorithms", "ring,stragglar", "--ranks", "4", "--sizes", "64K", "--fabric", "ocs",
         "--reconfiguration-delay", "10", "--verify", "--no-figures", "--out", str(tmp_path / "out"),
-    )  # fmt: skip
-    assert done.returncode in FINISHED, done.stderr
+    ))  # fmt: skip
+    assert status in FINISHED, errors
     ring, stragglar = rows(tmp_path / "out")
     assert ring["wrong"] == stragglar["wrong"] == 0
     assert ring["reconfigurations"] <= 4 < stragglar["reconfigurations"]
@@ -67,10 +52,10 @@ def test_circuits_follow_the_schedule(tmp_path: Path) -> None:
 @pytest.mark.timed
 def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
     options = ("--ranks", "4", "--sizes", "1M", "--iterations", "1", "--no-figures", "--out", str(tmp_path / "out"))
-    done = script("straggler.py", "--quick", "--straggler-delays", "40,140", *options)
-    assert done.returncode in FINISHED, done.stderr
+    status, said, errors = finish(start("straggler.py", "--quick", "--straggler-delays", "40,140", *options))
+    assert status in FINISHED, errors
     found = rows(tmp_path / "out")
     assert {row["algorithm"] for row in found} == {"ring", "stragglar"}
-    assert "StragglAR is faster than Ring from a delay of" in done.stdout
-    again = script("plot.py", str(tmp_path / "out"))
-    assert again.returncode == done.returncode and "figures/" in again.stdout
+    assert "StragglAR is faster than Ring from a delay of" in said
+    again, drawn, _ = finish(start("plot.py", str(tmp_path / "out")))
+    assert again == status and "figures/" in drawn

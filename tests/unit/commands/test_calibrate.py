@@ -27,18 +27,17 @@ from workloads.check import check
 from workloads.program import Group
 
 
-def test_the_shortest_delay_is_the_last_that_was_kept() -> None:
-    dark = {0.005: [0.0051, 0.0049, 0.02], 0.001: [0.0011], 0.0005: [0.0008]}
-    assert shortest_kept(dark) == 0.001
-    assert shortest_kept({**dark, 0.0005: [0.00049]}) == 0.0005
-
-
-def test_a_longer_delay_that_is_not_kept_excludes_shorter_ones() -> None:
-    assert shortest_kept({0.005: [0.005], 0.002: [0.003], 0.001: [0.001]}) == 0.005
-
-
-def test_where_none_is_kept_the_error_says_which_would_be() -> None:
-    assert shortest_kept({0.005: [0.007], 0.002: [0.002]}) == pytest.approx(0.01)
+@pytest.mark.parametrize(
+    ("dark", "shortest_s"),
+    [
+        ({0.005: [0.0051, 0.0049, 0.02], 0.001: [0.0011], 0.0005: [0.0008]}, 0.001),
+        ({0.005: [0.0051, 0.0049, 0.02], 0.001: [0.0011], 0.0005: [0.00049]}, 0.0005),
+        ({0.005: [0.005], 0.002: [0.003], 0.001: [0.001]}, 0.005),  # a longer one is not kept
+        ({0.005: [0.007], 0.002: [0.002]}, pytest.approx(0.01)),  # none is kept: the error says which would be
+    ],
+)
+def test_the_shortest_delay_is_the_last_that_was_kept(dark: dict[float, list[float]], shortest_s: float) -> None:
+    assert shortest_kept(dark) == shortest_s
 
 
 def test_a_delay_without_dark_times_is_no_measurement() -> None:
@@ -62,10 +61,18 @@ def gathers(group: Group, beyond_s: list[float], skew_s: float = 0.0) -> list[Ev
     return events
 
 
-@pytest.mark.parametrize("skew_s", [0.0, 0.004])
-def test_the_cost_is_what_a_transfer_takes_beyond_its_bytes(skew_s: float) -> None:
-    events = gathers(PAIR, [0.05, 0.002, 0.002, 0.003], skew_s)
-    assert cost_of(events, {"g0": PAIR}) == pytest.approx(0.002)
+@pytest.mark.parametrize(
+    ("beyond_s", "skew_s", "cost_s"),
+    [
+        ([0.05, 0.002, 0.002, 0.003], 0.0, pytest.approx(0.002)),
+        ([0.05, 0.002, 0.002, 0.003], 0.004, pytest.approx(0.002)),
+        ([0.0, -0.004, -0.004], 0.0, 0.0),  # no link is faster than line rate
+    ],
+)
+def test_the_cost_is_what_a_transfer_takes_beyond_its_bytes(
+    beyond_s: list[float], skew_s: float, cost_s: float
+) -> None:
+    assert cost_of(gathers(PAIR, beyond_s, skew_s), {"g0": PAIR}) == cost_s
 
 
 def test_rounds_of_a_larger_group_share_its_cost() -> None:
@@ -73,10 +80,6 @@ def test_rounds_of_a_larger_group_share_its_cost() -> None:
     assert cost_of(four, {"g1": FOUR}) == pytest.approx(0.001)
     both = [*gathers(PAIR, [0.05, 0.002, 0.002]), *four]
     assert cost_of(both, {"g0": PAIR, "g1": FOUR}) == pytest.approx(0.001)
-
-
-def test_links_cannot_be_faster_than_line_rate() -> None:
-    assert cost_of(gathers(PAIR, [0.0, -0.004, -0.004]), {"g0": PAIR}) == 0.0
 
 
 @pytest.mark.parametrize("beyond_s", [[], [0.002]])

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from refusals import of_file, refusals
+from script_runs import refuse
 
 from commands.claims.claim import FILE, read_catalog
 from commands.main import main
@@ -17,26 +18,17 @@ claims: {b: {system: X, says: Y, run: a, number: {take: value, column: n}, sourc
 SWEEP = "sweep: mine\nexperiment: fabric-cost\ngrid: {gpus: [[1024], [2048]]}\n"
 
 
-def command(line: str) -> None:
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        assert main(line.split()) == 2
-    sentence = err.getvalue()
-    assert not out.getvalue() and sentence.startswith("railyard: ") and sentence.endswith("\n")
-    raise ConfigError(sentence[len("railyard: ") : -1])
-
-
 def about_a_sweep(line: str) -> None:
     Path("sweep.yaml").write_text(SWEEP)
     with redirect_stdout(StringIO()):
         assert main(["sweep", "sweep.yaml", "--out", "folder", "--list"]) == 0
-    command(line)
+    refuse(line)
 
 
 def experiment_file(content: str) -> None:
     Path("x.yaml").write_text(f"experiment: straggler\n{content}\n")
     try:
-        command("predict x.yaml")
+        refuse("predict x.yaml")
     except ConfigError as error:
         file, _, sentence = str(error).partition(": ")
         assert file == "x.yaml"
@@ -53,7 +45,7 @@ def catalog(old: str, new: str) -> None:
 test_refusals = refusals(
     Path(__file__).with_name("refusals.yaml"),
     {
-        "command line": command,
+        "command line": refuse,
         "line about a sweep": about_a_sweep,
         "experiment file": experiment_file,
         "catalog of claims": of_file(FILE, catalog),

@@ -44,43 +44,12 @@ def workload(folder: Path, **changed: Mapping[str, Any]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("before", [["predict"], ["run"], ["predict", "rails"], ["run", "collective"]])
-def test_a_workload_in_place_of_an_experiment(
-    before: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = workload(tmp_path)
-    assert refused(capsys, *before, path) == f"{path}: is a workload; use rails --workload {path}"
-
-
-def test_a_name_of_the_catalog_or_a_trace_in_place_of_an_experiment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = tmp_path / "ring.xml"
-    trace.write_text("<algo/>")
-    for name in ("smoke", str(trace)):
-        sentence = f"{name} is no experiment; a workload or a trace is given by rails --workload {name}"
-        assert refused(capsys, "run", name) == sentence
-    sentence = f"{trace}: is no experiment file; a workload or a trace is given by --workload"
-    assert refused(capsys, "run", "rails", str(trace)) == sentence
-
-
-def test_a_sweep_in_place_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "sweep.yaml"
-    path.write_text("experiment: rails\ngrid: {seed: [1, 2]}\n")
-    assert refused(capsys, "run", str(path)) == f"{path}: is a sweep; use railyard sweep {path}"
-
-
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
         ({"model": {"heads": 33}}, "model.heads: hidden 4096 must be a multiple of heads 33"),
-        ({"model": {"layers": 0}}, "model.layers: must be at least 1, not 0"),
         ({"model": {"layers": 5}}, "parallelism.pp: model.layers 5 must be a multiple of PP 2"),
-        ({"parallelism": {"ep": 2}}, "parallelism.ep: EP 2 needs a model with experts; give model.experts, or EP 1"),
-        ({"compute": {"tflops": 100}}, "compute: give either the forward time of a layer (forward_ms) or the FLOP/s"),
-        ({"fabric": {"servers": 3}}, "parallelism.tp, parallelism.pp, parallelism.dp: TP 2 x PP 2 x DP 2 = 8 GPUs"),
         ({"fabric": {"servers": 8, "gpus_per_server": 1}}, "parallelism.tp: group tp.d0.s0 of 2 GPUs crosses servers"),
-        ({"batch": {"microbatch": 3}}, "batch.microbatch: local_batch 8 must be a multiple of microbatch 3"),
     ],
 )
 def test_a_wrong_workload_names_its_file(

@@ -409,18 +409,16 @@ def test_what_a_controller_that_lives_refuses_ends_the_run(rack: Rack, monkeypat
 # ---- bounds ------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_takes_too_long_names_the_job_and_stops_everybody(rack: Rack) -> None:
-    play = Play(rack)
-    with pytest.raises(AgentError, match="job A was not over within 3 s: running in incarnation 0, 2 of 6 steps done"):
-        play.run(3.0)
-    assert all(team.stopped for team in rack.teams) and all(channel.closed for channel in rack.channels)
-
-
-def test_a_death_that_nobody_notices_has_a_bound(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    play = Play(rack, "1@1.5", jobs=1)
+@pytest.mark.parametrize(("kills", "jobs", "bound_s", "steps"), [("", 2, 3, 2), ("1@1.5", 1, 30, 1)])
+def test_a_run_that_takes_too_long_or_a_death_that_nobody_notices_names_the_job_and_stops_everybody(
+    kills: str, jobs: int, bound_s: int, steps: int, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Play(rack, kills, jobs)
     monkeypatch.setattr(rack.controller, "fail", lambda rank: None)
-    with pytest.raises(AgentError, match="job A was not over within 30 s: running in incarnation 0, 1 of 6 steps done"):
-        play.run(30.0)
+    late = f"job A was not over within {bound_s} s: running in incarnation 0, {steps} of 6 steps done"
+    with pytest.raises(AgentError, match=late):
+        play.run(bound_s)
+    assert all(team.stopped for team in rack.teams) and all(channel.closed for channel in rack.channels)
 
 
 def test_the_end_of_the_nursery_is_the_sentence_of_the_run(rack: Rack) -> None:

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from reports import printed
+from reports import printed, results_of
 
 from commands.main import main
 from experiments.redraw import redraw
 from experiments.registry import find
-from measure.results.manifest import build_manifest
 from measure.results.plain import plain
-from measure.results.results import Results
-from measure.results.row import columns
-from measure.results.summary import Summary
-from railyard.scale import Scale
 
 FILE = ROOT / "docs" / "examples" / "incast.py"
 NAME = f"{FILE}:Incast"
@@ -41,9 +36,7 @@ def test_table_and_figure_come_from_the_folder_alone(tmp_path: Path) -> None:
     kind = find(NAME)
     rows = plain([row.to_json() for row in kind(kind.Settings()).predict()])
     rows = [{**row, "step_time_s": 1.01 * row["predicted_step_time_s"], "faithful": True} for row in rows]
-    manifest = build_manifest(experiment={"experiment": NAME}, seed=1, scale=Scale(1.0), plans=[], groups={})
-    results = Results.create(tmp_path / "out", manifest)
-    results.write_rows(Summary(rows), columns(kind.rows[0]))
+    results = results_of(tmp_path / "out", NAME, kind.rows[0], rows)
     assert [path.name for path in redraw(results.folder, kind)] == ["trace.json", "incast.png"]
     said = printed(kind, rows)
     assert "Faithful: every point keeps every limit." in said

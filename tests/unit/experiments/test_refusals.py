@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from refusals import of_file, refusals
+from script_runs import refuse
 
-from commands.main import main
 from commands.page.control import call_of
 from commands.run import as_typed, experiment_of, file_values, parser_of
 from commands.sweep.spec import read_spec
@@ -82,13 +80,12 @@ def reserve(**values: Any) -> None:
         pass
 
 
-def command(line: str) -> None:
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        assert main(line.split()) == 2
-    sentence = err.getvalue()
-    assert not out.getvalue() and sentence.startswith("railyard: ") and sentence.endswith("\n")
-    raise ConfigError(sentence[len("railyard: ") : -1])
+def misplaced(line: str) -> None:
+    """A line that names a workload, a trace or a sweep in place of an experiment."""
+    Path("mine.yaml").write_text("name: mine\nmodel: {layers: 4}\nparallelism: {dp: 2}\n")
+    Path("ring.xml").write_text("<algo/>")
+    Path("sweep.yaml").write_text("experiment: rails\ngrid: {seed: [1, 2]}\n")
+    refuse(line)
 
 
 def checked_command(line: str) -> None:
@@ -115,6 +112,7 @@ test_refusals = refusals(
         "propius": checked("propius", **PROPIUS),
         "allocation": checked("allocation"),
         "mesh": checked("mesh"),
+        "opus": checked("opus"),
         "bench": checked("bench"),
         "kill": lambda text: parse_kills(text, plan(RackTopo())),
         "kill in a run": lambda text: check_kills(
@@ -133,7 +131,8 @@ test_refusals = refusals(
         "REST interface": reserve,
         "experiment": find,
         "file of rails": of_file("my.yaml", lambda text: file_values(Rails, written("my.yaml", text))),
-        "command line": command,
+        "file in place of an experiment": misplaced,
+        "command line": refuse,
         "checked command line": checked_command,
     },
 )

@@ -38,6 +38,7 @@ def test_every_entry_is_the_experiment_it_says(entry: Entry) -> None:
     experiment = kind(kind.Settings())
     assert kind.name == entry.name == experiment.identifier, "its results folder names it so that it is found again"
     assert experiment.needs_root() == entry.root
+    assert kind.report().calibrated is not None, "it says what was calibrated"
 
 
 def test_a_file_of_the_users_own(tmp_path: Path) -> None:

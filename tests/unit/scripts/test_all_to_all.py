@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return called("run", "all-to-all", *arguments)
+run = partial(called, "run", "all-to-all")
 
 
 def predicted(*arguments: object) -> dict[str, list[float]]:

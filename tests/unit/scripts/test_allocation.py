@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from checkout import ROOT
-from script_runs import called
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -34,12 +33,3 @@ def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -
     again = run("plot.py", out, "--quiet")
     assert again.returncode == 0, again.stderr
     assert len(again.stdout.split()) == 4, "figures and the report"
-
-
-def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    for wrong in (("--racks", -1), ("--freed", 2), ("--torus", "4x4x3", "--server", "2x2x2"), ("--mix", "x")):
-        done = called("run", "allocation", *wrong, "--out", tmp_path / "out")
-        assert done.returncode == 2
-        assert done.stderr.startswith("railyard: ")
-        assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()

@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import CASES, ROOT
+from checkout import CASES
 from script_runs import called
 
 MICRO = "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n"
 
 
-def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return called("show", *arguments, cwd=cwd)
+run = partial(called, "show")
 
 
 def shown(*arguments: object) -> Any:

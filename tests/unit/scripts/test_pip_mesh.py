@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from checkout import ROOT
 from script_runs import called
 
 NO_WAY = ("--width", 1, "--height", 1, "--matching", "0-6")
 
 
-def run(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return called("mesh", *arguments, cwd=cwd)
+run = partial(called, "mesh")
 
 
 def test_files_beside_the_table(tmp_path: Path) -> None:

@@ -196,16 +196,14 @@ def test_a_repeat_that_does_not_count_has_its_failed_checks_and_the_others_have_
     assert last["checks_of"] == "Only the checks that failed are kept of a measurement that does not count."
 
 
-def test_one_measurement_has_no_repeat(made: Made) -> None:
-    (only,) = shown(made([row(point=0)], attempts=[attempt(0, 0, 1, [0])]))["verdicts"]
-    assert (only["repeat"], only["repeats"], only["checks_of"], len(only["checks"])) == (None, None, None, 2)
-
-
-def test_the_first_of_several_repeats_under_way_has_all_checks(made: Made) -> None:
-    (only,) = shown(made([combined([row(point=0)])], attempts=[attempt(0, 0, 1, [0])], repeats=3, live=True))[
-        "verdicts"
-    ]
-    assert (only["repeat"], only["repeats"], only["checks_of"], len(only["checks"])) == (1, 3, None, 2)
+@pytest.mark.parametrize(("repeats", "numbers"), [(1, (None, None)), (3, (1, 3))])
+def test_one_measurement_and_the_first_of_several_under_way_have_all_checks(
+    made: Made, repeats: int, numbers: tuple[int | None, int | None]
+) -> None:
+    first = row(point=0) if repeats == 1 else combined([row(point=0)])
+    folder = made([first], attempts=[attempt(0, 0, 1, [0])], repeats=repeats, live=repeats > 1)
+    (only,) = shown(folder)["verdicts"]
+    assert ((only["repeat"], only["repeats"]), only["checks_of"], len(only["checks"])) == (numbers, None, 2)
     assert only["measured_s"] == 10.0
 
 

@@ -39,33 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("watch", "the following arguments are required: FOLDER"),
-        ("watch /nonexistent", "results: /nonexistent is not a Railyard results folder; it does not exist"),
-        ("watch /", "results: / is not a Railyard results folder; it has no manifest.json by Railyard"),
-        ("watch a b", "watch: is of one run; railyard report A B compares two"),
-        ("watch . --port 65536", "--port: must be a port from 0 (any free one) to 65535, not '65536'"),
-        ("watch . --port=-1", "--port: must be a port from 0"),
-        ("watch . --port ٣", "--port: must be a port from 0"),
-        ("watch a --rest-token-file x", "--rest-token-file: is used with --control only; leave it out"),
-        ("watch a --control --rest-token-file /nonexistent", "rest_token_file: /nonexistent cannot be read"),
-        ("run rails --watch x.yaml", "--watch: must be a port from 0 (any free one) to 65535, not 'x.yaml'"),
-        ("run rails --control", "--control: is for the page of the run; give --watch too"),
-        ("run allocation --watch --control", "--control: acts on a fabric, and allocation has none; leave it out"),
-        ("run rails --watch --control --controller remote", "--control: acts through Railyard's controller; leave"),
-        ("run mesh --watch", "--watch: shows a results folder, and mesh keeps none without --out"),
-        ("run rails --predict --watch", "--watch: is not an option here but of railyard run rails; leave it out"),
-        ("predict rails --control", "--control: is not an option here but of railyard run rails; leave it out"),
-        ("run rails --cli --watch", "--watch: is not an option here but of railyard run rails; leave it out"),
-    ],
-)
-def test_what_cannot_be_done_is_one_sentence(line: str, sentence: str) -> None:
-    found = called(*line.split())
-    assert found.returncode == 2 and found.stderr.startswith(f"railyard: {sentence}") and found.stderr.count("\n") == 1
-
-
 def test_control_of_a_run_that_has_ended_is_refused(folder: Path) -> None:
     found = called("watch", folder, "--control")
     sentence = f"railyard: --control: {folder} holds a run that has ended; leave --control out\n"

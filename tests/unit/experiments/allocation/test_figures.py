@@ -5,18 +5,13 @@ from typing import Any
 
 import pytest
 from figure_words import words
-from reports import printed
+from reports import printed, results_of
 
 from experiments.allocation.experiment import STUDIES, AllocationSettings, AllocationStudy, study_rows
 from experiments.allocation.figures import allocation_figures
 from experiments.allocation.row import AllocationRow
 from experiments.redraw import redraw
 from experiments.settings import validated
-from measure.results.manifest import build_manifest
-from measure.results.results import Results
-from measure.results.row import columns
-from measure.results.summary import Summary
-from railyard.scale import Scale
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +41,7 @@ def test_nothing_is_drawn_of_what_is_not_there(rows: list[dict[str, Any]]) -> No
 
 
 def test_tables_and_figures_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    settings = {"experiment": "allocation"}
-    manifest = build_manifest(experiment=settings, seed=0, scale=Scale(1.0), plans=[], groups={})
-    results = Results.create(tmp_path / "out", manifest)
-    results.write_rows(Summary(rows), columns(AllocationRow))
+    results = results_of(tmp_path / "out", "allocation", AllocationRow, rows)
     assert len(redraw(results.folder)) == len(STUDIES)
     said = printed(AllocationStudy, results.rows())
     for part in ("Fragmentation index", "~75%", "simulated", "about 10x"):

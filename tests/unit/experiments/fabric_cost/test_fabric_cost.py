@@ -109,15 +109,8 @@ def test_the_report_says_whose_numbers_it_shows() -> None:
     assert ratios([row for row in rows if row["fabric"] == "photonic"]) is None
 
 
-def test_a_run_needs_no_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_needs_no_root(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["run", "fabric-cost", "--gpus", "4096,512", "--out", str(out)]) == 0
     assert (out / "figures" / "fabric-cost.png").exists()
     assert [row["gpus"] for row in json.loads((out / "summary.json").read_text())] == [512] * 5 + [4096] * 5
-    capsys.readouterr()
-    for wrong, sentence in {
-        "--radix 7": "radix must be an even number, not 7",
-        "--gpus 12": "gpus must be whole servers of 8 GPUs, not 12",
-    }.items():
-        assert main(["run", "fabric-cost", *wrong.split()]) == 2
-        assert sentence in capsys.readouterr().err

@@ -9,7 +9,6 @@ import pytest
 from experiments.opus.experiment import ON_CIRCUITS, STUDIES, TECHNOLOGIES, Opus, OpusSettings, placed_experts, rows_of
 from experiments.opus.row import OpusRow, spread
 from measure.published import published
-from railyard.errors import ConfigError
 from railyard.validation import from_plain
 from workloads.catalog import recipe_of
 
@@ -98,22 +97,6 @@ def test_sensitivity_is_the_step_with_each_end_of_an_assumption() -> None:
     slow, fast = row.sensitivity["compute.tflops"]
     assert 1.2 < slow < 1000 / 700 and 1000 / 1400 < fast < 0.9
     assert spread(row.sensitivity) == max(abs(ratio - 1) for both in row.sensitivity.values() for ratio in both)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"study": ["technologies"], "jobs": ["gb200-2048"], "technologies": ["PLZT"]},
-         "technologies: PLZT switches have 16 ports, and a rail of gb200-2048 needs 128; name others"),
-        ({"study": ["technologies"], "technologies": ["prism"]}, "has prism, which is not known; known: robotic, "),
-        ({"study": ["experts"], "experts": [3]}, "experts: 3 experts' ranks in servers do not fit experts-256"),
-        ({"jobs": ["llama3-8b-17"]}, 'did you mean "llama3-8b-16"?'),
-    ],
-)  # fmt: skip
-def test_what_is_refused(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        opus(**settings).check()
-    assert sentence in str(refused.value)
 
 
 def test_every_study_names_jobs_of_the_catalog() -> None:

@@ -43,6 +43,7 @@ def test_every_part_is_what_it_was() -> None:
     found = only(struck())
     assert (found.state, found.rank, found.cause) == ("recovered", 1, "silent")
     assert found.replaced_by == 12 and found.changed_ports == 2
+    assert found.outage_s == pytest.approx(RESUMED + STEP - FAULT) and found.restart_t == pytest.approx(RESUMED)
     parts = dict(found.breakdown)
     expected = {"detect": DETECT, "decide": DECIDE, "rewire": REWIRE, "launch": LAUNCH + FORKED,
                 "checkpoint": CHECKPOINT, "library": LIBRARY, "start": REST, "first step": STEP}  # fmt: skip
@@ -64,12 +65,6 @@ def test_who_has_the_checkpoint_loads_it_while_the_spare_fetches_it() -> None:
     assert list(parts)[3:7] == ["launch", "checkpoint", "load", "library"]
     assert parts["checkpoint"] == pytest.approx(CHECKPOINT + FORKED - 0.01) and parts["load"] == pytest.approx(0.5)
     assert sum(parts.values()) == pytest.approx(only(run).outage_s)
-
-
-def test_the_outage_is_from_the_fault_to_the_first_step_done_again() -> None:
-    found = only(struck())
-    assert found.outage_s == pytest.approx(RESUMED + STEP - FAULT)
-    assert found.restart_t == pytest.approx(RESUMED)
 
 
 @given(time=st.floats(0.1, 5.0))

@@ -296,17 +296,12 @@ def test_ep_inside_servers_costs_nothing_on_circuits() -> None:
     assert circuits == (pytest.approx(electrical[0], rel=1e-3), 0)
 
 
-def test_the_pipeline_takes_the_circuits_that_experts_hop_over(tmp_path: Path) -> None:
-    """Ring to chain and back, once forward and once backward."""
-    file = recipe(tmp_path / "pp.yaml", parallelism={"ep": 4, "pp": 2})
+@pytest.mark.parametrize(("parallelism", "changes"), [({"ep": 4, "pp": 2}, 4), ({"ep": 4, "dp": 2}, 2)])
+def test_pipelines_and_experts_gradients_take_circuits_of_others(
+    parallelism: dict[str, int], changes: int, tmp_path: Path
+) -> None:
+    """PP: ring to chain and back, forward and backward. DP: the ring of all 8, then pairs for the experts, and back."""
+    file = recipe(tmp_path / "own.yaml", parallelism=parallelism)
     none, slow = seconds("on-demand", 0, file), seconds("on-demand", 50, file)
-    assert (none[1], slow[1]) == (4, 4)
-    assert slow[0] - none[0] == pytest.approx(4 * 0.05, rel=0.02)
-
-
-def test_experts_gradients_have_rings_of_their_own(tmp_path: Path) -> None:
-    """EP4 DP2 on one rail: the ring of all 8, then pairs for the experts, and back: two changes a step."""
-    file = recipe(tmp_path / "edp.yaml")
-    none, slow = seconds("on-demand", 0, file), seconds("on-demand", 50, file)
-    assert (none[1], slow[1]) == (2, 2)
-    assert slow[0] - none[0] == pytest.approx(2 * 0.05, rel=0.02)
+    assert (none[1], slow[1]) == (changes, changes)
+    assert slow[0] - none[0] == pytest.approx(changes * 0.05, rel=0.02)

@@ -90,10 +90,3 @@ def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest
     assert "MODEL ONLY" in capsys.readouterr().out
     assert main(["predict", *line]) == 2
     assert "holds the results of a run of " in capsys.readouterr().err
-
-
-def test_a_prediction_that_fails_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    assert main(["predict", "mesh", "--out", str(out)]) == 2
-    assert "has no model that predicts it" in capsys.readouterr().err
-    assert not out.exists()

@@ -3,14 +3,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
-from checkout import ROOT
 from reports import printed
 from watch.rail_results import rail_results
 
@@ -101,15 +98,6 @@ def test_a_fitted_step_is_said_to_have_other_ports_than_the_testbed() -> None:
     (said,) = REPORT.findings([{"workload": "llama3-8b-16", **point}], settings)
     assert "25 Gb/s a GPU; 200 Gb/s assumed for the testbed of Opus (ours, input)" in str(said)
     assert list(REPORT.findings([{"workload": "smoke", **point}], settings)) == []
-
-
-def test_the_script_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "plot.py"), str(tmp_path / "none")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "is not a Railyard results folder" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_step_that_never_ended_is_drawn_as_far_as_it_came(make_point: Any, make_job: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from reports import forecast
 
 from commands.main import main
-from commands.run import file_values
 from experiments.rails.experiment import Rails
 from experiments.rails.job import load_job, with_all_ranks
 from experiments.rails.settings import RailSettings, make_settings
@@ -48,13 +48,6 @@ def test_every_point_is_measured_without_and_with_a_late_rank() -> None:
 
 def test_a_fraction_is_a_scale() -> None:
     assert make_settings({"scale": {"rate": "1/250"}}).scale.rate == pytest.approx(0.004)
-
-
-def test_a_workload_file_is_found_beside_the_experiment(tmp_path: Path) -> None:
-    (tmp_path / "model.yaml").write_text("{}")
-    file = tmp_path / "e.yaml"
-    file.write_text("workload: model.yaml\nsteps: 1\n")
-    assert file_values(Rails, file)["workload"] == str(tmp_path / "model.yaml")
 
 
 _json = st.recursive(
@@ -131,20 +124,21 @@ def test_a_kept_prediction_says_what_was_left_out(
     assert "Left out: mode one-shot, as group all" in capsys.readouterr().out
 
 
-def test_the_last_mode_is_refused_with_its_file_and_option(direct: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "rails", "--workload", direct, "--modes", "one-shot,on-demand"]) == 2
-    said = capsys.readouterr()
-    assert not said.out and said.err.startswith(f"railyard: {direct}: --modes: mode on-demand cannot run direct: ")
-    assert said.err.endswith("; packets carry it: take mode electrical\n")
-
-
-def test_a_run_refuses_a_mode_that_was_named_before_root_is_asked_for(
-    direct: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "mode", "reason"),
+    [
+        ("predict --modes one-shot,on-demand", "on-demand", "[^\n]*; packets carry it: take mode electrical\n$"),
+        ("run --modes electrical,one-shot --time 1000", "one-shot", "group all has no circuit between rank 2 and"),
+    ],
+)
+def test_the_last_mode_and_one_that_was_named_for_a_run_are_refused_with_their_file_and_option(
+    line: str, mode: str, reason: str, direct: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "rails", "--workload", direct, "--modes", "electrical,one-shot", "--time", "1000"]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"railyard: {direct}: --modes: mode one-shot cannot run direct: group all has no circuit between rank 2 and"
-    )
+    verb, *words = line.split()
+    assert main([verb, "rails", *words, "--workload", direct]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert re.match(f"railyard: {direct}: --modes: mode {mode} cannot run direct: {reason}", said.err)
 
 
 @pytest.mark.parametrize("modes", [{}, {"modes": Rails.quick["modes"]}])

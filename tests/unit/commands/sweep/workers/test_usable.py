@@ -22,16 +22,10 @@ HERE = MachineReport("here", "0.5.0", "1eeb9c7", "3.11.2", "root", calibrated="2
 OTHER = replace(HERE, host="b", python="3.11.9")
 
 
-def test_machines_that_are_alike_are_taken_without_a_word() -> None:
+def test_differences_that_may_explain_others_are_said_and_the_model_needs_less() -> None:
     assert check_machines(HERE, [HERE, OTHER], measured=True) == []
-
-
-def test_the_model_needs_neither_root_nor_programs_nor_a_calibration() -> None:
     poor = replace(OTHER, root="", lacking=("mnexec",), calibrated="")
     assert check_machines(HERE, [poor], measured=False) == []
-
-
-def test_differences_that_may_explain_others_are_said() -> None:
     other = replace(OTHER, commit="", calibrated="")
     assert check_machines(HERE, [other], measured=True) == [
         "machine b has commit unknown of Railyard 0.5.0, and this one 1eeb9c7",

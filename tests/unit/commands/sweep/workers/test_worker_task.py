@@ -114,13 +114,6 @@ def test_what_was_unpacked_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     assert written == [9, 5000]
 
 
-def test_an_archive_that_changed_on_the_way_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    data = tar((member("log.txt"), b"said"))
-    with pytest.raises(MachineError, match="from machine b did not arrive as they were sent"):
-        unpack(data + b"x", digest(data), tmp_path / "got", "b")
-    assert not (tmp_path / "got").exists()
-
-
 @pytest.mark.parametrize(
     ("hostile", "why"),
     [
@@ -139,10 +132,12 @@ def test_an_archive_that_changed_on_the_way_is_refused_and_nothing_is_written(tm
         (member("log.txt/x"), "there twice"),
     ],
 )
-def test_a_hostile_archive_is_refused_before_anything_is_written(
+def test_a_hostile_or_changed_archive_is_refused_before_anything_is_written(
     tmp_path: Path, hostile: tarfile.TarInfo, why: str
 ) -> None:
     data = tar((member("log.txt"), b"said"), (hostile, b""))
+    with pytest.raises(MachineError, match="from machine b did not arrive as they were sent"):
+        unpack(data + b"x", digest(data), tmp_path / "got", "b")
     with pytest.raises(MachineError, match=f"machine b are not unpacked: .* is {why}"):
         unpack(data, digest(data), tmp_path / "got", "b")
     assert not (tmp_path / "got").exists()

@@ -12,18 +12,13 @@ from all_to_all_rows import EVERY, row, whole_run
 from figure_words import words
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from reports import printed
+from reports import printed, results_of
 
 from experiments.collectives.all_to_all.experiment import AllToAll
 from experiments.collectives.all_to_all.figures import all_to_all_figures
 from experiments.collectives.all_to_all.row import AllToAllRow
 from experiments.redraw import redraw
 from measure.figures.looks import POLICIES
-from measure.results.manifest import build_manifest
-from measure.results.results import Results
-from measure.results.row import columns
-from measure.results.summary import Summary
-from railyard.scale import Scale
 
 NAMES = {f"all_to_all_{name}" for name in ("bytes", "ranks", "delay", "duty", "skew")}
 
@@ -138,10 +133,7 @@ def test_the_model_alone_is_marked_as_such() -> None:
 
 
 def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    settings = {"experiment": "all-to-all"}
-    manifest = build_manifest(experiment=settings, seed=0, scale=Scale(1.0), plans=[], groups={})
-    results = Results.create(tmp_path / "out", manifest)
-    results.write_rows(Summary(rows), columns(AllToAllRow))
+    results = results_of(tmp_path / "out", "all-to-all", AllToAllRow, rows)
     written = redraw(results.folder)
     assert {path.stem for path in written} == {*NAMES, "trace"}
     told = [line for line in said_of(rows).splitlines() if "time / formula" in line]

@@ -50,14 +50,9 @@ def test_of_a_rotor_it_is_the_papers(n: int) -> None:
     assert formula(made) == at_line_rate(made) == pytest.approx((n - 1) * (D / B + 0.02))
 
 
-@pytest.mark.parametrize("n", [3, 5, 9])
-def test_of_an_odd_number_one_is_left_out_in_each_of_n_slots(n: int) -> None:
-    assert formula(trial("rotor", n)) == pytest.approx(n * (D / B + 0.02))
-
-
-@pytest.mark.parametrize("n", [3, 4, 9])
-def test_one_way_circuits_need_no_more_slots_for_an_odd_number(n: int) -> None:
-    assert formula(trial("rotor", n, simplex=True)) == pytest.approx((n - 1) * (D / B + 0.02))
+@pytest.mark.parametrize(("n", "simplex"), [(3, False), (5, False), (9, False), (3, True), (4, True), (9, True)])
+def test_of_an_odd_number_one_is_left_out_in_each_of_n_slots_but_with_one_way_circuits(n: int, simplex: bool) -> None:
+    assert formula(trial("rotor", n, simplex=simplex)) == pytest.approx((n - simplex) * (D / B + 0.02))
 
 
 @pytest.mark.parametrize("n", [2, 8])

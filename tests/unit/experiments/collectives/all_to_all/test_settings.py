@@ -22,7 +22,6 @@ from experiments.collectives.all_to_all.experiment import (
 )
 from experiments.collectives.trial import Trial
 from experiments.settings import validated
-from railyard.errors import ConfigError
 from railyard.scale import Scale
 from workloads.check import check
 
@@ -137,14 +136,7 @@ def test_slots_without_a_length_are_for_all_studies_but_that_of_their_length() -
     assert slots == {"delay": [None] * 4, "slot": [50, 100]}
 
 
-# ---- what is wrong ---------------------------------------------------------------------------------------------------
-
-
-def test_a_demand_of_another_shape_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "demand.csv"
-    file.write_text("0,3\n1,0\n")
-    with pytest.raises(ConfigError, match="demand: must be a matrix of 4 x 4"):
-        trials(studies=["skew"], ranks=[4], demand=str(file))
+# ---- matrices --------------------------------------------------------------------------------------------------------
 
 
 def write(folder: Path, text: str | bytes) -> str:

@@ -11,21 +11,23 @@ from typing import Any, get_args
 import pytest
 from failover_events import DETECT, FAULT, RESUMED, SLOW_STEP, STEP, struck
 from figure_words import words
+from reports import printed
 from rich.console import Console
 
 from controllers.engine.jobs import Detection
-from experiments.racks.failover.experiment import FailoverSettings
+from experiments.racks.failover.experiment import Failover, FailoverSettings
 from experiments.racks.failover.report import REPORT
 from experiments.racks.figures import recovery_breakdown, recovery_timeline, step_times, throughput_over_time
 from experiments.racks.forecast import detection_bounds, predicted_parts
 from experiments.racks.recovery import neighbour_row, recoveries
 from experiments.racks.row import FailoverRow, State, add_ratios, judge_together
 from experiments.racks.server_fabric import report as server_fabric
+from experiments.racks.server_fabric.experiment import ServerFabric
 from experiments.racks.server_fabric.figures import shapes
 from experiments.racks.server_fabric.row import MEASURES, SHAPES, ServerFabricRow, gain
 from experiments.racks.throughput import fabric_run
 from experiments.redraw import redraw
-from experiments.report import ALL_COLUMNS_WIDTH, WIDTH, as_rich, show
+from experiments.report import ALL_COLUMNS_WIDTH, WIDTH, as_rich
 from experiments.settings import validated
 from measure.figures.style import png
 from measure.metrics.checks import Check, Verdict
@@ -94,12 +96,6 @@ def predicted_rows() -> list[Row]:
     return json_rows(made)
 
 
-def printed(report: Any, rows: list[Row], *, wide: bool = False) -> str:
-    out = io.StringIO()
-    show(report, rows, {}, wide=wide, console=Console(file=out, width=ALL_COLUMNS_WIDTH if wide else WIDTH))
-    return out.getvalue()
-
-
 def check_fits(report: Any, rows: list[Row], *, wide: bool = False) -> None:
     """Every table fits in a terminal of 80 columns."""
     for table in report.tables(rows):
@@ -144,34 +140,28 @@ def test_published_values_stand_where_they_apply() -> None:
     assert photonic["paper_outage_s"] is None, "the tokenising was not given, so 25.6 s are not to be compared"
 
 
-def test_a_stranded_job_has_a_row() -> None:
-    fault, neighbour = rows_of("e1", STEP, replaced=False)
-    assert fault["state"] == "stranded" and fault["outage_s"] is None and fault["reason"] == "no spare is left"
-    assert neighbour["step_time_after_s"] is None
-
-
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_tables_say_it_all() -> None:
-    text = printed(REPORT, all_rows())
+    text = printed(Failover, all_rows())
     assert "detect 91%, decide 2%" in text
     assert "MORPHLUX: circuits up after 1.2 s (paper, measured)" in text.replace("\n", " ")
     assert "2.00" in text
     assert "step time of tenant B changed by +50.0%" in text and "Faithful" in text
-    wide = printed(REPORT, all_rows(), wide=True)
+    wide = printed(Failover, all_rows(), ALL_COLUMNS_WIDTH)
     assert "launch," in wide  # until agents are forked; the field launch_s ends before
     assert "1.6 to 2" in wide and "4 of 20" in wide and "the photonic" in wide
 
 
 def test_the_table_of_what_went_wrong() -> None:
-    text = printed(REPORT, [*rows_of("photonic", STEP, BAD), *rows_of("e1", STEP, replaced=False)])
+    text = printed(Failover, [*rows_of("photonic", STEP, BAD), *rows_of("e1", STEP, replaced=False)])
     assert "e1: tenant A is stranded: no spare is left" in text
     assert "NOT FAITHFUL" in text and "all cores were busy" in text
 
 
 def test_predictions_alone() -> None:
-    text = printed(REPORT, predicted_rows(), wide=True)
+    text = printed(Failover, predicted_rows(), ALL_COLUMNS_WIDTH)
     assert "MODEL ONLY" in text and "the e2" in text and "2.00" in text and "most" in text
     assert "Faithful" not in text and "faithful" not in text
 
@@ -207,7 +197,7 @@ def test_shapes_as_a_table_with_the_papers_ratio() -> None:
     assert gain(rows, "iperf3", "2x1x1") == pytest.approx(2.0)
     assert gain(rows, "epoch", "fragmented") == pytest.approx(1.6), "less time is more"
     assert gain(rows[:1], "iperf3", "2x1x1") is None
-    text = printed(server_fabric.REPORT, rows)
+    text = printed(ServerFabric, rows)
     assert "1.79" in text and "1.57" in text and "1.60" in text and "fragmented" in text and "measured" in text
 
 

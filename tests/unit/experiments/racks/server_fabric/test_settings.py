@@ -167,7 +167,7 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pyt
         write_events(log, [sampled])
         yield SimpleNamespace(events=[read])
 
-    def play(runner: Any, setting: Any, jobs: Any, before: Callable[[Any], None]) -> Any:
+    def play_racks(runner: Any, setting: Any, jobs: Any, before: Callable[[Any], None]) -> Any:
         done = {name: lambda *given, **more: None for name in ("register", "call", "collect")}
         before(SimpleNamespace(**done, iperf=lambda *given, **more: IperfResult((1.0,), (0,), 1.0)))
         return SimpleNamespace(number=0, verdicts=lambda name: [])
@@ -180,7 +180,7 @@ def test_what_was_sampled_and_counted_beside_iperf3_is_recorded(monkeypatch: pyt
         progress=RunProgress(),
     )
     monkeypatch.setattr(server_fabric, "counted", counted)
-    monkeypatch.setattr(server_fabric, "play_racks", play)
+    monkeypatch.setattr(server_fabric, "play_racks", play_racks)
     once = {"repeats": 1, "attempts": 1}
     ServerFabric(experiment(studies=["iperf3"], shapes=["2x1x1"], **once)).run(cast(Any, runner))
     assert recorded == [sampled, read] * 2  # of both fabrics
