@@ -240,15 +240,9 @@ def test_too_few_matchings_are_refused_with_a_number_that_works() -> None:
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("matrix", "reason"),
-    [
-        ([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], "has entries too large to be added up"),
-    ],
-)
-def test_what_is_no_demand_is_named(matrix: Matrix, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"^demand: {reason}"):
-        check_demand(matrix, 3)
+def test_entries_too_large_to_be_added_up_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^demand: has entries too large to be added up"):
+        check_demand([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], 3)
 
 
 def test_every_decomposition_checks_its_demand() -> None:
