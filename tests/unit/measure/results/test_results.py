@@ -230,7 +230,8 @@ def test_the_rows_come_back_as_plain_data_in_their_order() -> None:
 
 
 def attempt(place: int, repeat: int, points: list[int], *, disturbed: bool = False) -> dict[str, Any]:
-    piece = {"piece": f"piece {place}", "place": place, "repeat": repeat, "points": points}
+    """Pieces are told apart by their place, as several may have one name."""
+    piece = {"piece": "same", "place": place, "repeat": repeat, "points": points}
     return {**piece, "faithful": not disturbed, "disturbed": disturbed}
 
 
@@ -242,10 +243,11 @@ def test_points_of_one_place_in_several_repeats_stand_together() -> None:
             attempt(1, 0, [4]),
             attempt(0, 1, [5, 6]),
             attempt(1, 1, [7], disturbed=True),
+            *(attempt(2, repeat, [point], disturbed=True) for repeat, point in ((0, 8), (0, 9), (1, 10))),
         ]
     }
-    assert counting_points(manifest) == [(2, 5), (3, 6), (4,)]
-    assert left_out(manifest) == {0, 1, 7}
+    assert counting_points(manifest) == [(2, 5), (3, 6), (4,), (9, 10)]
+    assert left_out(manifest) == {0, 1, 7, 8}
 
 
 def test_where_every_repeat_was_disturbed_all_count() -> None:
