@@ -90,13 +90,6 @@ def test_stages_may_diverge() -> None:
     assert world.granted("dp-s0-r0")
 
 
-def test_a_pipeline_without_data_parallelism_never_changes() -> None:
-    world = player(dp=1, pp=4)
-    for pair in range(3):
-        world.ask(f"pp-s{pair}-d0-r0", 0)
-        assert world.granted(f"pp-s{pair}-d0-r0") and not world.dark
-
-
 def test_an_index_that_repeats_and_a_release_before_the_ack_are_refused() -> None:
     world = player()
     world.ask("dp-s0-r0", 0, (0,))

@@ -60,6 +60,9 @@ def test_a_spare_takes_the_position_of_the_dead_and_one_reconfiguration_does_it(
     }
     assert len(note.fields["ports"]) == 6 and here.changed == ["A"]
     assert here.note("failed").fields == {"job": "A", "rank": dead, "cause": "test", "heard": None}
+    before = len(here.notes)
+    here.fail(dead)
+    assert len(here.notes) == before and not here.dark, "a second report of the same death changes nothing"
 
 
 def test_a_member_whose_ports_are_dark_but_who_is_not_given_up_yet_does_not_hold_up_the_splice() -> None:
@@ -75,15 +78,6 @@ def test_a_member_whose_ports_are_dark_but_who_is_not_given_up_yet_does_not_hold
     here.fail(2)
     here.settle()
     assert here.goes() == ring(0, 8, 9, 3)
-
-
-def test_a_second_report_of_the_same_death_changes_nothing() -> None:
-    here = world()
-    here.fail(1)
-    here.settle()
-    before = len(here.notes)
-    here.fail(1)
-    assert len(here.notes) == before and not here.dark
 
 
 def test_a_spare_that_nobody_uses_is_only_noted_and_not_chosen_later() -> None:
