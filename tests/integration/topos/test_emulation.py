@@ -143,11 +143,10 @@ def test_optical_switch_passes_nothing_by_itself() -> None:
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("count", [64, 128])
-def test_switch_with_many_ports(count: int) -> None:
-    with Emulation(SingleSwitchTopo(count), openflow=None) as net:
-        assert len(net["s1"].cmd("ovs-vsctl list-ports s1").split()) == count
-        assert pings(net, "h1", net[f"h{count}"].IP())
+def test_switch_with_128_ports() -> None:
+    with Emulation(SingleSwitchTopo(128), openflow=None) as net:
+        assert len(net["s1"].cmd("ovs-vsctl list-ports s1").split()) == 128
+        assert pings(net, "h1", net["h128"].IP())
 
 
 def test_two_runs_at_once_and_stop_leaves_nothing() -> None:

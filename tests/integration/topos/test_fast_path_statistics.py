@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def pour(twin: Twin, port: int, count: int, length: int, to: str) -> None:
 def numbers(pattern: str, text: str) -> list[tuple[int, ...]]:
     """What each match of ``pattern`` has in its groups."""
     return [tuple(map(int, found)) for found in re.findall(pattern, text)]
+
+
+def told(twin: Twin) -> list[tuple[int, ...]]:
+    """The counts of the flows as clients are told."""
+    return numbers(r"n_packets=(\d+), n_bytes=(\d+)", ofctl(twin, "dump-flows"))
 
 
 def itself(twin: Twin) -> list[tuple[int, ...]]:
@@ -149,30 +155,21 @@ def test_flow_removed_messages_have_the_counts(twin: Twin) -> None:
 
 
 def test_a_flow_that_replaces_another_begins_with_its_counts_or_at_zero(twin: Twin) -> None:
-    found = lambda: numbers(r"n_packets=(\d+), n_bytes=(\d+)", ofctl(twin, "dump-flows"))  # noqa: E731
-    assert ofctl(twin, "add-flow", "priority=5,in_port=1,actions=output:2", protocol="OpenFlow14") == ""
-    pour(twin, 1, 7, 100, ONE)
-    comes(found, [(7, 700)])
-    ofctl(twin, "mod-flows", "in_port=1,actions=output:3", protocol="OpenFlow14")
-    pour(twin, 1, 2, 100, ONE)
-    comes(found, [(9, 900)])
-    ofctl(twin, "mod-flows", "in_port=1,actions=output:3,output:2", protocol="OpenFlow14")
-    pour(twin, 1, 2, 100, ONE)
-    comes(found, [(11, 1100)])
-    ofctl(twin, "add-flow", "priority=5,in_port=1,actions=output:4", protocol="OpenFlow14")
-    pour(twin, 1, 1, 100, ONE)
-    comes(found, [(12, 1200)])
-    ofctl(twin, "add-flow", "reset_counts,priority=5,in_port=1,actions=output:4", protocol="OpenFlow14")
-    pour(twin, 1, 1, 100, ONE)
-    comes(found, [(1, 100)])
+    for command, flow, packets, counted in (
+        ("add-flow", "priority=5,in_port=1,actions=output:2", 7, 7),
+        ("mod-flows", "in_port=1,actions=output:3", 2, 9),
+        ("mod-flows", "in_port=1,actions=output:3,output:2", 2, 11),
+        ("add-flow", "priority=5,in_port=1,actions=output:4", 1, 12),
+        ("add-flow", "reset_counts,priority=5,in_port=1,actions=output:4", 1, 1),
+    ):
+        assert ofctl(twin, command, flow, protocol="OpenFlow14") == ""
+        pour(twin, 1, packets, 100, ONE)
+        comes(partial(told, twin), [(counted, 100 * counted)])
     ofctl(twin, "del-flows")
 
 
 def test_a_bundle_that_is_refused_sets_no_counts_to_zero(twin: Twin, tmp_path: Path) -> None:
-    def found() -> list[tuple[int, ...]]:
-        return numbers(r"n_packets=(\d+), n_bytes=(\d+)", ofctl(twin, "dump-flows"))
-
-    flows = tmp_path / "flows"
+    flows, found = tmp_path / "flows", partial(told, twin)
     assert ofctl(twin, "add-flow", "in_port=1,actions=output:2", protocol="OpenFlow14") == ""
     pour(twin, 1, 7, 100, ONE)
     comes(found, [(7, 700)])

@@ -20,9 +20,12 @@ TOKEN = "s3cret"
 
 
 class Rest:
-    """A controller with switches in memory, over REST with ``TOKEN``; ``record`` gets its events."""
+    """A controller with switches in memory, over REST with ``token``; ``record`` gets its events."""
 
-    def __init__(self, plan: FabricPlan, record: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self, plan: FabricPlan, record: Callable[[Event], None] | None = None, token: str | None = TOKEN
+    ) -> None:
+        self.sent = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.clock = RunningClock()
         world = World(plan, self.clock, record)
         for switch in plan.switches:
@@ -38,16 +41,20 @@ class Rest:
         host, port = self.server.server_address[:2]
         return f"{host!s}:{port}"
 
-    def ask(self, verb: str, path: str, body: object = None) -> tuple[int, Any]:
+    def ask(self, verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """Status and answer of a call; a text is sent as it is, and any other body as JSON."""
         host, port = self.server.server_address[:2]
         connection = http.client.HTTPConnection(str(host), int(port), timeout=20)
-        sent = {"Authorization": f"Bearer {TOKEN}"}
-        sent |= {} if body is None else {"Content-Type": "application/json"}
-        connection.request(verb, path, None if body is None else json.dumps(body), sent)
-        response = connection.getresponse()
-        found = response.status, json.loads(response.read())
-        connection.close()
-        return found
+        sent = self.sent | ({} if body is None else {"Content-Type": "application/json"})
+        sent |= {key.replace("_", "-"): value for key, value in headers.items()}
+        data = body if isinstance(body, str) or body is None else json.dumps(body)
+        try:
+            connection.request(verb, path, data, sent)
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        return response.status, json.loads(content) if content else None
 
     def get(self, path: str) -> Any:
         status, body = self.ask("GET", path)

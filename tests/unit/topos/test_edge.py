@@ -69,7 +69,7 @@ def test_rates_of_every_link() -> None:
     assert rates["root-trunk"] == 50 and {link.rate_mbps for link in network.links} == {50}
     assert rates["leaf0-r0"] == rates["leaf1-r1"] == 500
     assert {rates[name] for name in ("control-r0", "control-r1", "control-ctl", "root-ctl")} == {20}
-    assert set(EdgeTopo(clients=3, regions=1, client_mbps="4").client_mbps) == {4.0}
+    assert EdgeTopo(clients=3, regions=2, client_mbps="4").client_mbps == (4.0, 4.0, 4.0)
     assert EdgeTopo(clients=3, regions=1, client_mbps=[1, 2, 3]).client_mbps == (1.0, 2.0, 3.0)
 
 
@@ -123,7 +123,3 @@ def test_regions_get_a_like_mix() -> None:
     totals = [sum(rates[region::4]) for region in range(4)]
     assert max(totals) / min(totals) < 1.1
     assert sorted(rates)[23] < 6.1 < sorted(rates)[24]
-
-
-def test_one_rate_for_all() -> None:
-    assert client_rates(3, 2, 20.0) == (20.0, 20.0, 20.0)

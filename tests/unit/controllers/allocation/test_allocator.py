@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from functools import partial
 from itertools import combinations, pairwise
-from math import prod
 
 import networkx
 import pytest
@@ -90,7 +89,7 @@ def test_a_full_rack_refuses_and_releasing_restores_it() -> None:
 
 
 def test_a_block_by_its_extents_is_turned_as_it_must() -> None:
-    rack = unhurried(RACK, photonic=False)
+    rack = unhurried(RACK, photonic=False, fibres=2)  # which are too few only for those that carry light
     rented(rack.allocate((1, 4, 4), "plane"))
     found = rented(rack.allocate((1, 1, 4), "column"))  # not made of whole servers, so it may lie anywhere
     assert found.slice is not None
@@ -190,22 +189,9 @@ def test_whatever_is_rented_and_released_the_books_are_right(torus: Torus, data:
 # ---- the program -----------------------------------------------------------------------------------------------------
 
 
-def test_the_server_graph_of_the_paper() -> None:
+def test_the_five_best_paths_leave_full_edges_out() -> None:
     plant = FibrePlant.of(RACK)
-    assert (len(plant.graph), plant.torus.blocks) == (16, (2, 2, 4))
-    assert set(plant.links.values()) == {4}
-    assert {len(plant.graph[server]) for server in range(16)} == {4}
-
-
-def test_fifty_shortest_simple_paths_and_the_best_five() -> None:
-    plant = FibrePlant.of(RACK)
-    found = plant.shortest(0, 15)
-    assert len(found) == len(set(found)) == 50
-    assert [len(path) for path in found] == sorted(len(path) for path in found)
-    for path in found:
-        assert (path[0], path[-1], len(set(path))) == (0, 15, len(path))
-        assert all(b in plant.graph[a] for a, b in pairwise(path))
-    assert plant.shortest(15, 0) == tuple(path[::-1] for path in found)
+    assert plant.shortest(15, 0) == tuple(path[::-1] for path in plant.shortest(0, 15))
     direct = plant.candidates(0, 1, {}, 0)
     assert direct[0] == (0, 1)
     assert len(direct) == 5
@@ -219,6 +205,7 @@ def test_the_shortest_routes_are_the_first_of_all_simple_ones(torus: Torus) -> N
     for a, b in combinations(range(torus.servers), 2):
         every = map(tuple, networkx.all_simple_paths(plant.graph, a, b, cutoff=7))
         assert plant.shortest(a, b) == tuple(sorted(every, key=lambda route: (len(route), route))[:50])
+        assert torus is not RACK or len(plant.shortest(a, b)) == 50
 
 
 def test_paths_of_a_slice_do_not_share_a_full_edge() -> None:
@@ -272,7 +259,3 @@ def test_bad_requests_are_named() -> None:
         rack.release("b")
     with pytest.raises(ConfigError, match="reserve: chip 0 is not free"):
         rack.reserve([0])
-
-
-def test_racks_that_cannot_be_are_named() -> None:
-    assert prod(Allocator(RACK, photonic=False, fibres=2).torus.blocks) == 16

@@ -231,24 +231,12 @@ def test_a_uniform_demand_takes_no_more_turns_than_a_rotor(n: int) -> None:
     assert len(covering_matchings(matrix, len(one_factorization(n)))) == len(one_factorization(n))
 
 
-def test_too_few_matchings_are_refused_with_a_number_that_works() -> None:
-    matrix = [[0 if i == j else 1 for j in range(6)] for i in range(6)]
-    with pytest.raises(ConfigError, match=r"most_slots: 4 slots cannot serve all pairs.*; 5 slots work"):
-        covering_matchings(matrix, 4)
-
-
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("matrix", "reason"),
-    [
-        ([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], "has entries too large to be added up"),
-    ],
-)
-def test_what_is_no_demand_is_named(matrix: Matrix, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"^demand: {reason}"):
-        check_demand(matrix, 3)
+def test_entries_too_large_to_be_added_up_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^demand: has entries too large to be added up"):
+        check_demand([[0, 10**400, 0], [0, 0, 0], [0, 0, 0]], 3)
 
 
 def test_every_decomposition_checks_its_demand() -> None:

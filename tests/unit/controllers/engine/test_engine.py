@@ -92,39 +92,11 @@ def test_stages_may_diverge() -> None:
     assert world.granted("dp-s0-r0")
 
 
-def test_a_pipeline_without_data_parallelism_never_changes() -> None:
-    world = player(dp=1, pp=4)
-    for pair in range(3):
-        world.ask(f"pp-s{pair}-d0-r0", 0)
-        assert world.granted(f"pp-s{pair}-d0-r0") and not world.dark
-
-
-@pytest.mark.parametrize(
-    ("rank", "group", "index", "reason"),
-    [
-        (0, "nobody", 0, "no job has registered a group nobody"),
-        (2, "dp-s0-r0", 0, "rank 2 is not a member of group dp-s0-r0; its members are 0, 1"),
-        (0, "dp-s0-r0", 1, "rank 0 sent request 1 of group dp-s0-r0; its next request must be 0"),
-    ],
-)
-def test_wrong_requests_are_named(rank: int, group: str, index: int, reason: str) -> None:
-    world = player()
-    with pytest.raises(ControlError, match=reason):
-        world.engine.request(rank, group, index, 0.0)
-
-
-def test_an_index_that_repeats_is_refused() -> None:
+def test_an_index_that_repeats_and_a_release_before_the_ack_are_refused() -> None:
     world = player()
     world.ask("dp-s0-r0", 0, (0,))
     with pytest.raises(ControlError, match="its next request must be 1"):
         world.engine.request(0, "dp-s0-r0", 0, 0.0)
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_release_without_an_ack_is_refused(asked: bool) -> None:
-    world = player()
-    if asked:
-        world.ask("dp-s0-r0", 0, (0,))
     with pytest.raises(ControlError, match="for which it holds no ack"):
         world.engine.release(0, "dp-s0-r0", 0, 0.0)
 

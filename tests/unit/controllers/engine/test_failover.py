@@ -60,6 +60,9 @@ def test_a_spare_takes_the_position_of_the_dead_and_one_reconfiguration_does_it(
     }
     assert len(note.fields["ports"]) == 6 and here.changed == ["A"]
     assert here.note("failed").fields == {"job": "A", "rank": dead, "cause": "test", "heard": None}
+    before = len(here.notes)
+    here.fail(dead)
+    assert len(here.notes) == before and not here.dark, "a second report of the same death changes nothing"
 
 
 def test_a_member_whose_ports_are_dark_but_who_is_not_given_up_yet_does_not_hold_up_the_splice() -> None:
@@ -75,15 +78,6 @@ def test_a_member_whose_ports_are_dark_but_who_is_not_given_up_yet_does_not_hold
     here.fail(2)
     here.settle()
     assert here.goes() == ring(0, 8, 9, 3)
-
-
-def test_a_second_report_of_the_same_death_changes_nothing() -> None:
-    here = world()
-    here.fail(1)
-    here.settle()
-    before = len(here.notes)
-    here.fail(1)
-    assert len(here.notes) == before and not here.dark
 
 
 def test_a_spare_that_nobody_uses_is_only_noted_and_not_chosen_later() -> None:
@@ -368,44 +362,17 @@ def test_a_job_without_heartbeats_or_that_has_finished_is_not_watched() -> None:
 # ---- policies that go wrong ----------------------------------------------------------------------------------------
 
 
-class Base(LumionPolicy):
-    """Chooses nobody, whatever is free."""
-
-    chosen: Mapping[int, int] = {}
-
-    def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
-        """As the class says."""
-        return self.chosen
+def chooses(chosen: Mapping[int, int]) -> type[LumionPolicy]:
+    """A policy that has these replacements, whatever is free."""
+    return type("Chooses", (LumionPolicy,), {"replace": lambda self, groups, dead, free: chosen})
 
 
-class Dead(Base):
-    chosen = {0: 9}  # noqa: RUF012
-
-
-class Taken(Base):
-    chosen = {0: 4}  # noqa: RUF012
-
-
-class Elsewhere(Base):
-    chosen = {1: 8}  # noqa: RUF012
-
-
-class Twice(Base):
-    chosen = {0: 1}  # noqa: RUF012
-
-
-class Outside(Base):
-    chosen = {0: 77}  # noqa: RUF012
-
-
-class Raises(Base):
+class Raises(LumionPolicy):
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
         raise ZeroDivisionError("oops")
 
 
-class BadWiring(Base):
-    chosen = {0: 8}  # noqa: RUF012
-
+class BadWiring(chooses({0: 8})):  # type: ignore[misc]
     def start(self, groups: Sequence[Group]) -> Wiring:
         spliced = any(8 in group.members for group in groups)
         return {"rack0": Matching([(1, 4), (2, 999)])} if spliced else super().start(groups)
@@ -414,12 +381,12 @@ class BadWiring(Base):
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (Base, "of the spares 8 does not suit the policy, 9 has failed"),
-        (Dead, "the policy of job A chose rank 9 as a replacement, which has failed too"),
-        (Taken, "the policy of job A chose rank 4, which is in job B"),
-        (Elsewhere, "the policy of job A chose no replacement for rank 0"),
-        (Twice, "the policy of job A put a rank into group A twice"),
-        (Outside, "there is no rank 77"),
+        (chooses({}), "of the spares 8 does not suit the policy, 9 has failed"),
+        (chooses({0: 9}), "the policy of job A chose rank 9 as a replacement, which has failed too"),
+        (chooses({0: 4}), "the policy of job A chose rank 4, which is in job B"),
+        (chooses({1: 8}), "the policy of job A chose no replacement for rank 0"),
+        (chooses({0: 1}), "the policy of job A put a rank into group A twice"),
+        (chooses({0: 77}), "there is no rank 77"),
         (Raises, "the policy failed with ZeroDivisionError: oops"),
         (BadWiring, "port 999 is not on rack0"),
     ],

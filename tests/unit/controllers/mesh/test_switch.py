@@ -6,11 +6,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from engine_player import Turner
 from fabric_plans import pip_plan
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.circuits.ocs import Change, OpticalSwitch
-from controllers.engine.actions import Ack, Darken, Rewired, RewireRefused
+from controllers.engine.actions import Darken, Rewired, RewireRefused
 from controllers.engine.engine import Engine
 from controllers.engine.jobs import Job
 from controllers.engine.optical_state import OpticalState
@@ -275,21 +276,15 @@ class OnePair(Policy):
 
 def test_a_circuit_in_use_is_not_moved_by_hand() -> None:
     plan = pip_plan(8)
-    engine = Engine(plan)
-    group = Group("pair", "pp", (2, 6))
-    engine.register(Job("job", (group,), "on-demand", 0.0), OnePair(plan), 0.0)
-    actions = []
-    for rank in group.members:
-        engine.check_in(rank, "pair", 0.0)
-    for rank in group.members:
-        actions += engine.request(rank, "pair", 0, 1.0)
-    (darken,) = (action for action in actions if isinstance(action, Darken))
-    assert any(isinstance(action, Ack) for action in engine.reconfigured(darken.reconfiguration_id, 1.0))
+    world = Turner(Engine(plan))
+    world.start(Job("job", (Group("pair", "pp", (2, 6)),), "on-demand", 0.0), OnePair(plan))
+    world.ask("pair")
+    world.settle()
+    assert world.granted("pair")
     crowd = Matching([(1, 4), (2, 8), (5, 6)])
-    (refused,) = engine.rewire("rail0", crowd, "update", 2.0)
+    (refused,) = world.engine.rewire("rail0", crowd, "update", 2.0)
     assert isinstance(refused, RewireRefused) and "pair has traffic on the ports of rail0" in refused.reason
-    for rank in group.members:
-        engine.release(rank, "pair", 0, 3.0)
-    (moving,) = engine.rewire("rail0", crowd, "update", 4.0)
+    world.release("pair")
+    (moving,) = world.engine.rewire("rail0", crowd, "update", 4.0)
     assert isinstance(moving, Darken) and moving.ports == set(range(1, 9))
-    assert any(isinstance(action, Rewired) for action in engine.reconfigured(moving.reconfiguration_id, 4.0))
+    assert any(isinstance(action, Rewired) for action in world.engine.reconfigured(moving.reconfiguration_id, 4.0))

@@ -32,8 +32,8 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 
 
 def test_bodies_become_requests() -> None:
-    assert REQUESTS["circuits"](b'{"circuits": [[1, 4]], "switch": "rail7"}') == Rewire(
-        op="rewire", switch="rail0", circuits=((1, 4),)
+    assert REQUESTS["circuits"](b'{"circuits": [[1, 4]], "switch": "rail7", "delay_s": 0.25}') == Rewire(
+        op="rewire", switch="rail0", circuits=((1, 4),), delay_s=0.25
     )
     assert REQUESTS["gates"](b'{"gates": ["bar"]}') == Gates(op="gates", switch="rail0", gates=("bar",))
     wanted = Rewire(op="rewire", switch="rail0", circuits=((1, 4),), update="update")

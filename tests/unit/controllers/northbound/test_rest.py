@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -13,10 +12,8 @@ from typing import Any
 
 import bottle
 import pytest
-from core_world import World
 from fabric_plans import pip_plan, rail_plan
-from fake_clock import RunningClock
-from openflow.rest_world import Rest
+from openflow.rest_world import TOKEN, Rest
 
 from controllers.northbound import http_server, rest
 from controllers.northbound.messages import LONGEST_REWIRING_S
@@ -27,48 +24,11 @@ Ask = Callable[..., tuple[int, Any]]
 CROSS = "/ocs/rail0/api/data/optical-switch:cross-connects"
 
 
-TOKEN = "s3cret"
-
-
-def serving(token: str | None) -> Iterator[Ask]:
-    """A function that sends a call with ``token``, if it is not None, and returns the status and the answer."""
-    clock = RunningClock()
-    world = World(rail_plan(4), clock)
-    world.join()
-    assert world.ready.wait(5)
-    server, hosts = http_server.listen("127.0.0.1:0")
-    server.set_app(rest.make_app(world.core, TOKEN, hosts))
-    threading.Thread(target=server.serve, daemon=True).start()
-    address = server.server_address
-    authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
-
-    def ask(verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(str(address[0]), int(address[1]), timeout=10)
-        data = body if isinstance(body, str) or body is None else json.dumps(body)
-        sent = {"Content-Type": "application/json"} if body is not None else {}
-        sent |= authorization | {key.replace("_", "-"): value for key, value in headers.items()}
-        try:
-            connection.request(verb, path, data, sent)
-            response = connection.getresponse()
-            content = response.read()
-        finally:
-            connection.close()
-        return response.status, json.loads(content) if content else None
-
-    yield ask
-    server.socket.shutdown(socket.SHUT_RDWR)
-    server.server_close()
-    clock.stop()
-
-
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    yield from serving(TOKEN)
-
-
-@pytest.fixture
-def stranger() -> Iterator[Ask]:
-    yield from serving(None)
+    serving = Rest(rail_plan(4))
+    yield serving.ask
+    serving.close()
 
 
 def test_switches_and_jobs_can_be_read(ask: Ask) -> None:
@@ -116,40 +76,9 @@ def test_faults(ask: Ask) -> None:
         ("DELETE", f"{CROSS}/pair=3", None, 404, "port 3 of rail0 is in no pair"),
         ("POST", "/jobs", {}, 405, "Method not allowed."),
         ("PUT", "/circuits/rail0", "{", 400, "the body must be JSON"),
-        ("PUT", "/circuits/rail0", [], 400, "the body must be a JSON object"),
         ("PUT", "/circuits/rail0", {"circuit": []}, 400, "circuits: is missing; operation rewire needs it"),
-        ("PUT", "/circuits/rail0", {}, 400, "circuits: is missing; operation rewire needs it"),
-        (
-            "PUT",
-            "/circuits/rail0",
-            {"circuits": [], "speed": 1},
-            400,
-            "speed: there is no such key; the keys",
-        ),
-        ("PUT", "/circuits/rail0", {"circuits": [], "op": "jobs"}, 400, "op is not a key of a body"),
         ("PUT", "/circuits/rail0", {"circuits": [[1, 9]]}, 409, "port 9 is not on rail0; its ports are 1 to 8"),
-        ("PUT", "/circuits/rail0", {"circuits": [[1, 1]]}, 409, "circuit 1-1 joins port 1 to itself"),
         ("PUT", CROSS, {"pair": [{"ingress": 1}]}, 400, "the body must be"),
-        ("PUT", CROSS, "[" * 100_000, 400, "the body must be JSON, nested at most 200 deep"),
-        ("PUT", CROSS, '{"pair": [], "pair": []}', 400, "pair: is given twice; give it once"),
-        (
-            "PUT",
-            "/circuits/rail0",
-            {"circuits": [], "delay_s": 1e300},
-            400,
-            "delay_s: must be at most 600, not 1e+300",
-        ),
-        ("PUT", "/circuits/rail0", '{"circuits": [], "delay_s": NaN}', 400, "NaN is not a number of JSON"),
-        ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 400), 400, "circuits.0.1: must be at most"),
-        ("PUT", "/circuits/rail0", '{"circuits": [[1, %s]]}' % ("9" * 9999), 400, "the body must be JSON"),
-        (
-            "POST",
-            "/faults",
-            {"switch": "rail0", "port": 1, "state": "x"},
-            400,
-            "state: must be one of failed, restored, not 'x'",
-        ),
-        ("POST", "/faults", {"switch": "rail0", "port": 99, "state": "failed"}, 409, "port 99 is not on rail0"),
     ],
 )
 def test_errors_are_one_sentence_of_json(
@@ -170,7 +99,9 @@ PATHS = ["/", "/jobs", "/switches", "/circuits", "/circuits/rail0", "/circuits/r
          CROSS, f"{CROSS}/pair=1", "/nothing", "/../etc", "//", "/%00", "/%ff", "*"]  # fmt: skip
 
 
-def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
+def test_a_user_without_the_token_can_do_nothing() -> None:
+    serving = Rest(rail_plan(4), token=None)
+    stranger = serving.ask
     for verb, path in product(VERBS, PATHS):
         body = None if verb in ("GET", "HEAD") else {"switch": "rail0", "port": 1, "state": "failed"}
         assert stranger(verb, path, body)[0] == 401, (verb, path)
@@ -178,6 +109,7 @@ def test_a_user_without_the_token_can_do_nothing(stranger: Ask) -> None:
         assert stranger("GET", "/switches", Authorization=wrong)[0] == 401, wrong
     status, answer = stranger("GET", f"/switches?token={TOKEN}")
     assert (status, answer) == (401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
+    serving.close()
 
 
 def test_a_chip_can_be_reported_and_its_job_be_read(ask: Ask) -> None:
@@ -255,22 +187,11 @@ def test_gates_can_be_put_and_the_circuits_follow_the_light(mesh: Rest) -> None:
     ("body", "status", "reason"),
     [
         ({}, 400, "gates: is missing; operation gates needs it"),
-        ({"gates": "bar"}, 400, "gates: must be a list such as [a, b], not 'bar'"),
-        ({"gates": ["bar"] * 34 + ["open"]}, 400, "gates.34: must be one of bar, cross, not 'open'"),
-        ({"gates": [[]] * 35}, 400, "gates.0: must be one of bar, cross"),
-        ({"gates": ["bar"] * 34}, 409, "rail0 has 35 gates; give a state for each, not 34"),
         ({"gates": ["bar"] * 35}, 409, "the light of port 1 comes out at mesh port"),
-        ({"gates": ["bar"] * 35, "blocked": [9]}, 409, "port 9 is not on rail0; its ports are 1 to 4"),
-        ({"gates": ["bar"] * 35, "blocked": 1}, 400, "blocked: must be a list such as [a, b], not 1"),
         (
             {"gates": ["bar"] * 35, "ports": []},
             400,
             "ports: there is no such key; the keys here are blocked, delay_s, gates",
-        ),
-        (
-            {"gates": ["bar"] * 35, "blocked": [1, 2, 3, 4], "delay_s": -1},
-            400,
-            "delay_s: must be at least 0, not -1",
         ),
     ],
 )

@@ -66,18 +66,14 @@ def test_without_netem_it_is_said_once_and_nothing_is_set() -> None:
     assert note.fields == {"rail": "rail0", "gate_latency_us": 2.0, "latency": switch.latency}
 
 
-def test_light_that_takes_no_time_needs_no_netem() -> None:
-    fabric = OpticalState(pip_plan(4, gate_latency_us=0.0))
+@pytest.mark.parametrize(
+    ("gate_latency_us", "says"),
+    [(0.0, "light takes no time through a gate (gate_latency_us is 0)"), (0.01, "no path of this mesh takes 1 us")],
+)
+def test_light_that_takes_no_time_or_too_little_for_netem_needs_none(gate_latency_us: float, says: str) -> None:
+    fabric = OpticalState(pip_plan(4, gate_latency_us=gate_latency_us))
     latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
-    assert light(fabric, latencies, (1, 2)).latency.endswith(
-        "light takes no time through a gate (gate_latency_us is 0)"
-    )
-
-
-def test_what_is_too_short_for_netem_is_said() -> None:
-    fabric = OpticalState(pip_plan(4, gate_latency_us=0.01))
-    latencies = Latencies(fabric.switches, asked_in_vain, lambda name: Ports())
-    assert "no path of this mesh takes 1 us" in light(fabric, latencies, (1, 2)).latency
+    assert says in light(fabric, latencies, (1, 2)).latency
 
 
 def test_ports_out_of_reach_are_said() -> None:

@@ -74,31 +74,15 @@ def test_several_rails() -> None:
 def test_a_circuit_in_use_is_not_torn_down() -> None:
     plan = rail_plan(4)
     groups = (ALL, *circuit_groups(ALL, schedule("all_reduce", 4, "recursive-doubling")).values())
-    engine = Engine(plan)
-    actions = engine.register(Job("job", groups, "on-demand", 0.01), FollowPolicy(plan), 0.0)
-    player = Player(engine, {g.name: g for g in groups})
-    player.do(actions)
-    player.settle()
-    for group in groups:
-        for rank in group.members:
-            engine.check_in(rank, group.name, 0.0)
-    lit = engine.optical.circuits_up()["rail0"]
+    world = Player(Engine(plan))
+    world.start(Job("job", groups, "on-demand", 0.01), FollowPolicy(plan))
+    lit = world.standing()
     assert lit == Matching([(1, 3), (5, 7)])
-    first = {"all/0.0-1.0", "all/2.0-3.0"}
-    ask(engine, "all/0.0-1.0", groups)
-    ask(engine, "all/2.0-3.0", groups)
-    assert not ask(engine, "all/0.0-2.0", groups), "both its ports carry somebody's traffic"
-    assert first <= {g.name for g in groups}
-    for rank in (0, 1):
-        engine.release(rank, "all/0.0-1.0", 0, 1.0)
-    assert engine.optical.circuits_up()["rail0"] == lit, "0-1 is free, 2-3 is not"
-    engine.release(2, "all/2.0-3.0", 0, 1.0)
-    engine.release(3, "all/2.0-3.0", 0, 1.0)
-    assert Circuit(1, 5) in engine.optical.target()["rail0"]
-
-
-def ask(engine: Engine, name: str, groups: tuple[Group, ...]) -> bool:
-    """All members ask; whether they are acknowledged at once."""
-    (group,) = (g for g in groups if g.name == name)
-    actions = [action for rank in group.members for action in engine.request(rank, name, 0, 0.5)]
-    return any(type(action).__name__ == "Ack" for action in actions)
+    world.ask("all/0.0-1.0")
+    world.ask("all/2.0-3.0")
+    world.ask("all/0.0-2.0")
+    assert not world.granted("all/0.0-2.0"), "both its ports carry somebody's traffic"
+    world.release("all/0.0-1.0")
+    assert world.standing() == lit, "0-1 is free, 2-3 is not"
+    world.release("all/2.0-3.0")
+    assert Circuit(1, 5) in world.engine.optical.target()["rail0"]

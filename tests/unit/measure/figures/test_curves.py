@@ -95,10 +95,6 @@ def test_a_cumulative_distribution_rises_from_0_to_1(values: list[float]) -> Non
     assert (np.diff(x) >= 0).all() and (np.diff(y) >= 0).all()
 
 
-def test_without_groups_there_is_no_figure() -> None:
-    assert plot.figure_of(plot.Plot("x", "y", ("", "")), []) is None
-
-
 def collective_row(algorithm: str, size: int, **more: Any) -> dict[str, Any]:
     about = {"experiment": "collective", "collective": "all_reduce", "fabric": "ocs", "n": 8, "port_gbps": 400.0}
     times = {"time_s": 3e-9 * size, "after_arrival_s": 3e-9 * size, "predicted_after_arrival_s": 2e-9 * size}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -38,37 +39,31 @@ def test_timers_are_late_never_early() -> None:
     assert late.count > 5
 
 
-def lane() -> machine_benchmark.SocketPair:
+@pytest.fixture
+def lanes() -> Iterator[list[machine_benchmark.SocketPair]]:
+    """Two connections over the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        sender = socket.create_connection(listener.getsockname())
-        return machine_benchmark.SocketPair(sender, listener.accept()[0])
+        senders = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        made = [machine_benchmark.SocketPair(sender, listener.accept()[0]) for sender in senders]
+    yield made
+    for one in made:
+        one.sender.close()
+        one.receiver.close()
 
 
-def test_messages_and_streams_over_the_loopback() -> None:
-    lanes = [lane(), lane()]
-    try:
-        times = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 20)
-        assert times.count == 20
-        assert 0 < times.p50 < 0.1
-        goodputs = machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
-        assert len(goodputs) == 2
-        assert min(goodputs) > 1
-    finally:
-        for one in lanes:
-            one.sender.close()
-            one.receiver.close()
+def test_messages_and_streams_over_the_loopback(lanes: list[machine_benchmark.SocketPair]) -> None:
+    times = machine_benchmark.message_times(lanes[0].sender, lanes[0].receiver, 20)
+    assert times.count == 20
+    assert 0 < times.p50 < 0.1
+    goodputs = machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
+    assert len(goodputs) == 2
+    assert min(goodputs) > 1
 
 
-def test_a_host_whose_process_ends_early_is_named() -> None:
-    lanes = [lane(), lane()]
-    try:
-        lanes[1].sender.shutdown(socket.SHUT_WR)
-        with pytest.raises(MachineError, match="the goodput of host 0 ended without a result"):
-            machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
-    finally:
-        for one in lanes:
-            one.sender.close()
-            one.receiver.close()
+def test_a_host_whose_process_ends_early_is_named(lanes: list[machine_benchmark.SocketPair]) -> None:
+    lanes[1].sender.shutdown(socket.SHUT_WR)
+    with pytest.raises(MachineError, match="the goodput of host 0 ended without a result"):
+        machine_benchmark.ring_goodputs(lanes, 1000, 0.05, 0.2)
 
 
 def test_processors_are_busy_only_within_the_block() -> None:

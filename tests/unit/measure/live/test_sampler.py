@@ -41,16 +41,11 @@ def test_every_port_of_a_fabric_has_a_label(make_plan: Any) -> None:
     assert len(labels) == 16
 
 
-def test_counters_of_the_own_namespace_need_no_root() -> None:
-    with Counters() as counters:
-        assert "lo" in counters.links()
-        assert isinstance(counters.queue_drops(), dict)
-
-
 def test_counters_are_those_that_the_kernel_shows_elsewhere() -> None:
     with Counters() as counters, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(bytes(1000), ("127.0.0.1", 9))
         before, table, after = counters.links(), Path("/proc/net/dev").read_text(), counters.links()
+        assert isinstance(counters.queue_drops(), dict), "without root too"
     for line in table.splitlines()[2:]:
         name, fields = line.split(":")
         rx_bytes, rx_packets, _, rx_dropped, _, _, _, _, tx_bytes, tx_packets, _, tx_dropped, *_ = map(

@@ -9,7 +9,6 @@ import synthetic_job
 
 from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
 from measure.metrics.fidelity import interface_drops, judge
-from measure.metrics.load import interference_checks
 from measure.metrics.metrics import measure_point
 from measure.results.row import MeasuredRow
 from railyard.timeline import Event
@@ -18,6 +17,11 @@ from railyard.timeline import Event
 def _verdict(job: Any, limits: Limits | None = None) -> Verdict:
     events = job.timeline()
     return judge(job.point, events, measure_point(job.point, events), limits)
+
+
+def _later(events: list[Event], kind: str, seconds: float) -> list[Event]:
+    """Events of which those of a kind end later."""
+    return [replace(e, end=(e.end or 0) + seconds) if e.kind == kind else e for e in events]
 
 
 def _check(verdict: Verdict, name: str) -> Check:
@@ -82,15 +86,6 @@ def test_what_others_took_of_the_processors_comes_first(make_point: Any, make_jo
     row = MeasuredRow()
     row.judge(verdict)
     assert row.steal_share == pytest.approx(0.09) and row.other_cores == pytest.approx(0.96) and row.disturbed
-
-
-@pytest.mark.parametrize(("cores", "share", "kept"), [(2, 0.02, True), (2, 0.2, False), (16, 1 / 16, False)])
-def test_a_processor_that_others_keep_busy_is_seen_beside_any_number_of_them(
-    cores: int, share: float, kept: bool
-) -> None:
-    sample = Event(0.0, "link", "cpu", 1.0, {"cores": cores, "steal": 0.0, "other": share})
-    guests, processes = interference_checks([sample], Limits())
-    assert (guests.ok, processes.ok) == (True, kept)
 
 
 def test_through_open_vswitch_its_thread_counts_and_not_the_kernel(make_point: Any, make_job: Any) -> None:
@@ -194,11 +189,7 @@ def test_a_time_in_a_sentence_says_that_it_is_wall_clock(make_point: Any, make_j
 
 def test_dark_time_off(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point("on-demand", 0.04)).with_samples()
-    late = [
-        Event(e.t, e.source, e.kind, (e.end or 0) + 0.005, e.fields) if e.kind == "reconfigure" else e
-        for e in job.events
-    ]
-    job.events = late
+    job.events = _later(job.events, "reconfigure", 0.005)
     verdict = _verdict(job)
     assert not _check(verdict, "dark time").ok
     assert _check(verdict, "worst dark time").ok
@@ -219,10 +210,7 @@ def test_a_slow_swap_without_a_delay_is_judged_by_its_effect_on_the_step(
 @pytest.mark.parametrize(("more_s", "ok"), [(0.00005, True), (0.00015, False)])
 def test_a_short_dark_time_may_be_off_by_a_fifth(make_point: Any, make_job: Any, more_s: float, ok: bool) -> None:
     job = make_job(make_point("on-demand", 0.0005)).with_samples()
-    job.events = [
-        Event(e.t, e.source, e.kind, (e.end or 0) + more_s, e.fields) if e.kind == "reconfigure" else e
-        for e in job.events
-    ]
+    job.events = _later(job.events, "reconfigure", more_s)
     assert _check(_verdict(job), "dark time").ok is ok
 
 

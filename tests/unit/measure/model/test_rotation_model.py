@@ -85,30 +85,20 @@ def pairs(n: int) -> list[tuple[int, int]]:
 # ---- slots that end when all have sent -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", range(2, 10))
-def test_everybody_to_everybody_in_one_round_of_slots(n: int) -> None:
-    found = run(program(straight_all_to_all(n)))
-    needed = n - 1 if n % 2 == 0 else n
+@pytest.mark.parametrize(
+    ("n", "ports", "cycle", "needed"),
+    [
+        *((n, 1, None, n - 1 + n % 2) for n in range(2, 10)),
+        *((n, 2, Cycle(simplex=True), n - 1) for n in (4, 5, 9)),  # one-way circuits
+        *((n, ports, None, needed) for n, ports, needed in ((4, 2, 2), (5, 2, 3), (4, 3, 1), (8, 4, 2))),
+    ],
+)
+def test_everybody_to_everybody_in_one_round_of_slots(n: int, ports: int, cycle: Cycle | None, needed: int) -> None:
+    """With more ports several matchings stand at once."""
+    found = run(program(straight_all_to_all(n)), cycle, ports=ports)
     assert len({e["slot"] for e in slots(found)}) == needed
     assert moved(found) == dict.fromkeys(pairs(n), D)
-    if n > 2:  # two keep their circuit
-        assert took(found, 1) == pytest.approx(needed * (D / B + T), rel=0.005)
-
-
-@pytest.mark.parametrize("n", [4, 5, 9])
-def test_one_way_circuits_need_a_slot_less_than_members(n: int) -> None:
-    found = run(program(straight_all_to_all(n)), Cycle(simplex=True), ports=2)
-    assert len({e["slot"] for e in slots(found)}) == n - 1
-    assert took(found, 1) == pytest.approx((n - 1) * (D / B + T), rel=0.005)
-    assert moved(found) == dict.fromkeys(pairs(n), D)
-
-
-@pytest.mark.parametrize(("n", "ports", "needed"), [(4, 2, 2), (5, 2, 3), (4, 3, 1), (8, 4, 2)])
-def test_with_more_ports_several_matchings_stand_at_once(n: int, ports: int, needed: int) -> None:
-    found = run(program(straight_all_to_all(n)), ports=ports)
-    assert len({e["slot"] for e in slots(found)}) == needed
-    assert moved(found) == dict.fromkeys(pairs(n), D)
-    if needed > 1:
+    if needed > 1:  # or circuits are kept
         assert took(found, 1) == pytest.approx(needed * (D / B + T), rel=0.005)
 
 

@@ -397,12 +397,9 @@ def test_what_is_provisioned_hides_in_the_window() -> None:
     assert slope("smoke", "provisioned", 0.1) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_electrical_without_costs_is_native() -> None:
+def test_electrical_without_costs_is_native_and_so_are_circuits_without_a_delay() -> None:
     for name in ("smoke", "llama3-8b-16", "pp-only"):
         assert step(name, "electrical").step_time_s == pytest.approx(step(name, "native").step_time_s, rel=1e-9)
-
-
-def test_a_delay_of_zero_costs_nothing() -> None:
     assert step("llama3-8b-16", "on-demand").step_time_s == pytest.approx(step("llama3-8b-16", "native").step_time_s)
 
 
@@ -463,12 +460,6 @@ def test_a_pair_is_full_duplex() -> None:
     where = plan(RailTopo(servers=2, gpus=1, rate_mbps=80, fabric="electrical"))
     made = predict(pair_program(), where, None, "native", steps=1)
     assert made.step_time_s == pytest.approx(901_400 / 1e7)
-
-
-def test_the_time_to_install_is_part_of_the_dark_time() -> None:
-    workload = load_workload("smoke")
-    slow = run(workload, "on-demand", 0.05, costs=Costs(settle_s=0.002)).step_time_s
-    assert slow - step("smoke", "on-demand", 0.05).step_time_s == pytest.approx(2 * 0.002, abs=1e-6)
 
 
 def test_stall_law() -> None:

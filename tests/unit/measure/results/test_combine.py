@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,6 @@ from measure.metrics.checks import Check, Verdict
 from measure.metrics.estimate import estimate
 from measure.results.combine import combined, combined_rows, sampled
 from measure.results.estimates import estimate_of, ratio_of, values_of
-from measure.results.manifest import left_out
 from measure.results.row import MeasuredRow, columns
 from measure.results.summary import Summary
 
@@ -209,16 +208,3 @@ def test_no_median_hides_the_failure_of_one_repeat() -> None:
     found[1].judge(Verdict(False, (FAILED,)))
     disturbed = combined(found)
     assert (disturbed.misdelivered, disturbed.state, disturbed.repeats) == (7, "differs", 2)
-
-
-def test_the_points_that_no_row_counts_are_those_measured_again_and_disturbed_beside_others() -> None:
-    """Pieces are told apart by their place, as several may have one name."""
-
-    def attempt(place: int, repeat: int, point: int, disturbed: bool) -> dict[str, Any]:
-        return {"piece": "same", "place": place, "repeat": repeat, "points": [point], "disturbed": disturbed,
-                "faithful": False}  # fmt: skip
-
-    again = [attempt(0, 0, 0, True), attempt(0, 0, 1, False), attempt(0, 1, 2, True)]
-    hopeless = [attempt(1, 0, 3, True), attempt(1, 0, 4, True), attempt(1, 1, 5, True)]
-    assert left_out({"attempts": [*again, *hopeless]}) == {0, 2, 3}
-    assert left_out({}) == set()

@@ -107,16 +107,6 @@ def test_names_of_one_second_differ(tmp_path: Path) -> None:
     assert len(names) == 5 and all(name.startswith("rails-2") for name in names)
 
 
-def test_what_was_recorded_stays_when_the_run_dies(make_point: Any, tmp_path: Path) -> None:
-    results = Results.create(tmp_path, _manifest(make_point()))
-    step = Event(1.0, "agent", "step", 2.0, {"rank": 0, "step": 0})
-    results.write_point(0, [step])
-    results.write_rows(Summary([{"mode": "native", "step_time_s": 1.0}]), ["mode", "step_time_s"])
-    opened = Results.open(tmp_path)
-    assert opened.events() == [step]
-    assert opened.rows() == [{"mode": "native", "step_time_s": 1.0}]
-
-
 def test_events_of_a_point_that_has_not_ended_are_read_as_those_of_others(make_point: Any, tmp_path: Path) -> None:
     results = Results.create(tmp_path, _manifest(make_point()))
     saved, lost = (Event(t, "agent", "step", t + 1, {"rank": 0, "step": 0}) for t in (1.0, 2.0))
@@ -162,6 +152,7 @@ def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) 
         written = list(csv.DictReader(table))
     assert written == [{"mode": "native", "packets_lost": ""}, {"mode": "on-demand", "packets_lost": "2"}]
     assert json.loads((tmp_path / SUMMARY).read_text())[0]["windows_s"] == [1.0]
+    assert Results.open(tmp_path).rows() == rows
 
 
 def test_plain_data_is_strict_json() -> None:
@@ -230,7 +221,8 @@ def test_the_rows_come_back_as_plain_data_in_their_order() -> None:
 
 
 def attempt(place: int, repeat: int, points: list[int], *, disturbed: bool = False) -> dict[str, Any]:
-    piece = {"piece": f"piece {place}", "place": place, "repeat": repeat, "points": points}
+    """Pieces are told apart by their place, as several may have one name."""
+    piece = {"piece": "same", "place": place, "repeat": repeat, "points": points}
     return {**piece, "faithful": not disturbed, "disturbed": disturbed}
 
 
@@ -242,10 +234,11 @@ def test_points_of_one_place_in_several_repeats_stand_together() -> None:
             attempt(1, 0, [4]),
             attempt(0, 1, [5, 6]),
             attempt(1, 1, [7], disturbed=True),
+            *(attempt(2, repeat, [point], disturbed=True) for repeat, point in ((0, 8), (0, 9), (1, 10))),
         ]
     }
-    assert counting_points(manifest) == [(2, 5), (3, 6), (4,)]
-    assert left_out(manifest) == {0, 1, 7}
+    assert counting_points(manifest) == [(2, 5), (3, 6), (4,), (9, 10)]
+    assert left_out(manifest) == {0, 1, 7, 8}
 
 
 def test_where_every_repeat_was_disturbed_all_count() -> None:

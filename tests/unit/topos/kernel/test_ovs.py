@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,18 @@ def switch(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) 
     made.stop()
 
 
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """A function that puts a shell script in the place of a program."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def write(name: str, script: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o700)
+
+    return write
+
+
 def ended(status: int) -> subprocess.Popen[bytes]:
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"raise SystemExit({status})"])
     child.wait()
@@ -128,12 +140,9 @@ def test_all_bridges_are_one_transaction(switch: PrivateOvs, database: Database)
 
 
 def test_no_program_that_gives_out_tables_outlives_a_failure(
-    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: PrivateOvs, program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "ovs-ofctl"
-    program.write_text('#!/bin/sh\ncase "$*" in *bad*) echo refused >&2; exit 1;; esac\nexec sleep 60\n')
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program("ovs-ofctl", 'case "$*" in *bad*) echo refused >&2; exit 1;; esac\nexec sleep 60')
     monkeypatch.setattr(ovs, "_TABLE_S", 0.1)
     started: list[subprocess.Popen[str]] = []
 
@@ -207,24 +216,18 @@ def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, da
 
 
 def test_a_database_that_cannot_be_made_is_one_sentence(
-    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: PrivateOvs, program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "ovsdb-tool"
-    program.write_text("#!/bin/sh\necho 'failed to write: No space left on device' >&2; exit 1\n")
-    program.chmod(0o700)
+    program("ovsdb-tool", "echo 'failed to write: No space left on device' >&2; exit 1")
     monkeypatch.setattr(ovs, "need_tools", lambda *names: None)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(MachineError, match=rf"in {tmp_path}: failed to write: No space left on device"):
         switch.start()
 
 
 def test_a_switch_that_hangs_at_its_first_packet_is_named(
-    switch: PrivateOvs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: PrivateOvs, program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "ovs-ofctl"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program("ovs-ofctl", "exec sleep 60")
     monkeypatch.setattr(ovs, "_PACKET_S", 0.1)
     switch.datapath = "netdev"
     with pytest.raises(MachineError, match=r"rail0 did not take a packet \(no answer within 0\.1 s\)"):

@@ -121,11 +121,6 @@ def test_a_server_that_does_not_answer_is_named(server: Server) -> None:
     client.close()
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Ovsdb(tmp_path / "nowhere")
-
-
 class Pieces:
     """A connection on which an answer comes in pieces."""
 

@@ -6,7 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,15 @@ from topos.kernel.run_registry import RegisteredRun, clear_dead_runs
 from topos.kernel.run_watcher import Process, ProcessEntry, family, recorded, started_by
 
 
-def sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+@contextmanager
+def sleeper(**options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sleeps; it is killed at the end."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def abandon(run: RegisteredRun) -> None:
@@ -32,32 +42,20 @@ def test_run_is_private_and_gone_after_close(tmp_path: Path) -> None:
 
 
 def test_dead_run_is_cleared_with_its_children(tmp_path: Path) -> None:
-    run = RegisteredRun.open(tmp_path)
-    child = sleeper()
-    try:
+    with sleeper() as child, RegisteredRun.open(tmp_path) as run:
         run.add_child(child.pid)
         abandon(run)
         with RegisteredRun.open(tmp_path) as other:
             assert [p.name for p in tmp_path.iterdir()] == [other.id]
             assert child.wait(5) != 0
-    finally:
-        run.close()
-        child.kill()
-        child.wait()
 
 
 def test_process_that_took_over_the_id_of_a_child_is_left_alone(tmp_path: Path) -> None:
-    run = RegisteredRun.open(tmp_path)
-    stranger = sleeper()
-    try:
+    with sleeper() as stranger, RegisteredRun.open(tmp_path) as run:
         (run.path / "children").write_text(f"{stranger.pid} 1\n")
         abandon(run)
         assert clear_dead_runs(tmp_path) == [run.id]
         assert stranger.poll() is None
-    finally:
-        run.close()
-        stranger.kill()
-        stranger.wait()
 
 
 def test_living_and_unregistered_runs_are_left_alone(tmp_path: Path) -> None:
@@ -78,9 +76,7 @@ def test_zombie_does_not_live(tmp_path: Path) -> None:
 
 
 def test_a_cut_or_senseless_record_never_makes_a_later_run_fail(tmp_path: Path) -> None:
-    run = RegisteredRun.open(tmp_path)
-    child = sleeper()
-    try:
+    with sleeper() as child, RegisteredRun.open(tmp_path) as run:
         run.add_child(child.pid)
         with (run.path / "children").open("ab") as file:
             file.write(b"\n12\nx y z\n\xff\xfe 3\n1 ")
@@ -88,10 +84,6 @@ def test_a_cut_or_senseless_record_never_makes_a_later_run_fail(tmp_path: Path) 
         abandon(run)
         RegisteredRun.open(tmp_path).close()
         assert child.wait(5) != 0 and list(tmp_path.iterdir()) == []
-    finally:
-        run.close()
-        child.kill()
-        child.wait()
 
 
 @pytest.mark.parametrize("record", [b"", b'{"pid": 1', b"[]", b'{"pid": "x"}', b"\xff", None])
@@ -125,17 +117,14 @@ def test_the_mark_of_a_run_is_on_no_command_line(tmp_path: Path) -> None:
 
 
 def test_what_carries_the_mark_of_a_run_ends_with_it_and_nothing_else_does(tmp_path: Path) -> None:
-    with RegisteredRun.open(tmp_path) as run, RegisteredRun.open(tmp_path) as other:
-        command = [sys.executable, "-c", "import time; time.sleep(60)"]
-        mine = subprocess.Popen(command, env=run.environment, start_new_session=True)
-        others = subprocess.Popen(command, env=other.environment, start_new_session=True)
-        try:
-            run.close()
-            assert mine.wait(5) == -signal.SIGTERM and others.poll() is None
-        finally:
-            for process in (mine, others):
-                process.kill()
-                process.wait()
+    with (
+        RegisteredRun.open(tmp_path) as run,
+        RegisteredRun.open(tmp_path) as other,
+        sleeper(env=run.environment, start_new_session=True) as mine,
+        sleeper(env=other.environment, start_new_session=True) as others,
+    ):
+        run.close()
+        assert mine.wait(5) == -signal.SIGTERM and others.poll() is None
 
 
 def test_neither_this_process_nor_its_parents_are_ever_taken_for_children() -> None:
@@ -170,9 +159,11 @@ def test_the_watcher_ends_whatever_a_killed_run_started(tmp_path: Path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "an_owner.py").write_text(OWNER)
     (tmp_path / "a_stopped_child.py").write_text(STOPPED)
-    stranger, registry = sleeper(), tmp_path / "runs"
-    owner = start_python("an_owner", str(registry), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    registry = tmp_path / "runs"
+    with (
+        sleeper() as stranger,
+        start_python("an_owner", str(registry), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner,
+    ):
         assert owner.stdout is not None
         started = [Process.of(int(owner.stdout.readline())) for _ in range(4)]
         assert None not in started and len(list(registry.iterdir())) == 1
@@ -184,7 +175,3 @@ def test_the_watcher_ends_whatever_a_killed_run_started(tmp_path: Path, monkeypa
             time.sleep(0.01)
         assert [process for process in started if process is not None and process.alive] == []
         assert stranger.poll() is None
-    finally:
-        for process in (owner, stranger):
-            process.kill()
-            process.communicate()

@@ -41,6 +41,10 @@ class Bridge:
             f"{name} {'DROP' if self.rule().kind == DROP else 'OUT' if self.rule().kind == OUT else 'UP'}"
         )
 
+    def end(self) -> None:
+        self.then("end")
+        self.loop.ended = True
+
     def barrier(self) -> int:
         """The number of the only message that Open vSwitch got, a barrier."""
         ((kind, xid),) = self.ovs.asked()
@@ -242,11 +246,6 @@ def test_the_end_of_the_connection_is_a_failure(bridge: Bridge, data: bytes) -> 
     assert not bridge.loop.watched
 
 
-def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        Monitor(Loop(), FlowTables("s1", (), FakeForwarder()), tmp_path / "mgmt", print)
-
-
 def test_a_rule_that_is_to_last_outlives_its_flow_and_ends_on_time(bridge: Bridge) -> None:
     bridge.ovs.send(monitor_reply(added()))
     turn(bridge.loop)
@@ -255,14 +254,9 @@ def test_a_rule_that_is_to_last_outlives_its_flow_and_ends_on_time(bridge: Bridg
     bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1), priority=1)))
     turn(bridge.loop)
     assert bridge.rule() == Rule(OUT, 2)
-
-    def end() -> None:
-        bridge.then("ended")
-        bridge.loop.ended = True
-
-    assert bridge.monitor.when_gone(7, end) and not bridge.monitor.when_gone(8, end)
+    assert bridge.monitor.when_gone(7, bridge.end) and not bridge.monitor.when_gone(8, bridge.end)
     bridge.loop.run()
-    assert bridge.events == ["ended UP"]
+    assert bridge.events == ["end UP"]
     assert 0.04 < time.monotonic() - held < 0.5, "half a second is for a busy machine"
 
 
@@ -272,14 +266,9 @@ def test_changes_and_what_promises_them_wait_for_the_time_that_a_controller_name
     bridge.ovs.send(monitor_reply(added()))
     turn(bridge.loop)
     assert bridge.rule() == TO_OVS and not bridge.monitor.synchronize(bridge.then)
-
-    def end() -> None:
-        bridge.then("held")
-        bridge.loop.ended = True
-
-    assert not bridge.monitor.synchronize(end)
+    assert not bridge.monitor.synchronize(bridge.end)
     bridge.loop.run()
-    assert bridge.events == ["then OUT", "held OUT"]
+    assert bridge.events == ["then OUT", "end OUT"]
     assert 0.014 < time.monotonic() - held < 0.5, "half a second is for a busy machine"
     assert bridge.monitor.synchronize(bridge.then)
 

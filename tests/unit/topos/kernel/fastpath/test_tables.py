@@ -271,14 +271,21 @@ def test_statistics_of_many_flows_take_no_search_through_all() -> None:
     assert counted == [Counts()] * 20_000 and len(list(switch.tables.each())) == 20_000
 
 
-def test_a_flow_that_lasts_in_the_kernel_is_removed_for_statistics() -> None:
-    switch, flow = Switch(), Flow(9, in_port=1, output=2, cookie=77)
-    switch.apply(ADDED, flow)
-    switch.tables.commit()
+LONG = Flow(9, in_port=1, output=2, cookie=77)
+
+
+def lasting() -> Switch:
+    """A switch whose only flow, by which a packet went, is removed and lasts in the kernel from the commit on."""
+    switch = committed(LONG)
     switch.tables.lasting.committed(10.0)
     switch.kernel.receive(1, MACS[0])
     switch.tables.lasting.ask(77, 0.5, 10.1)
-    switch.apply(REMOVED, flow)
+    switch.apply(REMOVED, LONG)
+    return switch
+
+
+def test_a_flow_that_lasts_in_the_kernel_is_removed_for_statistics() -> None:
+    switch = lasting()
     switch.tables.commit()
     assert switch.kernel.receive(1, MACS[0]).kind == OUT, "it lasts"
     assert list(switch.tables.each()) == [] and switch.tables.counts_of(0, 9, 1, None) == (0, 0)
@@ -292,14 +299,8 @@ def test_a_flow_that_lasts_in_the_kernel_is_removed_for_statistics() -> None:
 
 
 def test_a_flow_in_place_of_one_that_lasts_has_counts_of_its_own() -> None:
-    switch, flow = Switch(), Flow(9, in_port=1, output=2, cookie=77)
-    switch.apply(ADDED, flow)
-    switch.tables.commit()
-    switch.tables.lasting.committed(10.0)
-    switch.kernel.receive(1, MACS[0])
-    switch.tables.lasting.ask(77, 0.5, 10.1)
-    switch.apply(REMOVED, flow)
-    switch.apply(ADDED, flow._replace(output=3, cookie=78))
+    switch = lasting()
+    switch.apply(ADDED, LONG._replace(output=3, cookie=78))
     switch.tables.commit()
     switch.check(exact=True)
     assert [one.cookie for one in switch.tables.each()] == [78]
