@@ -336,7 +336,7 @@ class JobGroup:
         if not self._trains:
             self._go_on()
             return
-        going = [job for job in self._placed if not job.over]
+        going = [job for job in self._placed if not job.over and job.state != "ending"]
         for job in going:
             job.interrupt()
         session.restart_controller()

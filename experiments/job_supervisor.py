@@ -31,10 +31,12 @@ LAUNCH_S = 2.0
 GO_S = 0.1
 """Seconds from the last agent that is ready to the first step, in which the start message must reach all agents."""
 _SLACK_S = 30.0
+STOP_S = 2.0
+"""Seconds in which the agents of a job that is done end by themselves, before that is waited for."""
 _TICK_S = 0.1
 """Longest time between two checks of the timeouts of a training job; messages are handled when they arrive."""
 
-State = Literal["new", "starting", "ready", "running", "done", "stranded"]
+State = Literal["new", "starting", "ready", "running", "ending", "done", "stranded"]
 
 
 class JobSupervisor:
@@ -58,7 +60,7 @@ class JobSupervisor:
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
         self._run = run
         self._outlives_controller = outlives_controller
-        self._registered = False
+        self._registered = self._ended = False
         self._deadline = 0.0
         self._launched = 0.0
         self._reported: set[int] = set()
@@ -226,14 +228,20 @@ class JobSupervisor:
             self.team.check(heard)
         else:
             self._take_checkpoints()
+            if self.state == "running" and self.steps_done >= self.job.steps:
+                self._free()  # while its agents still write what they have seen
         if self.state == "starting":
             self._start(now, heard)
         elif self.state == "running" and self.team.finished.issuperset(self.members):
             if self.job.training is None:
                 self.state = "done"  # its agents end when all counters are read
             else:
-                self.end("done")
-        if self.job.training is not None:
+                self._free()
+                self.team.begin_stop()
+                self.state, self._deadline = "ending", now + STOP_S
+        elif self.state == "ending" and (self.team.gone or now >= self._deadline):
+            self.end("done")
+        if self._registered and self.job.training is not None:
             self._look_for_failures()
 
     def _start(self, now: float, heard: bool) -> None:
@@ -369,19 +377,28 @@ class JobSupervisor:
         The controller is told first: it must not take ending agents for failures. One that hangs
         delays this by up to ``ack_timeout_s``, one that has ended does not.
         """
+        if self._ended or (self.team is None and not self._registered):
+            return
+        self._ended = True
+        if not self.over:
+            self.state, self.reason = state, reason
+        try:
+            self._free()
+        finally:
+            if self.team is not None:
+                self._take_checkpoints()
+                self.team.stop()
+
+    def _free(self) -> None:
+        """Tell the controller that the job is over, if it is registered, so that others may have its ports."""
         if not self._registered:
             return
         self._registered = False
-        if not self.over:
-            self.state, self.reason = state, reason
         try:
             with suppress(ControlError):
                 self._run.session.call("finish", job=self.name)
         finally:
             self.close_channel()
-            if self.team is not None:
-                self._take_checkpoints()
-                self.team.stop()
 
     def keep_checkpoint(self, folder: Path) -> Path | None:
         """Copy the last acknowledged checkpoint into ``folder``; returns its path, or None if there is none."""
