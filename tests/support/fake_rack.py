@@ -293,6 +293,7 @@ class Rack:
             team.killed.add(order["kill"])
         elif "stop" in order:
             team.stopped = True
+            team.exited.update(dict.fromkeys(team.configs, 0))
             self.log.append(f"stop {team.job}")
         elif "resume" in order["say"]:
             self.log.append(f"resume {team.job}")
