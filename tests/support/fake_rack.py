@@ -284,6 +284,9 @@ class Rack:
 
     # ---- the nursery -----------------------------------------------------------------------------------------------
 
+    def forget(self, team: int) -> None:
+        """Nothing is kept of a team but what it has done."""
+
     def send(self, order: dict[str, Any]) -> None:
         """Pass an order to a team, as the process that starts the agents does."""
         if self.nursery_gone:
