@@ -56,7 +56,7 @@ def points_of(
     """The points of one run of ``jobs`` on their fabric, in order of time and of jobs.
 
     ``windows`` are the model's predictions, by number of dead chips. A job without a complete step in an interval has
-    no point there.
+    no point there. A step of a pipeline lasts from the end of the one before, so one alone makes no point either.
     """
     lives = [(job, each) for job in jobs for each in read_incarnations(events, job.name)]
     owners = {
@@ -71,19 +71,21 @@ def points_of(
         window = windows[number] if number < len(windows) else None
         for job, incarnation in lives:
             steps = incarnation.steps_in(*interval)
-            if not steps:
+            groups = job.program_of(incarnation.members).groups
+            pipelined = len(groups) > 1
+            if not steps or (pipelined and len(steps) == 1):
                 continue
             model = window.jobs.get(job.name) if window else None
             point = Point(
                 number=len(found),
                 mode=f"{setting.name}-{job.name}-{incarnation.number}",
                 plan=setting.plan,
-                groups=job.program_of(incarnation.members).groups,
+                groups=groups,
                 scale=setting.scale,
                 reconfiguration_delay_s=job.reconfiguration_delay_s,
                 link_recovery_s=job.link_recovery_s,
                 predicted_step_time_s=model.step_time_s if model else None,
-                warmup_steps=int(steps[0] == incarnation.steps.complete[0]),
+                warmup_steps=int(pipelined or steps[0] == incarnation.steps.complete[0]),
                 operations_s=model.operations_s if model and setting.plan.links else {},
                 cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                 contended=bool(window and window.contended),
