@@ -77,6 +77,15 @@ _DELAYS = (
     *(Column(name.replace("_", " "), name, ".1f") for name in ("whole", "control", "dark", "recovery", "first_byte")),
 )
 """A line for each quantile of ``circuit_delay_wall_s``, in milliseconds."""
+_LOST = (
+    Column("mode", "mode", left=True),
+    Column("delay\nms", "reconfiguration_delay_ms", "g"),
+    Column("without a\ncontroller s", "controller_restart_wall_s", ".3f"),
+    Column("a rank\nwaits s", "controller_wait_wall_s", ".3f"),
+    Column("steps\nlate s", "controller_late_wall_s", ".3f"),
+    Column("wrong\nhost", "misdelivered", "d"),
+    FAITHFUL,
+)
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
@@ -89,6 +98,9 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
         for row in punctual
         for quantile, parts in row.get("circuit_delay_wall_s", {}).items()
     ]
+    lost = [row for row in rows if row.get("controller_restart_wall_s") is not None]
+    if lost:
+        yield Table("The controller that died and its successor, in seconds of the wall clock", _LOST, lost)
     if delays:
         title = "From a request for circuits to the first payload over them, and its parts, in ms of the wall clock"
         yield Table(title, _DELAYS, delays)
