@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ def test_ranks_that_hang_are_replaced_and_not_those_that_wait_for_them(
     hanging_launcher.install(monkeypatch)
     signals = [hanging_launcher.HANG, signal.SIGSTOP]
 
-    def hang(run: PointRun, rank: int, job: str, team: AgentTeam | None) -> None:
+    def hang(run: PointRun, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:
         assert team is not None
+        (rank,) = ranks
         run.note("fault", job=job, rank=rank, what="hangs")
         os.kill(team.pids[rank], signals.pop(0))
 
