@@ -126,14 +126,23 @@ def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) ->
 
     The list ends early when no spare can replace a dead member.
     """
-    assert setting.plan.rack is not None
-    policy = load_policy(setting.policy, setting.plan)
     members = {job.name: job.members for job in jobs}
+    return [_window(setting, jobs, *between) for between in deaths(setting, jobs, members, dying)]
+
+
+def deaths(
+    setting: FabricSetting, jobs: Sequence[JobPoint], members: Mapping[str, tuple[int, ...]], dying: Iterable[int]
+) -> Iterator[tuple[Mapping[str, tuple[int, ...]], frozenset[int]]]:
+    """The members of each job and the dead chips, before the first of ``dying`` and after each.
+
+    The policy of ``setting`` chooses the replacements; it ends early when it has none for a dead member.
+    """
+    policy = load_policy(setting.policy, setting.plan)
     dead: frozenset[int] = frozenset()
-    found = [_window(setting, jobs, members, dead)]
+    yield members, dead
     for rank in dying:
         dead |= {rank}
-        affected = next((job for job in jobs if rank in members[job.name]), None)
+        affected = next((job for job in jobs if rank in members.get(job.name, ())), None)
         if affected is not None:
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in setting.plan.spares if spare not in dead and spare not in used]
@@ -142,10 +151,9 @@ def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) ->
             policy.see(ClusterState(dead=dead))
             moved = policy.replace(groups, rank, free)
             if not moved:
-                break
+                return
             members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}
-        found.append(_window(setting, jobs, members, dead))
-    return found
+        yield members, dead
 
 
 def _window(
@@ -230,19 +238,32 @@ def predict_recovery(
 
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
     """
-    training, costs, name = job.training, machine_costs(len(job.members)), job.name
-    assert training is not None
-    stages = dict(training.stages)
-    if stored and "checkpoint" not in stages:
-        newcomers = set(after.members[name]) - set(before.members[name])
-        copies = -(-len(newcomers) // max(1, len(job.members) - 1))
-        stages["checkpoint"] = checkpoint_seconds(training.state_bytes, setting.plan, setting.scale, copies)
-    model, launch_s = after.jobs[name], setting.scale.real_s(RELAUNCH_S)
-    timing = {"rewire_s": setting.delay_s, "launch_s": launch_s, "first_step_s": model.first_step_s}
-    parts = predicted_parts(stages, setting.scale, costs, **timing)
-    row.predict(detection_bounds(training.detection, setting.scale, costs), parts)
+    costs, name = machine_costs(len(job.members)), job.name
+    newcomers = set(after.members[name]) - set(before.members[name])
+    copies = -(-len(newcomers) // max(1, len(job.members) - 1)) if stored else None
+    model = after.jobs[name]
+    parts = restart_parts(job, setting.plan, setting.scale, costs, copies=copies, first_step_s=model.first_step_s)
+    assert job.training is not None
+    row.predict(detection_bounds(job.training.detection, setting.scale, costs), parts)
     row.predicted_step_time_before_s = before.jobs[name].step_time_s
     row.predicted_step_time_after_s = model.step_time_s
+
+
+def restart_parts(
+    job: JobPoint, plan: FabricPlan, scale: Scale, costs: Costs, *, copies: int | None, first_step_s: float
+) -> dict[str, float]:
+    """The parts of a recovery after the detection (``predicted_parts``).
+
+    ``copies`` of the checkpoint leave one host at once, unless the time of that is given (None: there is none).
+    """
+    training = job.training
+    assert training is not None
+    stages = dict(training.stages)
+    if copies is not None and "checkpoint" not in stages:
+        stages["checkpoint"] = checkpoint_seconds(training.state_bytes, plan, scale, copies)
+    launch_s = scale.real_s(RELAUNCH_S)
+    timing = {"rewire_s": job.reconfiguration_delay_s, "launch_s": launch_s, "first_step_s": first_step_s}
+    return predicted_parts(stages, scale, costs, **timing)
 
 
 def predicted_rows(

@@ -208,7 +208,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         leases = ServerLeases(self.servers, self.settings.order)
         at_work = sum(point.program.ranks_at_work for point in points.values())
         costs = None if ideal else machine_costs(at_work, datapath=self.settings.datapath)
-        return forecast(jobs, points, setting.plan, leases, setting.scale, kills, costs)
+        return forecast(jobs, points, setting, leases, kills, costs)
 
     def predict(self) -> Iterator[SharedJobRow]:
         """The model's stay of each job, for an ideal machine."""

@@ -6,24 +6,22 @@ that of a run hands servers out. A fault adds the outage, and the work since the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.allocation.leases import ServerLeases
-from controllers.policies.policy import Policy
 from experiments.faults import Kill
 from experiments.job_point import JobPoint
-from experiments.racks.forecast import RELAUNCH_S, JobPrediction, JobWindow, detection_bounds, predicted_parts
+from experiments.racks.forecast import RELAUNCH_S, JobPrediction, JobWindow, deaths, detection_bounds, restart_parts
+from experiments.racks.setting import FabricSetting
 from experiments.rails.job import job_point
 from experiments.shared_rails.arrivals import Stay, members_on, timetable
 from experiments.shared_rails.settings import SharedJob
 from measure.model.prediction import Prediction
 from measure.model.simulated_control import Costs
-from measure.model.wires import checkpoint_seconds
 from railyard.scale import Scale
 from topos.plan import FabricPlan
 from workloads.catalog import Workload
-from workloads.program import Group
 
 
 def alone(job: SharedJob, workload: Workload, scale: Scale, costs: Costs | None = None) -> Prediction:
@@ -49,16 +47,16 @@ class Forecast:
 def forecast(
     jobs: Sequence[SharedJob],
     points: Mapping[str, JobPoint],
-    plan: FabricPlan,
+    setting: FabricSetting,
     leases: ServerLeases,
-    scale: Scale,
     kills: Sequence[Kill] = (),
     costs: Costs | None = None,
 ) -> Forecast:
-    """The prediction of ``jobs`` on ``plan``, whose rates are those at ``scale``; None as ``costs``: an ideal machine.
+    """The prediction of ``jobs`` on the fabric of ``setting``; None as ``costs``: an ideal machine.
 
     Jobs of one workload are computed once.
     """
+    plan, scale = setting.plan, setting.scale
     computed: dict[int, JobPrediction] = {}
     for job in jobs:
         if id(job.modelled) not in computed:
@@ -80,36 +78,16 @@ def forecast(
     stays = timetable(jobs, leases, plan, stay_s)
     members = {job.name: members_on(job, stays[job.name].servers, plan.gpus_per_server) for job in jobs
                if job.name in stays}  # fmt: skip
-    return Forecast(predicted, stays, tuple(_windows(members, plan, predicted, kills)))
-
-
-def _windows(
-    members: Mapping[str, tuple[int, ...]], plan: FabricPlan, jobs: Mapping[str, JobPrediction], kills: Sequence[Kill]
-) -> Iterator[JobWindow]:
-    """The windows before the first of ``kills`` and after each, as long as a spare server is left."""
-    free = list(plan.spares)
-    yield JobWindow(members, frozenset(), jobs, contended=False)
-    for number, kill in enumerate(kills, 1):
-        hit = next((name for name, ranks in members.items() if kill.rank in ranks), None)
-        if hit is not None:
-            group = Group(hit, "dp", members[hit])
-            moved = Policy(plan).replace([group], kill.rank, free)
-            if not moved:
-                return
-            free = [rank for rank in free if rank not in moved.values()]
-            members = {**members, hit: tuple(moved.get(rank, rank) for rank in members[hit])}
-        yield JobWindow(members, frozenset(each.rank for each in kills[:number]), jobs, contended=False)
+    between = deaths(setting, list(points.values()), members, [kill.rank for kill in kills])
+    windows = tuple(JobWindow(ranks, dead, predicted, contended=False) for ranks, dead in between)
+    return Forecast(predicted, stays, windows)
 
 
 def _costs_s(point: JobPoint, step: float, model: JobPrediction, plan: FabricPlan, scale: Scale, costs: Costs) -> float:
     """Seconds that a kill after ``step`` steps adds: the outage less its first step, and the steps to repeat."""
     training = point.training
     assert training is not None
-    stages = dict(training.stages)
-    if step >= training.checkpoint_every:
-        stages["checkpoint"] = checkpoint_seconds(training.state_bytes, plan, scale, 1)
-    timing = {"rewire_s": point.reconfiguration_delay_s, "launch_s": scale.real_s(RELAUNCH_S), "first_step_s": 0.0}
-    parts = predicted_parts(stages, scale, costs, **timing)
-    again = step - step // training.checkpoint_every * training.checkpoint_every
+    every = training.checkpoint_every
+    parts = restart_parts(point, plan, scale, costs, copies=1 if step >= every else None, first_step_s=0.0)
     detect = detection_bounds(training.detection, scale, costs).mean
-    return detect + sum(parts.values()) + again * model.step_time_s
+    return detect + sum(parts.values()) + step % every * model.step_time_s
