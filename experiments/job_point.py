@@ -118,7 +118,7 @@ class JobPoint:
             self.program,
             plan,
             None if self.mode == "native" else load_policy(self.policy, plan),
-            self.mode,
+            self.agent_mode,
             delay_s=self.reconfiguration_delay_s,
             link_recovery_s=self.link_recovery_s,
             scale=scale,

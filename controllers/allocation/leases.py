@@ -9,7 +9,7 @@ that came after it starts. So no job starves as long as jobs end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from railyard.errors import ConfigError
@@ -105,7 +105,7 @@ class ServerLeases:
                 started.append((first.job, servers))
                 self.held[first.job] = servers
                 self.free.difference_update(servers)
-                passed = [Waiting(w.job, w.count, w.placement, w.overtaken + 1) for w in passed]
+                passed = [replace(each, overtaken=each.overtaken + 1) for each in passed]
             else:
                 passed.append(first)
             if passed and (self.order == "fifo" or any(each.overtaken >= MOST_OVERTAKEN for each in passed)):

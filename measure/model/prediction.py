@@ -294,7 +294,7 @@ def predict(
 
     - ``plan``: contains emulated rates, so ``scale`` (default 1) must be the one it was made with;
     - ``policy``: a new policy object for ``plan``; None for mode ``native``;
-    - ``mode``: with ``provisioned`` or ``deciding``, ranks request circuits in advance, else on demand;
+    - ``mode``: with ``provisioned``, ranks request circuits in advance, else on demand;
     - ``delay_s`` and ``link_recovery_s``: real seconds;
     - ``avoid``: dead chips, around which the routes over links between switches lead;
     - ``cycle``: the rotation of the job, in wall-clock seconds and emulated bytes;
@@ -321,8 +321,7 @@ def predict(
         cycle=cycle,
         traffic=traffic,
     )
-    in_advance = mode in ("provisioned", "deciding")
-    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=in_advance,
+    run = Simulation(program, plan, policy, job, scale, steps, costs or Costs(), provisioned=mode == "provisioned",
                      profile_steps=profile_steps, stale_step=stale_step, routing=_routing(plan, avoid))  # fmt: skip
     events = run.run()
     point = Point(0, mode, plan, program.groups, scale, delay_s, link_recovery_s,
