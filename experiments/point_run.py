@@ -147,7 +147,7 @@ class PointRun:
             self.session.cut(rank)
             if team is not None:
                 team.kill(rank)
-        self.note("fault", began, job=job, rank=ranks[0], what="killed: links cut, agent ended")
+        self.note("fault", began, job=job, rank=ranks[0], ranks=list(ranks), what="killed: links cut, agent ended")
 
     def fail_port(self, switch: str, port: int, rank: int, job: str) -> None:
         """Fail a port of an optical switch, which is that of ``rank``."""

@@ -184,8 +184,9 @@ def _recovery(
         return row
     _before(row, affected, faults_of(events, job), scale)
     ours = [e for e in events if e.source == "controller" and e.get("job") == job]
-    failed = next((e for e in ours if e.kind == "failed" and e["rank"] == rank), None)
-    answer = next((e for e in ours if e.kind in ("replaced", "stranded") and rank in e["dead"]), None)
+    dying = set(fault.get("ranks", [rank]))  # of a server the one that is noticed first decides
+    failed = next((e for e in ours if e.kind == "failed" and e["rank"] in dying), None)
+    answer = next((e for e in ours if e.kind in ("replaced", "stranded") and dying.intersection(e["dead"])), None)
     noticed = failed or answer
     if noticed is None:
         row.state = "not detected"
