@@ -81,6 +81,7 @@ class JobGroup:
         self._say = say
         self._on_step = on_step
         self._arrivals = arrivals
+        self._by_name = {job.name: job for job in self.jobs}
         self._placed = [] if arrivals else list(self.jobs)
         """The jobs that have their members, in the order in which they got them."""
         self._kills = list(faults.kills)
@@ -208,15 +209,14 @@ class JobGroup:
         for job in self._placed:
             if job.over:
                 arrivals.end(job.name)
-        by_name = {job.name: job for job in self.jobs}
         for name, members in arrivals.start(now - self.began, self._run.dead):
-            job = by_name[name]
+            job = self._by_name[name]
             job.place(members)
             self._placed.append(job)
             job.register()
             job.begin()
         for name, reason in arrivals.hopeless():
-            by_name[name].state, by_name[name].reason = "stranded", reason
+            self._by_name[name].state, self._by_name[name].reason = "stranded", reason
             self._say(f"job {name} does not start: {reason}")
 
     # ---- sockets -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from controllers.policies.static import split_bandwidth
 from experiments.job_point import Fabric, JobPoint
 from experiments.rails.settings import MODES, OWN_POLICY, Mode, RailSettings
 from experiments.rails.traffic import traffic_of
+from experiments.settings import PacketSettings
 from measure.live.calibration import Calibration, default_calibration
 from measure.live.scale_choice import ScaleNeeds, pick_scale
 from railyard.errors import ConfigError
@@ -262,14 +263,17 @@ def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calib
     ``ConfigError`` if a transfer, a delay or a slot is below its floor.
     """
     machine = calibration or default_calibration()
-    floors = machine.floors(settings.datapath)
-    if settings.scale.rate == "auto":
-        time = settings.scale.time if "time" in settings.scale.model_fields_set else None
-        scale = pick_scale(scale_needs(settings, workload), floors, machine.of(settings.datapath), time)
-    else:
-        scale = settings.scale.scale()
-    check_floors(settings, workload, scale, floors)
+    scale = scale_for(settings, scale_needs(settings, workload), machine)
+    check_floors(settings, workload, scale, machine.floors(settings.datapath))
     return scale
+
+
+def scale_for(settings: PacketSettings, needs: ScaleNeeds, machine: Calibration) -> Scale:
+    """The scale of ``settings``, or with rate ``auto`` the best for ``needs`` on ``machine`` (``pick_scale``)."""
+    if settings.scale.rate != "auto":
+        return settings.scale.scale()
+    time = settings.scale.time if "time" in settings.scale.model_fields_set else None
+    return pick_scale(needs, machine.floors(settings.datapath), machine.of(settings.datapath), time)
 
 
 def policy_name(settings: RailSettings, workload: Workload, mode: Mode) -> str:

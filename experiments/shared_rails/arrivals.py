@@ -33,6 +33,8 @@ class LeasedServers:
     ) -> None:
         self._leases, self._plan = leases, plan
         self._jobs = {job.name: job for job in jobs}
+        self._changed = False
+        """Whether a job has arrived, or servers are free again, since placements were asked."""
         self._coming = sorted(((emulated_s(job.request.arrival_s), job) for job in jobs), key=lambda one: one[0])
 
     @property
@@ -44,10 +46,15 @@ class LeasedServers:
         while self.next_s <= elapsed_s:
             job = self._coming.pop(0)[1]
             leases.arrive(job.name, job.servers, job.placement)
+            self._changed = True
+        if not self._changed:
+            return []
+        self._changed = False
         leases.lose(rank // gpus for rank in dead)
         return [(name, members_on(self._jobs[name], servers, gpus)) for name, servers in leases.start()]
 
     def end(self, job: str) -> None:
+        self._changed |= job in self._leases.held
         self._leases.end(job)
 
     def hopeless(self) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from experiments.rails.job import (
     model_scale,
     policy_name,
     program_on,
+    scale_for,
     scale_needs,
     topology_options,
 )
@@ -31,7 +32,6 @@ from experiments.shared_rails.forecast import Forecast, forecast
 from experiments.shared_rails.row import SharedJobRow
 from experiments.shared_rails.settings import SharedJob, SharedRailsSettings
 from measure.live.calibration import this_machine
-from measure.live.scale_choice import pick_scale
 from measure.metrics.point import Point
 from measure.results.row import MeasuredRow
 from railyard.digits import alike
@@ -119,16 +119,14 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
     def scale(self) -> Scale:
         """The scale of a run; with rate ``auto`` the largest that this machine carries with all jobs at work."""
         settings, machine = self.settings, this_machine()
-        if settings.scale.rate != "auto":
-            scale = settings.scale.scale()
-        else:
-            needs = [scale_needs(job.alone, job.workload) for job in self.jobs]
-            ports = self.servers * max(job.workload.gpus_per_server for job in self.jobs) * 2
-            smallest = min((each.smallest_bytes for each in needs if each.smallest_bytes), default=0.0)
-            busiest = max((each.pace or {} for each in needs), key=lambda pace: sum(pace.values()))
-            time = settings.scale.time if "time" in settings.scale.model_fields_set else None
-            together = replace(needs[0], ports=ports, smallest_bytes=smallest, pace=busiest)
-            scale = pick_scale(together, machine.floors(settings.datapath), machine.of(settings.datapath), time)
+        needs = [scale_needs(job.alone, job.workload) for job in self.jobs]
+        together = replace(
+            needs[0],
+            ports=self.servers * max(job.workload.gpus_per_server for job in self.jobs) * 2,
+            smallest_bytes=min((each.smallest_bytes for each in needs if each.smallest_bytes), default=0.0),
+            pace=max((each.pace or {} for each in needs), key=lambda pace: sum(pace.values())),
+        )
+        scale = scale_for(settings, together, machine)
         for job in {id(job.workload): job for job in self.jobs}.values():
             check_floors(job.alone, job.workload, scale, machine.floors(settings.datapath))
         return scale
@@ -281,7 +279,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         if incarnations:
             gpus = setting.plan.gpus_per_server
             row.servers = spans(dict.fromkeys(rank // gpus for rank in incarnations[0].members))
-            row.take_steps(incarnations, played.began, played.events)
+            row.take_steps(incarnations, played.began, played.events, setting.scale)
             mine = [point for point in played.points if point.job == job.name]
             if mine:
                 longest = max(mine, key=lambda each: each.metrics.steps)

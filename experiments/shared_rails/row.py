@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, ClassVar, Literal
 
 from experiments.job_row import JobRow
@@ -11,6 +14,7 @@ from experiments.racks.recovery import JobIncarnation
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
 from measure.metrics.stall import Dark, read_darks
+from railyard.scale import Scale
 from railyard.timeline import Event
 
 Outcome = Literal["done", "stranded"]
@@ -54,17 +58,19 @@ class SharedJobRow(JobRow):
     outcome: Annotated[Outcome | None, "whether it did all its steps, or was given up"] = None
     reason: Annotated[str, "why it was given up"] = ""
 
-    def take_steps(self, incarnations: Sequence[JobIncarnation], began: float, events: Sequence[Event]) -> None:
+    def take_steps(
+        self, incarnations: Sequence[JobIncarnation], began: float, events: Sequence[Event], scale: Scale
+    ) -> None:
         """Set times and steps from its incarnations, in order; ``began`` is the start of the run on their clock."""
         times = [each.step_times[step] for each in incarnations for step in each.warm_steps()]
-        middle, real = median(times), self._real
+        middle, real = median(times), scale.real_s
         self.step_time_s = None if middle is None else real(middle)
         self.warmup_steps = len(incarnations)
         self.restarts = len(incarnations) - 1
-        first_after = [each.steps.complete[0] for each in incarnations[1:] if each.steps.complete]
         done = [step for each in incarnations for step in each.steps.complete]
         self.steps = len(set(done))
-        self.lost_steps = len(done) - len(set(done)) if first_after or not incarnations[1:] else None
+        resumed = self.restarts == 0 or any(each.steps.complete for each in incarnations[1:])
+        self.lost_steps = len(done) - self.steps if resumed else None
         self.start_s = real(incarnations[0].t - began)
         self.queue_s = max(0.0, self.start_s - self.arrival_s)
         ends = [each.steps.job(step)[1] for each in incarnations for step in each.steps.complete]
@@ -77,22 +83,32 @@ class SharedJobRow(JobRow):
     def take_circuits(self, point: Point, events: Sequence[Event]) -> None:
         """Set the numbers of its circuit changes in the whole run; ``point`` has its groups."""
         darks = read_darks(point, events)
-        mine = [dark for dark in darks if dark.group in point.groups]
-        self.reconfigurations = len(mine)
-        self.in_vain = sum(carried_nothing(dark, darks, events) for dark in mine)
-
-    def _real(self, wall_s: float) -> float:
-        return wall_s / self.time_scale
+        self.reconfigurations = sum(dark.group in point.groups for dark in darks)
+        in_vain = zip(darks, carried_nothing(darks, events), strict=True)
+        self.in_vain = sum(vain for dark, vain in in_vain if dark.group in point.groups)
 
 
-def carried_nothing(dark: Dark, darks: Iterable[Dark], events: Iterable[Event]) -> bool:
-    """Whether the circuits that were up at the end of ``dark`` carried nothing of its group until they changed again.
+def carried_nothing(darks: Sequence[Dark], events: Iterable[Event]) -> list[bool]:
+    """Of each of ``darks``, in order: whether its new circuits carried nothing of its group until they changed again.
 
     Nothing changed them again: then they may still be used, and do not count.
     """
-    until = min((each.t for each in darks if each.switch == dark.switch and each.t >= dark.end
-                 and each.ports & dark.ports), default=None)  # fmt: skip
-    return until is not None and not any(
-        e.kind == "communicate" and e.get("group") == dark.group and e.t < until and (e.end or e.t) > dark.end
-        for e in events
-    )
+    ends: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for e in events:
+        if e.kind == "communicate":
+            ends[e.get("group", "")].append((e.end or e.t, e.t))
+    for moved in ends.values():
+        moved.sort()
+    changes: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for dark in sorted(darks, key=lambda dark: dark.t):
+        for port in dark.ports:
+            changes[dark.switch, port].append(dark.t)
+
+    def in_vain(dark: Dark) -> bool:
+        times = [(changes[dark.switch, port], bisect_left(changes[dark.switch, port], dark.end)) for port in dark.ports]
+        until = min((of_port[at] for of_port, at in times if at < len(of_port)), default=-inf)
+        moved = ends[dark.group]
+        after = range(bisect_right(moved, (dark.end, inf)), len(moved))
+        return until > -inf and not any(moved[at][1] < until for at in after)
+
+    return [in_vain(dark) for dark in darks]
