@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
+import termios
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -12,6 +14,7 @@ import pytest
 
 from experiments.session import Session
 from experiments.settings import PacketSettings
+from tries import Try
 from topos.kernel.namespaces import inside
 from topos.plan import HostPort
 from topos.rails import RailTopo
@@ -72,6 +75,12 @@ def backoff(sock: socket.socket) -> int:
     return int(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[_TCP_INFO_BACKOFF])
 
 
+def is_acknowledged(sock: socket.socket) -> bool:
+    """Whether the peer's kernel has all that was sent."""
+    unsent = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
+    return not any(unsent)
+
+
 def read_all(sock: socket.socket) -> bytes:
     data = b""
     while len(data) < len(PAYLOAD):
@@ -82,7 +91,7 @@ def read_all(sock: socket.socket) -> bytes:
 @pytest.mark.timed(late_ms=20)
 @pytest.mark.parametrize("later_s", [0.0, 0.2])
 def test_what_was_lost_in_the_dark_comes_with_the_light_and_not_after_the_next_time_out(
-    session: Session, later_s: float
+    session: Session, later_s: float, machine: Try
 ) -> None:
     with ExitStack() as stack:
         light(session, True)
@@ -91,9 +100,12 @@ def test_what_was_lost_in_the_dark_comes_with_the_light_and_not_after_the_next_t
         for sock in (told, left):
             sock.sendall(PAYLOAD)
         fall_asleep([told, left])
+        asleep = time.monotonic()
         time.sleep(later_s)
         light(session, True)
         began = time.monotonic()
+        if began - asleep > later_s + SLEEPS_S or is_acknowledged(left):
+            machine.late("the next attempt came before the light was asked about")
         with inside(session.netns_fds()[0]):
             revive(told)
         assert read_all(told_far) == PAYLOAD
