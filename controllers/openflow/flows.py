@@ -46,7 +46,7 @@ EVERY_BIT = 0xFFFF_FFFF_FFFF_FFFF
 _HEADER = struct.Struct("!BBHI")
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHH")
 _BUNDLE_ADD = struct.Struct("!I2xH")
-_MATCH_NOTHING = struct.pack("!HH4x", 1, 4)
+MATCH_NOTHING = struct.pack("!HH4x", 1, 4)
 
 
 def dark_cookie(reconfiguration_id: int) -> int:
@@ -125,6 +125,15 @@ def dark_flow(port: int, reconfiguration_id: int) -> bytes:
 
 
 @cache
+def unlit_flow() -> bytes:
+    """Flow-mod that drops what no circuit leads on.
+
+    Without it Open vSwitch reads such packets, and forwards them for some milliseconds by what it knew last.
+    """
+    return flow_mod(ADD, MATCH_NOTHING)
+
+
+@cache
 def forward_flow(mac: str, port: int) -> bytes:
     return flow_mod(ADD, match_eth_dst(mac), output(port), priority=CIRCUIT_PRIORITY, cookie=FORWARD_COOKIE)
 
@@ -136,7 +145,7 @@ def no_forward_flow(mac: str) -> bytes:
 
 @cache
 def no_flows() -> bytes:
-    return flow_mod(DELETE, _MATCH_NOTHING, table=ALL_TABLES)
+    return flow_mod(DELETE, MATCH_NOTHING, table=ALL_TABLES)
 
 
 def bundle(bodies: Iterable[bytes], xid: int) -> bytes:
@@ -190,7 +199,7 @@ def end_dark(reconfiguration_id: int, xid: int, dark_s: float | None = None) -> 
     ``dark_s``: the switch is to keep them until they have lasted so many seconds (``topos.kernel.fastpath.lasting``).
     """
     body = flow_mod(
-        DELETE, _MATCH_NOTHING, cookie=dark_cookie(reconfiguration_id), cookie_mask=EVERY_BIT, table=ALL_TABLES
+        DELETE, MATCH_NOTHING, cookie=dark_cookie(reconfiguration_id), cookie_mask=EVERY_BIT, table=ALL_TABLES
     )
     lasts = b"" if dark_s is None else encode(Lasts(xid, dark_cookie(reconfiguration_id), dark_s))
     return lasts + header(TYPE_FLOW_MOD, xid, len(body)) + body + barrier(xid)
@@ -217,6 +226,8 @@ def fill(
     if switch.kind == "electrical":
         table = {port.mac: port.number for port in switch.ports} if routes is None else routes
         bodies += [forward_flow(mac, port) for mac, port in table.items()]
+    else:
+        bodies.append(unlit_flow())
     macs = rotating or {}
     for pair in circuits:
         for port, peer in (pair, pair[::-1]):
@@ -227,7 +238,7 @@ def fill(
 
 def flow_stats_request(xid: int) -> bytes:
     """A request for all flows of a switch, then a barrier request."""
-    body = struct.pack("!H6xB3xII4xQQ", MULTIPART_FLOW, ALL_TABLES, ANY, ANY, 0, 0) + _MATCH_NOTHING
+    body = struct.pack("!H6xB3xII4xQQ", MULTIPART_FLOW, ALL_TABLES, ANY, ANY, 0, 0) + MATCH_NOTHING
     return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body + barrier(xid)
 
 

@@ -91,10 +91,9 @@ class FakeSwitch:
         """The entries of a reply with the statistics of all flows (OpenFlow 1.4, section 7.3.5.2)."""
         found = b""
         for (priority, match), mod in self.flows.items():
-            (_, port), *more = sorted(match, key=lambda item: item[0] != "in_port")
-            assert not more, "no flow of a rotation"
+            assert len(match) <= 1, "no flow of a rotation"
             out = flows.output(mod.instructions[0].actions[0].port) if mod.instructions else b""
-            rest = flows.match_in_port(port) + out
+            rest = (flows.match_in_port(match[0][1]) if match else flows.MATCH_NOTHING) + out
             head = struct.pack("!HBxIIHHHHHxxQQQ", 48 + len(rest), 0, 1, 2, priority, 0, 0, 0, 0, mod.cookie, 3, 4)
             found += head + rest
         return found

@@ -96,7 +96,7 @@ class Ailing(World):
                     self.core.engine.optical.switches[switch.name].failed
                 )
                 assert {p: self.goes(switch, p) for p in up.ports} == {p: up.peer(p) for p in up.ports}
-                assert len(flows) == len(up.ports)
+                assert len(flows) == len(up.ports) + 1, "the circuits, and one flow that drops all else"
             elif switch.name in self.core.engine.routing.held:
                 held = self.core.engine.routing.held[switch.name]
                 assert {mac: self.switches[switch.dpid].goes_to(0, mac) for mac in held} == held
