@@ -173,6 +173,13 @@ class Child:
             self._end(process, self._connection)
             self._connection.close()
 
+    def leave(self) -> int:
+        """Let the child go on by itself, as it is to once it was ready; its process id."""
+        process, self._process = self._running(), None
+        process.returncode = 0  # nobody waits for it: it is not reported as one that was left behind
+        self.connection.close()
+        return process.pid
+
     def _end(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
         end_child(process, self._patience_s)
 

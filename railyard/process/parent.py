@@ -13,7 +13,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -26,21 +26,65 @@ from railyard.process.start import PARENT, go_on_in_child
 _DAYS_S = 1e6
 
 
-class Parent:
-    """The process that started this one, with the ``settings`` that it gave.
+LATER = object()
+"""What an operation returns whose answer follows by ``Answering.reply``."""
 
-    It is served by ``operations``, by name, with the fields as keyword arguments. What an operation returns is the
-    answer to a request; it must be plain data or a dataclass. A ``RailyardError`` is raised at the other side; another
-    error too, as a ``MachineError`` that names its type, and its traceback is printed here. An error of a message,
-    which has no answer, is told as message ``error`` with ``of`` (the operation) and ``error``.
+
+class Answering:
+    """Carries out the requests and messages of a connection's peer by ``operations``, by name, with keyword arguments.
+
+    What an operation returns is the answer to a request; it must be plain data or a dataclass, or ``LATER``. A
+    ``RailyardError`` is raised at the other side; another error too, as a ``MachineError`` that names its type, and its
+    traceback is printed here. An error of a message, which has no answer, is told as message ``error`` with ``of`` (the
+    operation) and ``error``.
     """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.operations: Mapping[str, Callable[..., Any]] = {}
+        self.asked: int | None = None
+        """The number of the request that is being carried out."""
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def take(self) -> None:
+        """Carry out what has come, without a wait; ``MachineError`` once the connection has ended."""
+        for message in self.connection.arrived():
+            self._carry_out(message)
+
+    def reply(self, number: int, **outcome: Any) -> None:
+        """Answer a request whose operation returned ``LATER``, unless the peer is gone."""
+        with suppress(MachineError):
+            self.connection.reply(number, **outcome)
+
+    def _carry_out(self, message: dict[str, Any]) -> None:
+        op, self.asked = message["op"], message.get("id")
+        try:
+            if op not in self.operations:
+                raise ControlError(f"there is no operation {shortened(op)}; there are {', '.join(self.operations)}")
+            outcome = {"result": self.operations[op](**message["fields"])}
+        except Exception as error:
+            outcome = _outcome(error, op)
+        if outcome.get("result") is LATER:
+            return
+        if self.asked is not None:
+            try:
+                self.connection.reply(self.asked, **outcome)
+            except (MachineError, ValueError, TypeError) as error:  # a result that is too long, or no plain data
+                self.connection.reply(self.asked, **_outcome(error, op))
+        elif "error" in outcome:
+            self.connection.tell("error", of=op, **outcome)
+
+
+class Parent(Answering):
+    """The process that started this one, with the ``settings`` that it gave; it may ask and tell, and says stop."""
 
     def __init__(self, connection: Connection | None = None) -> None:
         if connection is None:
             sys.excepthook = _print_unless_abandoned
             connection = Connection.of_standard_streams("the process that started this one")
-        self.connection = connection
-        self.operations: Mapping[str, Callable[..., Any]] = {}
+        super().__init__(connection)
         self.pid = PARENT
         """Whose end is that of the parent: also a process in between, where this one was forked."""
         self.stopping = False
@@ -61,14 +105,10 @@ class Parent:
         """Send a message; an error that ends this process where the parent is gone."""
         self.connection.tell(op, **fields)
 
-    def fileno(self) -> int:
-        return self.connection.fileno()
-
     def take(self) -> None:
         """Carry out what has come from the parent, without a wait."""
         try:
-            for message in self.connection.arrived():
-                self._carry_out(message)
+            super().take()
         except MachineError:
             if not self.connection.ended:
                 raise
@@ -129,23 +169,10 @@ class Parent:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _carry_out(self, message: dict[str, Any]) -> None:
-        op, number = message["op"], message.get("id")
-        if op == "stop" and number is None:
+        if message["op"] == "stop" and message.get("id") is None:
             self.stopping = True
-            return
-        try:
-            if op not in self.operations:
-                raise ControlError(f"there is no operation {shortened(op)}; there are {', '.join(self.operations)}")
-            outcome = {"result": self.operations[op](**message["fields"])}
-        except Exception as error:
-            outcome = _outcome(error, op)
-        if number is not None:
-            try:
-                self.connection.reply(number, **outcome)
-            except (MachineError, ValueError, TypeError) as error:  # a result that is too long, or no plain data
-                self.connection.reply(number, **_outcome(error, op))
-        elif "error" in outcome:
-            self.connection.tell("error", of=op, **outcome)
+        else:
+            super()._carry_out(message)
 
 
 def _outcome(error: Exception, op: str) -> dict[str, Any]:

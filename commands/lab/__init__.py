@@ -1,0 +1,1 @@
+"""Fabrics that stay: brought up once, used by any program, taken down by name."""

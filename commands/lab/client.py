@@ -1,0 +1,168 @@
+"""What a person does with a lab that is up: each verb is one request to its daemon, or a program on one of its hosts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from commands.lab.labs import open_lab
+from railyard.errors import ConfigError, MachineError
+from railyard.process.connection import Connection
+from railyard.tools import how_to_install, safe_path
+
+_ANSWER_S = 60.0
+_DAYS_S = 1e6
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+"""Statuses of a shell for a program that is not there, or cannot be run."""
+
+USAGE = {
+    "down": "down",
+    "status": "status [--json]",
+    "exec": "exec HOST -- PROGRAM [ARGUMENTS]",
+    "shell": "shell HOST",
+    "mpirun": "mpirun [-n RANKS] PROGRAM [ARGUMENTS]",
+    "capture": "capture HOST [ARGUMENTS OF TCPDUMP]",
+    "connect": "connect SWITCH PORT PORT [PORT PORT ...]",
+    "disconnect": "disconnect SWITCH PORT [PORT ...]",
+    "fail": "fail PORT|LINK|HOST|SWITCH",
+    "restore": "restore PORT|LINK|HOST|SWITCH",
+    "set": "set LINK [rate=50Mbps] [delay=2ms] [loss=1%] | set HOST transport=NAME",
+    "at": "at FILE.yaml|'2s fail rail0:3; 4s restore rail0:3'",
+    "mark": "mark [NAME]",
+    "verdict": "verdict [NAME]",
+    "ping": "ping HOST HOST",
+    "pingall": "pingall",
+    "trace": "trace HOST HOST",
+    "cli": "cli",
+}
+"""Verb -> how it is typed."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out the verb that comes first, on the lab that ``--lab`` names or the only one; the exit status."""
+    verb, *words = arguments
+    if words[:1] in (["--help"], ["-h"]):
+        print(f"usage: railyard {USAGE[verb]}\n\n--lab NAME chooses one of several labs (docs/lab.md).")
+        return 0
+    name, words = lab_option(words)
+    special: Callable[[str | None, list[str]], int] | None = _SPECIAL.get(verb)
+    if special is not None:
+        return special(name, words)
+    lab = open_lab(name)
+    if verb in _ACTS:
+        return act(lab, [verb, *words])
+    answer = lab.call(verb, words=words, timeout_s=_ANSWER_S)
+    if answer:
+        print(answer)
+    return 0
+
+
+def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The lab that ``--lab`` names before any ``--`` (None without it), and the other words."""
+    rest = list(words)
+    end = rest.index("--") if "--" in rest else len(rest)
+    if "--lab" not in rest[:end]:
+        return os.environ.get("RAILYARD_LAB") or None, rest
+    at = rest.index("--lab")
+    if at + 1 >= end:
+        raise ConfigError("needs the name of a lab", key="--lab")
+    name = rest.pop(at + 1)
+    del rest[at]
+    return name, rest
+
+
+def act(lab: Connection, words: Sequence[str]) -> int:
+    """Have the daemon carry out ``words`` in a process of its own, with the streams of this one; its exit status."""
+    environment = {key: value for key, value in os.environ.items() if key.startswith(_PASSED)}
+    number = lab.begin("act", words=[*words], environment=environment)
+    while True:
+        try:
+            return int(lab.answer(number, _DAYS_S))
+        except KeyboardInterrupt:
+            lab.tell("interrupt", number=number)
+
+
+def _status(name: str | None, words: list[str]) -> int:
+    text = open_lab(name).call("status", words=words, timeout_s=_ANSWER_S)
+    print(text)
+    return 0
+
+
+def _down(name: str | None, words: list[str]) -> int:
+    lab = open_lab(name)
+    lab.call("down", words=words, timeout_s=_ANSWER_S)
+    while lab.next_message(_ANSWER_S) is not None:
+        pass
+    return 0
+
+
+def _exec(name: str | None, words: list[str]) -> int:
+    host, *command = words or [""]
+    command = command[1:] if command[:1] == ["--"] else command
+    if not host or not command:
+        raise ConfigError(f"usage: railyard {USAGE['exec']}")
+    enter(open_lab(name).call("enter", host=host, timeout_s=_ANSWER_S))
+    return run_here(command)
+
+
+def _shell(name: str | None, words: list[str]) -> int:
+    if len(words) != 1:
+        raise ConfigError(f"usage: railyard {USAGE['shell']}")
+    enter(open_lab(name).call("enter", host=words[0], timeout_s=_ANSWER_S))
+    os.environ["PS1"] = f"{words[0]}# "
+    return run_here(["bash", "--norc", "-i"])
+
+
+def _capture(name: str | None, words: list[str]) -> int:
+    if not words:
+        raise ConfigError(f"usage: railyard {USAGE['capture']}")
+    enter(open_lab(name).call("enter", host=words[0], timeout_s=_ANSWER_S))
+    return run_here(["tcpdump", "-n", "-i", "any", *words[1:]])
+
+
+def enter(place: dict[str, Any]) -> None:
+    """Move this process to a host: its network, its /sys, and an /etc/hosts with all hosts as they are reached."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def check(result: int, what: str) -> None:
+        if result != 0:
+            raise MachineError(f"{what} failed ({os.strerror(ctypes.get_errno())}); a lab belongs to root of its machine")
+
+    fd = os.open(place["netns"], os.O_RDONLY | os.O_CLOEXEC)
+    check(libc.setns(fd, _CLONE_NEWNET), "entering the host")
+    check(libc.unshare(_CLONE_NEWNS), "making mounts of the host's own")
+    check(libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keeping mounts private")
+    libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None)
+    if place["hosts"]:
+        check(libc.mount(place["hosts"].encode(), b"/etc/hosts", None, _MS_BIND, None), "mounting the hosts' names")
+    os.environ.update(place["environment"])
+
+
+def run_here(command: Sequence[str]) -> int:
+    """Become ``command``, found in absolute folders only; the status of a shell where that cannot be."""
+    sys.stdout.flush()
+    os.environ["PATH"] = safe_path()
+    try:
+        _become(command)
+    except FileNotFoundError:
+        hint = how_to_install(command[0])
+        print(f"railyard: {command[0]}: command not found{hint and '; ' + hint}", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"railyard: {command[0]}: {error.strerror}", file=sys.stderr)
+        return NOT_RUNNABLE
+
+
+def _become(command: Sequence[str]) -> NoReturn:
+    os.execvp(command[0], [*command])
+
+
+_PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
+"""Beginnings of the environment variables that an act gets: who called sudo, and what the terminal is."""
+_ACTS = "ping", "pingall", "trace", "cli"
+_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture}
