@@ -1,9 +1,10 @@
-"""Mininet's command line on a running fabric, with the additional commands ``circuits`` and ``rewire``."""
+"""Mininet's command line on a running fabric, with the commands ``circuits`` and ``rewire``, and names that follow."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any, Protocol
 
@@ -11,7 +12,13 @@ from mininet.cli import CLI
 from mininet.log import error, output
 
 from railyard.errors import CircuitError, ConfigError, RailyardError
+from railyard.scale import Scale
 from railyard.signals import ctrl_c_apart
+from topos.kernel.iperf import IperfLane, answers
+from topos.kernel.namespaces import HostEnd
+from topos.kernel.reach import Reach
+from topos.plan import HostPort
+from topos.reach import Circuits, banner, ping_line
 
 
 class Channel(Protocol):
@@ -45,12 +52,27 @@ _MOST_SHOWN = 40
 
 
 class RailCLI(CLI):  # type: ignore[misc]
-    """Mininet's CLI with ``circuits`` and ``rewire``, which need ``channel``; reads commands until ``exit``."""
+    """Mininet's CLI with ``circuits`` and ``rewire``, which need ``channel``; reads commands until ``exit``.
+
+    With ``reach`` the names of hosts follow the circuits, and a banner comes first, with ``scale`` if it is given.
+    """
 
     _nested = 0
+    reach: Reach | None = None
 
-    def __init__(self, mininet: Any, channel: Channel | None = None, **options: Any) -> None:
-        self.channel = channel
+    def __init__(
+        self,
+        mininet: Any,
+        channel: Channel | None = None,
+        reach: Reach | None = None,
+        scale: Scale | None = None,
+        **options: Any,
+    ) -> None:
+        self.mn, self.channel, self.reach = mininet, channel, reach
+        if reach is not None:
+            circuits = self._follow()
+            if reach.plan is not None:
+                output(banner(reach.plan, circuits, scale) + "\n")
         if isinstance(sys.stdin, TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")  # one byte that is no UTF-8 would end the command line
         super().__init__(mininet, **options)
@@ -69,6 +91,50 @@ class RailCLI(CLI):  # type: ignore[misc]
         except Exception as failure:  # of a command of Mininet, which checks few of its words
             error(f"*** {line.strip()[:_MOST_SHOWN]}: {type(failure).__name__}: {failure}\n")
         return False
+
+    def _follow(self, *, force: bool = False) -> Circuits:
+        """Let names and routes follow the circuits that exist now; returns these, none without a controller of ours."""
+        answer = {} if self.channel is None else self.channel.call("circuits")
+        circuits = {switch["name"]: switch.get("circuits", []) for switch in answer.get("switches", [])}
+        if self.reach is not None:
+            self.reach.follow(circuits, force=force)
+        return circuits
+
+    def default(self, line: str) -> None:
+        """Run a command on a host, as Mininet, with the names of its peers replaced by the addresses it reaches."""
+        first, _, rest = line.strip().partition(" ")
+        if self.reach is not None and first in self.mn:
+            with suppress(RailyardError):  # the command runs all the same
+                self._follow()
+            words = rest.split(" ")
+            named = [word for word in words if word in self.reach.names]
+            for peer in named if self.channel is not None else ():
+                if peer not in (first, *self.reach.ways.get(first, [])):
+                    output(f"*** {first} is not joined to {peer}; circuits lists what is joined, rewire changes it\n")
+            line = " ".join([first, *(self.reach.address(first, word) if word in named else word for word in words)])
+        super().default(line)
+
+    def do_pingall(self, line: str) -> None:
+        """Ping from every host to those that it is joined to, and list the others."""
+        if self.reach is None or self.reach.plan is None:
+            super().do_pingall(line)
+            return
+        self._follow()
+        sent = lost = 0
+        for host, found in self.reach.ways.items():
+            lanes = [IperfLane(self._end(joint.own), self._end(joint.far)) for joint in found.values()]
+            answered = dict(zip(found, answers(lanes), strict=True))
+            output(ping_line(host, found, answered, self.reach.plan.hosts) + "\n")
+            sent, lost = sent + len(found), lost + list(answered.values()).count(False)
+        output(f"*** Results: {lost} of {sent} pings were lost\n")
+
+    def _end(self, port: HostPort) -> HostEnd:
+        return HostEnd(self.mn.netns_fd(port.host), port.interface, port.ip)
+
+    def do_link(self, line: str) -> None:
+        """Take the link between two nodes up or down (usage: link NODE NODE up|down)."""
+        super().do_link(line)
+        self._follow(force=True)
 
     def do_source(self, line: str) -> bool:
         """Carry out the commands in a file (usage: source FILE); ``exit`` in it ends the command line."""
@@ -123,6 +189,7 @@ class RailCLI(CLI):  # type: ignore[misc]
             return channel.call("rewire", switch=switch, circuits=circuits, update=update)
 
         if self._ask(call) is not None:
+            self._follow()
             output("tuned\n")
 
     def _ask(self, call: Callable[[Channel], dict[str, Any]]) -> dict[str, Any] | None:

@@ -277,6 +277,7 @@ def open_cli(rails: Rails, console: Console) -> int:
     from experiments.rails.cli import RailCLI
     from experiments.rest_access import reserved_address, rest_access
     from experiments.session import Session
+    from topos.kernel.reach import Reach
 
     rails.check_run()
     settings, mode = rails.settings, rails._points[0][0]
@@ -290,7 +291,8 @@ def open_cli(rails: Rails, console: Console) -> int:
             print(session.rest_line)
         groups = tuple(program_on(settings, rails.workload, mode).groups.values())
         session.register(Job("cli", groups, mode), policy_name(settings, rails.workload, mode))
-        RailCLI(session.net, None if session.controller is None else session)
+        channel = None if session.controller is None else session
+        RailCLI(session.net, channel, Reach(session.net), rails.scale)
     return 0
 
 

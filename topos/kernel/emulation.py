@@ -27,7 +27,7 @@ from railyard.tools import safe_path
 from topos import describe
 from topos.kernel import namespaces, tuning, wiring
 from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding, check_path, tap_name
-from topos.kernel.iperf import IperfLane, first_that_answers, measure_iperf
+from topos.kernel.iperf import IperfLane, answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
 from topos.kernel.namespaces import HostEnd, inside
@@ -58,6 +58,8 @@ def machine_left_alone() -> Iterator[None]:
 
 OPENFLOW = "127.0.0.1", 6653
 """Address of the controller in the namespace of the switches."""
+HOSTS_FOLDER = "hosts"
+"""Folder in that of a run where ``topos.kernel.reach`` keeps ``/etc/hosts`` of each host."""
 _LAST_MOMENT_S = 0.5
 
 
@@ -293,6 +295,8 @@ class Emulation(Mininet):  # type: ignore[misc]
             node.environment = self.run.environment
             if isinstance(node, RailSwitch):
                 node.environment |= self.yard.environment
+            else:
+                node.hosts_file = str(self.run.path / HOSTS_FOLDER / node.name)
             node.ready(self._fds.get(node.name, self.yard.netns_fd))
         for host in self._own_hosts:
             self._set_default_route(host)
@@ -376,7 +380,8 @@ class Emulation(Mininet):  # type: ignore[misc]
         Raises ``ConfigError`` for hosts between which no pair does, and ``MachineError`` if iperf3 gives no result.
         """
         client, server = hosts or (self.hosts[0], self.hosts[-1])
-        lane = first_that_answers(self._lanes_between(client, server))
+        lanes = self._lanes_between(client, server)
+        lane = next((lane for lane, good in zip(lanes, answers(lanes), strict=True) if good), None)
         if lane is None:
             raise ConfigError(
                 f"no port of {client} reaches one of {server} (no ping was answered in 1 s); "

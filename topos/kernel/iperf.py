@@ -58,14 +58,14 @@ class IperfResult:
         return sum(self.lane_mbps)
 
 
-def first_that_answers(lanes: Sequence[IperfLane]) -> IperfLane | None:
-    """The first of ``lanes`` on which a ping is answered within a second; None if there is none."""
+def answers(lanes: Sequence[IperfLane]) -> Iterator[bool]:
+    """Whether a ping on each of ``lanes`` is answered within a second; all are sent at once."""
     with ExitStack() as stack:
         children = []
         for lane in lanes:
             words = ["ping", "-n", "-q", "-c1", "-W1", "-I", lane.client.interface, lane.server.ip]
             children.append(_start(lane.client, words, stack))
-        return next((lane for child, lane in zip(children, lanes, strict=True) if child.wait() == 0), None)
+        yield from (child.wait() == 0 for child in children)
 
 
 def measure_iperf(

@@ -218,30 +218,44 @@ def _tcp_settings(rto_min_ms: int) -> dict[str, Any]:
 
 
 def route(
-    index: int, ip: str, prefix: int, metric: int, rto_min_ms: int | None, table: int = _TABLE_MAIN
+    index: int,
+    ip: str,
+    prefix: int,
+    metric: int,
+    rto_min_ms: int | None,
+    table: int = _TABLE_MAIN,
+    to: str | None = None,
 ) -> NetlinkRequest:
     """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
 
-    It takes the place of a route to that network with the same ``metric``. ``rto_min_ms`` is the minimum retransmission
-    time-out in ms, which comes with other TCP settings for fast starts; None leaves the kernel's defaults.
+    With ``to`` it is the route to that address alone, whatever ``prefix`` is. It takes the place of a route to the same
+    with the same ``metric``. ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP
+    settings for fast starts; None leaves the kernel's defaults.
     """
     fields = {
         "family": socket.AF_INET,
-        "dst_len": prefix,
+        "dst_len": 32 if to else prefix,
         "proto": rtnl.rt_proto["static"],
         "scope": rtnl.rt_scope["link"],
         "type": rtnl.rt_type["unicast"],
     }
     attributes = {
-        "RTA_DST": str(IPv4Interface(f"{ip}/{prefix}").network.network_address),
+        "RTA_DST": to or str(IPv4Interface(f"{ip}/{prefix}").network.network_address),
         "RTA_OIF": index,
         "RTA_PRIORITY": metric,
         "RTA_PREFSRC": ip,
         "RTA_TABLE": table,
         "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
     }
-    what = f"routing the network of {ip}/{prefix} over interface {index}"
+    what = f"routing {to or f'the network of {ip}/{prefix}'} over interface {index}"
     return _request(what, rtnl.RTM_NEWROUTE, _REPLACE, rtmsg(), fields, attributes)
+
+
+def remove_route(to: str, metric: int) -> NetlinkRequest:
+    """Remove the route to the address ``to`` alone, with this ``metric``; refused where there is none."""
+    fields = {"family": socket.AF_INET, "dst_len": 32, "scope": rtnl.rt_scope["nowhere"]}
+    attributes = {"RTA_DST": to, "RTA_PRIORITY": metric, "RTA_TABLE": _TABLE_MAIN}
+    return _request(f"removing the route to {to}", rtnl.RTM_DELROUTE, 0, rtmsg(), fields, attributes)
 
 
 def source_rule(ip: str, table: int) -> NetlinkRequest:

@@ -36,6 +36,7 @@ class LazyNode(Node):  # type: ignore[misc]
         self.inNamespace = True
         self.netns_fd: int | None = None
         self.environment: dict[str, str] = {}
+        self.hosts_file = ""
         self.on_child: Callable[[int], None] | None = None
         super().__init__(name, **params)
 
@@ -128,7 +129,7 @@ class LazyNode(Node):  # type: ignore[misc]
             params["env"] = (params.get("env") or os.environ) | self.environment
         if self._starting and self._shell is None and self.netns_fd is not None:
             with namespaces.inside(self.netns_fd):
-                child: Popen[bytes] = super()._popen(_with_own_mounts(cmd), **params)
+                child: Popen[bytes] = super()._popen(_with_own_mounts(cmd, self.hosts_file), **params)
         else:
             child = super()._popen(cmd, **params)
         if self.on_child is not None:
@@ -176,11 +177,18 @@ class LazyNode(Node):  # type: ignore[misc]
         return f"<{type(self).__name__} {self.name}: {ports} pid={self._pid}> "
 
 
-def _with_own_mounts(cmd: list[str]) -> list[str]:
-    """``mnexec -cd COMMAND`` with a private mount namespace and the /sys of the network namespace in between."""
+OWN_MOUNTS = (
+    'mount -n -t sysfs sysfs /sys 2>/dev/null; [ -f "$0" ] && mount -n --bind "$0" /etc/hosts 2>/dev/null; exec "$@"'
+)
+"""For ``sh -c`` in a new mount namespace: the /sys of the network namespace, and the file $0, if there is one, as
+/etc/hosts; then the command $@."""
+
+
+def _with_own_mounts(cmd: list[str], hosts_file: str) -> list[str]:
+    """``mnexec -cd COMMAND`` with a private mount namespace and the mounts of a host in between."""
     mnexec, options, *rest = cmd
-    script = 'mount -n -t sysfs sysfs /sys 2>/dev/null; exec "$@"'
-    return [mnexec, options, "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *rest]
+    unshare = ["unshare", "--mount", "--propagation", "private"]
+    return [mnexec, options, *unshare, "sh", "-c", OWN_MOUNTS, hosts_file, *rest]
 
 
 class RailHost(LazyNode, Host):  # type: ignore[misc]

@@ -23,6 +23,8 @@ LINK_GROUP = 77
 """Interface group of all links of a yard, by which they are deleted at once."""
 _FIRST_YARD_INDEX = 1000
 _FIRST_TABLE = 100
+_METRIC, _PEER_METRIC = 10, 5
+"""Metric of the route over lane 0 to its network, and of a route to one peer."""
 _OVS_INTERFACE = "ovs-netdev"
 
 
@@ -233,9 +235,22 @@ def _routing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.route(index, ip, prefix, 10 + lane, intf.rto_min_ms)
+    yield netlink.route(index, ip, prefix, _METRIC + lane, intf.rto_min_ms)
     if lane:
-        yield netlink.route(index, ip, prefix, 10, intf.rto_min_ms, _FIRST_TABLE + index)
+        yield netlink.route(index, ip, prefix, _METRIC, intf.rto_min_ms, _FIRST_TABLE + index)
+
+
+def peer_route(intf: RecordedIntf, peer_ip: str) -> NetlinkRequest:
+    """The request for the route to one address over ``intf``, which unbound traffic takes before lane 0.
+
+    A socket that is bound to another device does not see it.
+    """
+    return netlink.route(intf.index, str(intf.ip), int(intf.prefixLen), _PEER_METRIC, intf.rto_min_ms, to=peer_ip)
+
+
+def unroute_requests(peer_ips: Iterable[str]) -> list[NetlinkRequest]:
+    """Requests that remove routes to single addresses."""
+    return [netlink.remove_route(ip, _PEER_METRIC) for ip in peer_ips]
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
