@@ -9,15 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 
 from railyard import __version__
-from railyard.errors import ConfigError, RailyardError, from_os_error, nearest
-from railyard.signals import ignore_stops, stop_on_signals
+from commands.attempt import attempted
+from railyard.errors import ConfigError, nearest
+from railyard.signals import stop_on_signals
 from railyard.tools import safe_path
 
-STOPPED_EXIT_STATUS = 130
 COMMANDS = {
     "list": ("listing:main", "list the experiments"),
     "run": ("run:main", "run an experiment: NAME or FILE.yaml, with options"),
@@ -33,7 +32,26 @@ COMMANDS = {
     "mesh": ("run:main mesh", "route matchings on a photonic mesh (run mesh)"),
     "bench": ("run:main bench", "run the benchmarks (run bench)"),
     "calibrate": ("run:main calibrate", "measure the scale that this machine carries (run calibrate)"),
-    "cli": ("run:main rails --cli", "Mininet's command line on a running fabric (run rails --cli)"),
+    "up": ("lab.up:main", "bring a fabric up that stays: rails, racks, edge, FILE.py:Class, FILE.yaml"),
+    "down": ("lab.client:main down", "take it down"),
+    "status": ("lab.client:main status", "hosts, addresses, circuits of a lab"),
+    "exec": ("lab.client:main exec", "run a program on a host: exec HOST -- PROGRAM"),
+    "shell": ("lab.client:main shell", "a shell on a host"),
+    "mpirun": ("lab.client:main mpirun", "an MPI program over the hosts"),
+    "cli": ("lab.client:prompt", "Mininet's command line on a lab, or on a fabric of its own (run rails --cli)"),
+    "cli": ("lab.client:prompt", "Mininet's command line on a lab, or on a fabric of its own (run rails --cli)"),
+    "ping": ("lab.client:main ping", "ping from a host to another"),
+    "pingall": ("lab.client:main pingall", "ping all that is joined"),
+    "trace": ("lab.client:main trace", "the hops from a host to another, with the delay of each"),
+    "capture": ("lab.client:main capture", "packets of a host (tcpdump)"),
+    "connect": ("lab.client:main connect", "join ports of an optical switch: connect rail0 1 3"),
+    "disconnect": ("lab.client:main disconnect", "take the circuits of ports down"),
+    "fail": ("lab.client:main fail", "fail a port, a link, a host or a switch: fail rail0:3"),
+    "restore": ("lab.client:main restore", "restore what was failed"),
+    "set": ("lab.client:main set", "rate, delay and loss of a link: set g0-r0 rate=50Mbps"),
+    "at": ("lab.client:main at", "a timetable: at '2s fail rail0:3; 4s restore rail0:3'"),
+    "mark": ("lab.client:main mark", "begin a stretch that verdict judges"),
+    "verdict": ("lab.client:main verdict", "did the emulation keep its promises since mark?"),
     "doctor": ("doctor:main", "say what this machine lacks for a run, and change nothing"),
     "completion": ("completion:main", "print a completion script: bash, zsh or fish"),
 }
@@ -46,7 +64,9 @@ def usage() -> str:
         "",
         "A packet-level emulator of the photonic fabrics of ML clusters.",
     ]
-    lines += ["", "commands:", *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items())]
+    of_labs = {name for name, (place, _) in COMMANDS.items() if place.startswith("lab.")}
+    for title, names in (("commands:", COMMANDS.keys() - of_labs), ("a fabric that stays (sudo):", of_labs)):
+        lines += ["", title, *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items() if name in names)]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
     lines += ["railyard run NAME --help those of an experiment."]
     lines += [
@@ -63,24 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_in_any_encoding()
     os.environ["PATH"] = safe_path()
     stop_on_signals()
-    try:
-        status = _command(name)(rest)
-        sys.stdout.flush()
-        return status
-    except RailyardError as error:
-        _say(str(error))
-        return error.exit_status
-    except KeyboardInterrupt:
-        ignore_stops()
-        _say("stopped")
-        return STOPPED_EXIT_STATUS
-    except BrokenPipeError:  # the reader (such as head) has closed the pipe: the buffered rest must not raise at exit
-        _drop_output()
-        return 0
-    except OSError as error:
-        found = from_os_error(error)
-        _say(str(found))
-        return found.exit_status
+    return attempted(lambda: _command(name)(rest))
 
 
 def _open_closed_streams() -> None:
@@ -97,21 +100,6 @@ def _print_in_any_encoding() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _say(sentence: str) -> None:
-    """Write a sentence to standard error. Where the terminal is gone, it and the rest of the output are dropped."""
-    with suppress(OSError):
-        print(f"railyard: {sentence}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
-
-
-def _drop_output() -> None:
-    """Drop what standard output still holds: Python would end with an error of its own if it could not write that."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(name: str) -> Callable[[Sequence[str]], int]:

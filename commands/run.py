@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commands.lab import client as lab_client
 from commands.json_file import check_json, write_json
 from commands.page import serving
 from experiments.experiment import Experiment
@@ -28,6 +29,7 @@ from workloads.catalog import CATALOG
 if TYPE_CHECKING:
     from experiments.report import Recorded
     from experiments.runner import Runner
+    from experiments.session import Session
     from measure.results.row import ResultRow, Row
 
 DEFAULT = "rails"
@@ -56,8 +58,13 @@ _FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "
 """Options of Railyard's controller, which nothing uses where a controller of one's own sets the circuits."""
 
 
-def main(arguments: Sequence[str], *, predict: bool = False) -> int:
-    """Run the experiment that ``arguments`` name; returns the exit status."""
+def main(arguments: Sequence[str], *, predict: bool = False, standing: Session | None = None) -> int:
+    """Run the experiment that ``arguments`` name, on ``standing`` if that is given; returns the exit status.
+
+    A workload of the catalog, or an experiment with ``--lab``, runs on a lab that is up.
+    """
+    if standing is None and not predict and ("--lab" in arguments or arguments[0] in CATALOG):
+        return lab_client.run(arguments)
     if arguments and arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -66,7 +73,7 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
     options = parser_of(kind, mode).read(rest, lambda name: _whose(name, kind, mode))
     options.arguments = arguments
     try:
-        return _execute(kind, options)
+        return _execute(kind, options, standing)
     except ConfigError as error:
         typed = as_typed(error, kind, options)
         if typed is None:
@@ -74,7 +81,7 @@ def main(arguments: Sequence[str], *, predict: bool = False) -> int:
         raise typed from error
 
 
-def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
+def _execute(kind: type[Experiment[Any]], options: argparse.Namespace, standing: Session | None) -> int:
     """Do what the options ask for; returns the exit status."""
     experiment = experiment_of(kind, options)
     if getattr(experiment.settings, "controller", None) == "remote":
@@ -99,7 +106,7 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace) -> int:
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
-    return _measure(experiment, options)
+    return _measure(experiment, options, standing)
 
 
 def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str) -> None:
@@ -317,7 +324,7 @@ def _origin(experiment: Experiment[Any], options: argparse.Namespace) -> Mapping
     return origin(verb, options.arguments, experiment.settings.model_dump(), files)
 
 
-def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
+def _measure(experiment: Experiment[Any], options: argparse.Namespace, standing: Session | None) -> int:
     from rich.console import Console
 
     from experiments.progress import RunProgress
@@ -332,7 +339,7 @@ def _measure(experiment: Experiment[Any], options: argparse.Namespace) -> int:
             out = new_folder(Path("results"), experiment.name)
             stack.callback(_remove_empty, out)
         folder = out or stack.enter_context(temporary_folder()) / "results"
-        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)), _origin(experiment, options))
+        runner = Runner(experiment, folder, RunProgress(Console(stderr=True)), _origin(experiment, options), standing)
         try:
             with runner:
                 page.begin(runner.record.results.folder, experiment.settings, runner.progress.say)

@@ -31,15 +31,16 @@ class NumberedEvents:
     def close(self) -> None:
         self._log.close()
 
-    def begin(self, point: int | None, since: float) -> None:
+    def begin(self, point: int | None, since: float, results: str | None = None) -> None:
         """Write to the file of ``point`` from now on: what is from ``since`` on, and acts since the last point ended.
 
-        None: the point has ended. ``ConfigError`` where the file cannot be written, or no folder for it was named.
+        None: the point has ended. ``results`` is the folder of its results (None: that of the start). ``ConfigError`` where the file cannot be written, or no folder for it was named.
         """
-        if point is not None and self._results is None:
+        folder = self._results if results is None else Path(results)
+        if point is not None and folder is None:
             raise ConfigError("has no folder here; start the controller with --points FOLDER", key="point")
         with self._writing:
-            path = self._own if point is None else point_folder(self._results or Path(), point) / CONTROLLER
+            path = self._own if point is None else point_folder(folder or Path(), point) / CONTROLLER
             log, self._log = self._log, _log(path)
             log.close()
             self._is_point = point is not None

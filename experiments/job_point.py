@@ -33,6 +33,8 @@ class Fabric:
     name: str
     key: Hashable
     topology: Callable[[], Topo] = field(compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The options of the topology, where a person can bring it up (``railyard up``)."""
 
     def plan(self) -> FabricPlan:
         """The plan of the fabric, without bringing it up."""

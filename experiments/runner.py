@@ -38,6 +38,7 @@ from measure.model.prediction import Prediction
 from measure.results.manifest import REST
 from measure.results.results import CAPTURES, CHECKPOINTS
 from measure.results.row import ResultRow, Row
+from railyard.errors import ConfigError
 from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.signals import held_back
@@ -81,7 +82,8 @@ class Runner:
     """Runs one experiment into the results folder ``out``, as a context manager; leaving it ends all that is up.
 
     ``progress`` shows what is being done. ``extra`` are further keys of the manifest, as is ``origin``
-    (``commands.origin``), which it has from the start.
+    (``commands.origin``), which it has from the start. ``standing`` is a fabric that is up and stays: all points run on
+    it.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class Runner:
         out: Path,
         progress: RunProgress | None = None,
         origin: Mapping[str, Any] | None = None,
+        standing: Session | None = None,
     ) -> None:
+        self._standing = standing
         self.experiment = experiment
         self.scale: Scale = experiment.scale
         self.progress = progress or RunProgress()
@@ -162,12 +166,27 @@ class Runner:
         """The session on ``fabric``: the current one if that is equal and not to be ``new``."""
         if self._session is not None and self._fabric == fabric and not new:
             return self._session
+        if self._standing is not None:
+            return self._stand(self._standing, fabric)
         self.take_down()
         launcher = self.launcher  # made before the fabric is up, so that it holds none of its descriptors
         settings, topo = self.experiment.settings, fabric.topology()
         session = Session(settings, topo, self.record.results.folder, self._rest, self.progress.say, self._cluster)
         launcher.machine_of = session.machine_of
         session.__enter__()
+        return self._begin(session, fabric)
+
+    def _stand(self, session: Session, fabric: Fabric) -> Session:
+        """Take the fabric that is up for ``fabric``; ``ConfigError`` if it is another one."""
+        if fabric.plan() != session.plan:
+            wanted = " ".join(f"--{key} {value}" for key, value in fabric.options.items() if value is not None)
+            how = f"; up rails {wanted} makes it" if fabric.options else ""
+            raise ConfigError(f"the lab has another fabric than {fabric.name} of this job{how}")
+        session.settings, session.results = self.experiment.settings, self.record.results.folder
+        self.launcher.machine_of = session.machine_of
+        return self._begin(session, fabric)
+
+    def _begin(self, session: Session, fabric: Fabric) -> Session:
         self._session, self._fabric = session, fabric
         self.record.describe(**self.extra)
         rest = {} if session.rest_address is None else {REST: session.rest_address}
@@ -187,7 +206,8 @@ class Runner:
     def take_down(self) -> None:
         if self._session is not None:
             session, self._session, self._fabric = self._session, None, None
-            session.__exit__(None, None, None)
+            if session is not self._standing:
+                session.__exit__(None, None, None)
 
     @property
     def number(self) -> int:

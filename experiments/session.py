@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +32,7 @@ from measure.metrics.checks import with_machine
 from railyard.errors import ControlError, MachineError
 from railyard.ownership import remove_file, temporary_folder
 from railyard.plugin import absolute_name
+from railyard.process.start import has_ended
 from railyard.protocol import Hop
 from railyard.timeline import Event, write_events
 from topos.describe import pinned
@@ -116,6 +116,8 @@ class Session:
         self.say = say
         self.plan = describe(topo)
         self._recorded: tuple[int | None, float] = None, 0.0
+        self.results: Path | None = None
+        """The results folder of the points under way, where it is another one than ``data``."""
         self.controller: ControllerProcess | None = None
         self.cluster = cluster = cluster or Cluster()
         spread = (getattr(settings, "placement", "single"), pinned(topo)) if cluster.machines else ("single", None)
@@ -303,8 +305,7 @@ class Session:
         self.check_network()
         if self.controller is None:
             return
-        with suppress(subprocess.TimeoutExpired):
-            self.controller.process.wait(patience_s)
+        if has_ended(self.controller.pid, patience_s):
             raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
 
     def check_network(self) -> None:
@@ -317,7 +318,7 @@ class Session:
         Acts over REST since the last point are among them. None: the point has ended.
         """
         self._recorded = point, since
-        self.call("record", point=point, since=since)
+        self.call("record", point=point, since=since, results=self.results and str(self.results))
 
     # ---- what is up --------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextlib import suppress
 from typing import Any, NoReturn
 
-from commands.lab.labs import open_lab
+from commands.lab.labs import labs, open_lab
 from railyard.errors import ConfigError, MachineError
 from railyard.process.connection import Connection
-from railyard.tools import how_to_install, safe_path
+from railyard.tools import safe_path
 
 _ANSWER_S = 60.0
 _DAYS_S = 1e6
@@ -76,6 +78,36 @@ def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
     return name, rest
 
 
+def prompt(arguments: Sequence[str]) -> int:
+    """The prompt of the lab that ``--lab`` names, or of the only one; without a lab that of a fabric of its own."""
+    name, words = lab_option(arguments)
+    if name is not None or (not words and os.geteuid() == 0 and labs()):
+        return main(["cli", *arguments])
+    from commands.run import main as run
+
+    return run(["rails", "--cli", *arguments])
+
+
+def prompt(arguments: Sequence[str]) -> int:
+    """The prompt of the lab that ``--lab`` names, or of the only one; without a lab that of a fabric of its own."""
+    name, words = lab_option(arguments)
+    if name is not None or (not words and os.geteuid() == 0 and labs()):
+        return main(["cli", *arguments])
+    from commands.run import main as run
+
+    return run(["rails", "--cli", *arguments])
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run an experiment, or a workload of the catalog as experiment ``rails``, on a lab; the exit status."""
+    name, words = lab_option(arguments)
+    from experiments.registry import entries
+
+    if words and words[0] not in (entry.name for entry in entries()):
+        words = ["rails", "--workload", *words]
+    return act(open_lab(name), ["run", *words])
+
+
 def act(lab: Connection, words: Sequence[str]) -> int:
     """Have the daemon carry out ``words`` in a process of its own, with the streams of this one; its exit status."""
     environment = {key: value for key, value in os.environ.items() if key.startswith(_PASSED)}
@@ -96,8 +128,8 @@ def _status(name: str | None, words: list[str]) -> int:
 def _down(name: str | None, words: list[str]) -> int:
     lab = open_lab(name)
     lab.call("down", words=words, timeout_s=_ANSWER_S)
-    while lab.next_message(_ANSWER_S) is not None:
-        pass
+    with suppress(MachineError):  # the end of the connection, when all is gone
+        lab.next_message(_ANSWER_S)
     return 0
 
 
@@ -125,6 +157,15 @@ def _capture(name: str | None, words: list[str]) -> int:
     return run_here(["tcpdump", "-n", "-i", "any", *words[1:]])
 
 
+def _ping(name: str | None, words: list[str]) -> int:
+    if len(words) != 2:
+        raise ConfigError(f"usage: railyard {USAGE['ping']}")
+    lab = open_lab(name)
+    address = lab.call("address", host=words[0], peer=words[1])
+    enter(lab.call("enter", host=words[0], timeout_s=_ANSWER_S))
+    return run_here(["ping", "-c", "3", "-i", "0.2", "-W", "1", address])
+
+
 def enter(place: dict[str, Any]) -> None:
     """Move this process to a host: its network, its /sys, and an /etc/hosts with all hosts as they are reached."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -150,8 +191,7 @@ def run_here(command: Sequence[str]) -> int:
     try:
         _become(command)
     except FileNotFoundError:
-        hint = how_to_install(command[0])
-        print(f"railyard: {command[0]}: command not found{hint and '; ' + hint}", file=sys.stderr)
+        print(f"railyard: {command[0]}: command not found", file=sys.stderr)
         return NOT_FOUND
     except OSError as error:
         print(f"railyard: {command[0]}: {error.strerror}", file=sys.stderr)
@@ -164,5 +204,5 @@ def _become(command: Sequence[str]) -> NoReturn:
 
 _PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
 """Beginnings of the environment variables that an act gets: who called sudo, and what the terminal is."""
-_ACTS = "ping", "pingall", "trace", "cli"
-_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture}
+_ACTS = "pingall", "trace", "cli"
+_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture, "ping": _ping}

@@ -77,12 +77,13 @@ class Finish(Request):
 class RecordRequest(Request):
     """Write the events from now on, acts over REST since the last point and events from ``since`` on to ``point``.
 
-    Without ``point``, no point is under way.
+    Without ``point``, no point is under way. ``results`` is the results folder of the point, if not the controller's.
     """
 
     op: Literal["record"]
     point: Whole | None = None
     since: float = 0.0
+    results: str | None = None
 
 
 class Jobs(Request):

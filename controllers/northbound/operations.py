@@ -65,6 +65,8 @@ class Sessions:
 
 
 Operation = Callable[[Any, PendingReply, float], Iterable[Action]]
+OnRecord = Callable[[int | None, float, str | None], None]
+"""Called with a point, the time from which on events are its own, and the results folder that has it."""
 
 
 class Operations:
@@ -81,7 +83,7 @@ class Operations:
         self._engine = engine
         self._datapaths = datapaths
         self._arm_heartbeat_alarm = arm_heartbeat_alarm
-        self.on_record: Callable[[int | None, float], None] = lambda point, since: None
+        self.on_record: OnRecord = lambda point, since, results: None
         self.sessions = Sessions()
         self.pending_replies = PendingReplies(engine.changes_since)
 
@@ -144,7 +146,7 @@ class Operations:
     def _record(self, request: messages.RecordRequest, reply_to: PendingReply, now: float) -> Iterable[Action]:
         if not reply_to[0].trusted:
             raise ControlError("only the user of the controller says where its events go")
-        self.on_record(request.point, request.since)
+        self.on_record(request.point, request.since, request.results)
         self.pending_replies.reply(reply_to)
         return ()
 

@@ -18,7 +18,7 @@ from controllers.circuits.losses import PortCount
 from controllers.engine.actions import Action, Darken, Note, Reroute, SlotEnds
 from controllers.engine.engine import Engine
 from controllers.northbound.messages import AnyRequest, header_of, read_request
-from controllers.northbound.operations import Operations
+from controllers.northbound.operations import OnRecord, Operations
 from controllers.northbound.pending_replies import Requester, failure
 from controllers.openflow.clock import Alarm
 from controllers.openflow.datapaths import OPEN_VSWITCH, CacheTimes, Datapaths, Decide, Send, Step
@@ -106,11 +106,11 @@ class ControllerCore:
         self._recovery = Recovery(self, self._tuning, self._forwarding, self._ask_back, takes_over=takes_over)
         self._heartbeat_alarm = HeartbeatAlarm(self.engine, self.later)
         self._operations = Operations(plan, self.engine, self.datapaths, self._heartbeat_alarm.arm)
-        self._operations.on_record = lambda point, since: self.on_record(point, since)
+        self._operations.on_record = lambda point, since, results: self.on_record(point, since, results)
         self._notes: list[Note] = []
         self._recording = threading.Lock()
         self.on_darken: Callable[[Darken], None] = lambda darken: None
-        self.on_record: Callable[[int | None, float], None] = lambda point, since: None
+        self.on_record: OnRecord = lambda point, since, results: None
         self.reconnect: Callable[[str, Callable[[], bool]], None] = lambda switch, needed: None
 
     def start(self) -> None:

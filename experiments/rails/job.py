@@ -338,7 +338,8 @@ def fabric_on(
     """The fabric of ``mode``; ``slow`` is the share of the rate that the ports of single ranks have."""
     kind = settings.fabric_of(mode)
     name = f"{kind}-slow" if slow else kind
-    return Fabric(name, name, lambda: RailTopo(**topology_options(settings, workload, kind, scale), slow=slow))
+    options = topology_options(settings, workload, kind, scale)
+    return Fabric(name, name, lambda: RailTopo(**options, slow=slow), {} if slow else options)
 
 
 def late_point(

@@ -62,8 +62,9 @@ def _connections(pid: int) -> Iterator[socket.socket]:
         for name in os.listdir(f"/proc/{pid}/fd"):
             if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
                 continue
-            fd = ctypes.CDLL(None).syscall(_SYS_PIDFD_GETFD, pidfd, int(name), 0)
-            if fd < 0:
+            try:
+                fd = taken_fd(pidfd, int(name))
+            except OSError:
                 continue
             connection = socket.socket(fileno=fd)
             if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
@@ -72,6 +73,14 @@ def _connections(pid: int) -> Iterator[socket.socket]:
                 connection.close()
     finally:
         os.close(pidfd)
+
+
+def taken_fd(pidfd: int, number: int) -> int:
+    """A descriptor of this process for what descriptor ``number`` of another one refers to; ``OSError`` if it cannot."""
+    fd = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd
 
 
 LINE_BYTES = 64 << 20

@@ -10,6 +10,7 @@ import ctypes
 import os
 import pwd
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -173,6 +174,30 @@ def die_with_parent(parent: int = PARENT, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def has_ended(pid: int, patience_s: float = 0.0) -> bool:
+    """Whether a process has ended, or does within ``patience_s`` seconds; also one that another process started."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        waiting = select.poll()
+        waiting.register(pidfd, select.POLLIN)
+        return bool(waiting.poll(patience_s * 1e3))
+    finally:
+        os.close(pidfd)
+
+
+def go_on_as_fork() -> None:
+    """In a fork: let ``poll`` tell of the ends of processes that the parent started, which only it can wait for."""
+    own = subprocess.Popen.poll
+
+    def poll(process: subprocess.Popen[Any]) -> int | None:
+        return None if process.returncode is None and not has_ended(process.pid) else own(process)
+
+    subprocess.Popen.poll = poll  # type: ignore[method-assign]
 
 
 def go_on_in_child() -> int:

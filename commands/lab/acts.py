@@ -1,0 +1,37 @@
+"""What takes longer in a lab: its prompt, pings, traces and jobs, each in a fork of the daemon with the client's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from commands.lab.lab import Lab
+from experiments.rails.cli import RailCLI
+from railyard.errors import ConfigError
+
+
+def act(lab: Lab, words: Sequence[str]) -> int:
+    """Carry out the verb that comes first; the exit status."""
+    verb, *rest = words
+    return _ACTS[verb](lab, rest)
+
+
+def _prompt(lab: Lab, words: Sequence[str]) -> int:
+    if words:
+        raise ConfigError("takes no words but --lab NAME", key="cli")
+    RailCLI(lab.net, lab.session if lab.circuits() else None, lab.reach)
+    return 0
+
+
+def _pingall(lab: Lab, words: Sequence[str]) -> int:
+    raise ConfigError("to come")
+
+
+def _run(lab: Lab, words: Sequence[str]) -> int:
+    if lab.session is None:
+        raise ConfigError("this lab has no plan of ranks; jobs run on rails, racks or edge with a controller")
+    from commands.run import main
+
+    return main(words, standing=lab.session)
+
+
+_ACTS: dict[str, Callable[[Lab, Sequence[str]], int]] = {"cli": _prompt, "pingall": _pingall, "run": _run}

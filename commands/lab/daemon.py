@@ -1,0 +1,216 @@
+"""The process of a lab: it holds the fabric, and serves clients on a Unix socket until it is asked to go down."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from commands.attempt import attempted
+from commands.lab.lab import Lab, LabSpec
+from commands.lab.labs import NAME, SOCKET
+from railyard.errors import ConfigError, MachineError
+from railyard.loop import Loop
+from railyard.process.connection import Connection, taken_fd
+from railyard.process.parent import LATER, Answering, Parent
+from railyard.process.start import die_with_parent, go_on_as_fork
+from railyard.signals import stop_on_signals
+
+_LOG = "lab.log"
+_BACKLOG = 64
+_MOST_CLIENTS = 256
+
+
+class Server:
+    """Serves the clients of a lab; ``stopped`` are those that asked to take it down."""
+
+    def __init__(self, lab: Lab, loop: Loop, path: Path) -> None:
+        self.lab, self.loop = lab, loop
+        self.clients: set[Client] = set()
+        mask = os.umask(0o177)
+        try:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        loop.watch(self._listener, self._accept)
+
+    def _accept(self, _: int) -> None:
+        with suppress(BlockingIOError):
+            sock, _address = self._listener.accept()
+            if len(self.clients) == _MOST_CLIENTS:
+                sock.close()
+            else:
+                self.clients.add(Client(self, sock))
+
+    def close(self) -> None:
+        self._listener.close()
+        for client in list(self.clients):
+            client.close()
+
+
+class Client(Answering):
+    """One client of a lab, and the processes that act for it."""
+
+    def __init__(self, server: Server, sock: socket.socket) -> None:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self._pid, _, _ = struct.unpack("3i", credentials)
+        fd = sock.detach()
+        super().__init__(Connection(fd, fd, "a client of the lab"))
+        self._server = server
+        self._acts: dict[int, tuple[int, int]] = {}
+        """Request -> process that acts for it, and its pidfd."""
+        own = {"act": self.act, "interrupt": self.interrupt, "down": self.down, "enter": self.enter}
+        self.operations = server.lab.operations | own
+        server.loop.watch(self, self._arrived)
+
+    def _arrived(self, _: int) -> None:
+        try:
+            self.take()
+        except MachineError:
+            if not self.connection.ended:
+                raise
+            self.close()
+
+    def enter(self, host: str) -> dict[str, Any]:
+        place = self._server.lab.enter(host)
+        return {**place, "netns": f"/proc/{os.getpid()}/fd/{place['netns']}"}
+
+    def down(self, words: list[str]) -> None:
+        if words:
+            raise ConfigError("takes no words but --lab NAME", key="down")
+        self._server.loop.ended = True
+
+    def act(self, words: list[str], environment: dict[str, str]) -> Any:
+        """Carry ``words`` out in a fork, with the streams, folder and ``environment`` of the client's process."""
+        number = self.asked
+        assert number is not None
+        client = os.pidfd_open(self._pid)
+        try:
+            streams = [taken_fd(client, stream) for stream in range(3)]
+        finally:
+            os.close(client)
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            _act(self._server.lab, words, environment, streams, self._pid, parent)
+        for stream in streams:
+            os.close(stream)
+        pidfd = os.pidfd_open(child)
+        self._acts[number] = child, pidfd
+        self._server.loop.watch(pidfd, partial(self._ended, number))
+        return LATER
+
+    def _ended(self, number: int, _: int) -> None:
+        child, pidfd = self._acts.pop(number)
+        self._server.loop.forget(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(child, 0)
+        self.reply(number, result=abs(os.waitstatus_to_exitcode(status)))
+        with suppress(Exception):
+            self._server.lab.follow()
+
+    def interrupt(self, number: int) -> None:
+        if number in self._acts:
+            signal.pidfd_send_signal(self._acts[number][1], signal.SIGINT)
+
+    def close(self) -> None:
+        """Forget the client, and end what acts for it."""
+        self._server.clients.discard(self)
+        self._server.loop.forget(self)
+        for child, pidfd in self._acts.values():
+            self._server.loop.forget(pidfd)
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            waiting = select.poll()
+            waiting.register(pidfd, select.POLLIN)
+            if not waiting.poll(_PATIENCE_MS):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(pidfd)
+        self._acts.clear()
+        self.connection.close()
+
+
+_PATIENCE_MS = 2000
+
+
+def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[int], client: int, parent: int) -> None:
+    """In a fork of the daemon: carry ``words`` out as the command line would, and end with the status."""
+    status = 1
+    try:
+        go_on_as_fork()
+        die_with_parent(parent, signal.SIGTERM)
+        with suppress(OSError):
+            os.chdir(f"/proc/{client}/cwd")
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the one of the daemon was empty
+        os.environ.update(environment)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+        stop_on_signals()
+        from commands.lab.acts import act
+
+        status = attempted(lambda: act(lab, words))
+        sys.stdout.flush()
+    finally:
+        os._exit(status)
+
+
+def main() -> int:
+    """Bring the lab of the settings up, tell the parent, and serve until it is taken down."""
+    stop_on_signals()
+    parent = Parent()
+    status, told = 0, False
+    with ExitStack() as stack:
+        try:
+            settings = parent.settings
+            spec = LabSpec(**{key: settings[key] for key in LabSpec.__dataclass_fields__})
+            held = stack.enter_context(socket.socket(socket.AF_UNIX))
+            _hold_name(held, spec.name)
+            loop = Loop()
+            lab = stack.enter_context(Lab(spec))
+            folder = lab.net.run.path
+            (folder / NAME).write_text(spec.name, encoding="utf-8")
+            server = Server(lab, loop, folder / SOCKET)
+            stack.callback(server.close)
+            parent.ready(status=lab.status())
+            told = True
+            parent.connection.close()
+            _log_to(folder / _LOG)
+            loop.run()
+        except KeyboardInterrupt:
+            status = 130
+        except Exception as error:
+            if told:
+                raise
+            parent.tell("error", error=str(error), kinds=[type(error).__name__])
+            status = getattr(error, "exit_status", 1)
+    return status
+
+
+def _hold_name(held: socket.socket, name: str) -> None:
+    """Hold the name of a lab for as long as this process lives; ``ConfigError`` if another lab has it."""
+    try:
+        held.bind(f"\0railyard/lab/{name}")
+    except OSError:
+        raise ConfigError(f"a lab {name} is up already; choose another name, or railyard down --lab {name}") from None
+
+
+def _log_to(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""A fabric that stays up, and what can be done with it: the operations of its daemon, in the daemon's only thread."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from mininet.topo import Topo
+
+from experiments.session import READY_TIMEOUT_S, Session
+from experiments.settings import PacketSettings, validated
+from railyard.errors import ConfigError, ControlError, RailyardError, nearest
+from railyard.plugin import code_failed, load_class
+from topos.fabric import FabricTopo
+from topos.kernel.emulation import OPENFLOW, Emulation
+from topos.kernel.reach import Reach
+from topos.kernel.relay import Relay
+from topos.plan import FabricPlan
+
+TOPOLOGIES = {
+    "rails": "topos.rails:RailTopo",
+    "racks": "topos.racks:RackTopo",
+    "edge": "topos.edge:EdgeTopo",
+    "morphlux": "topos.racks:MorphluxTopo",
+}
+"""Name of a fabric of ours -> its topology."""
+NO_CONTROLLER = "none"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """What ``railyard up`` asks for: a topology with its options (text), and who controls the switches.
+
+    ``controller`` is a framework for Railyard's controller, ``remote`` for the user's at ``remote``, or ``none``.
+    """
+
+    topology: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    name: str = "lab"
+    controller: str = "os-ken"
+    remote: str = "127.0.0.1:6653"
+    datapath: str = "auto"
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a name that is none."""
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError("must be up to 32 letters, digits, - or _, as in lab", key="--name")
+
+    def settings(self) -> PacketSettings:
+        controller = "os-ken" if self.controller == NO_CONTROLLER else self.controller
+        values = {"controller": controller, "remote": self.remote, "datapath": self.datapath}
+        return validated(PacketSettings, values, options={key: f"--{key}" for key in values})
+
+    def topo(self) -> Topo:
+        """The topology; ``ConfigError`` for an unknown one or a wrong option, and one without a host."""
+        kind = load_class(
+            TOPOLOGIES.get(self.topology, self.topology), Topo, "railyard.topologies", "a topology", "up", TOPOLOGIES
+        )
+        known = [name for name in inspect.signature(kind.build).parameters if name != "self"]
+        for key in self.options:
+            if known and key not in known and "opts" not in known and "kwargs" not in known:
+                raise ConfigError(f"is no option of {self.topology}{nearest(key, known)}", key=f"--{key}")
+        try:
+            topo = kind(**self.options)
+        except RailyardError:
+            raise
+        except Exception as error:
+            raise code_failed(self.topology, error, "up") from error
+        if not topo.hosts():
+            raise ConfigError(f"{self.topology} has no host; a lab needs one to run programs on", key="up")
+        return topo
+
+
+class Lab:
+    """One fabric that is up, as a context manager; each operation takes the words that a person typed.
+
+    An operation returns text to print. ``ConfigError`` and the other errors of Railyard say what would work.
+    """
+
+    def __init__(self, spec: LabSpec) -> None:
+        self.spec = spec
+        self.session: Session | None = None
+        self.net: Emulation
+        self.reach: Reach
+        self.up_since = time.monotonic()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Lab:
+        settings, topo = self.spec.settings(), self.spec.topo()
+        with self._stack as stack:
+            if isinstance(topo, FabricTopo) and self.spec.controller != NO_CONTROLLER:
+                self.session = stack.enter_context(Session(settings, topo))
+                self.net = self.session.net
+            else:
+                self.net = self._bring_up(topo, settings, stack)
+            self.reach = Reach(self.net)
+            self.follow()
+            self._stack = stack.pop_all()
+        return self
+
+    def _bring_up(self, topo: Topo, settings: PacketSettings, stack: ExitStack) -> Emulation:
+        """A fabric whose switches forward by themselves, or one of the user's own with a remote controller."""
+        remote = self.spec.controller == "remote"
+        net = Emulation(topo, datapath=settings.datapath, openflow=OPENFLOW if remote else None)
+        stack.callback(net.stop)
+        net.start()
+        if remote:
+            host, _, port = settings.remote.rpartition(":")
+            stack.enter_context(Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port))))
+            if not net.waitConnected(READY_TIMEOUT_S):
+                raise ControlError(f"not every switch reached the controller at {settings.remote}")
+        return net
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def plan(self) -> FabricPlan | None:
+        """The plan of the fabric; None for a topology of the user's own whose hosts are not ranks."""
+        return self.net.plan if isinstance(self.net.topo, FabricTopo) else None
+
+    def check(self) -> None:
+        """Raise the error of the process that has ended, if one has."""
+        if self.session is not None:
+            self.session.check()
+        else:
+            self.net.check()
+
+    def circuits(self) -> dict[str, list[list[int]]]:
+        """The circuits of each optical switch, as the controller of ours has them; none without it."""
+        if self.session is None or self.session.controller is None:
+            return {}
+        return {each["name"]: each["circuits"] for each in self._switches() if each["kind"] == "ocs"}
+
+    def follow(self) -> None:
+        """Let names and routes of the hosts follow the circuits."""
+        self.reach.follow(self.circuits(), force=True)
+
+    @property
+    def operations(self) -> dict[str, Callable[..., Any]]:
+        own = (self.status, self.enter, self.address, self.connect, self.disconnect, self.fail, self.restore, self.set)
+        return {operation.__name__: operation for operation in own}
+
+    # ---- operations --------------------------------------------------------------------------------------------------
+
+    def status(self, words: Sequence[str] = ()) -> str:
+        """What is up: hosts with their addresses, circuits, and who acts on the switches; with ``--json`` as JSON."""
+        if words not in ([], ["--json"], ()):
+            raise ConfigError("usage: railyard status [--json]")
+        facts = self.facts()
+        if words:
+            return json.dumps(facts, indent=2)
+        return status_text(facts)
+
+    def facts(self) -> dict[str, Any]:
+        try:
+            self.check()
+            trouble = None
+        except RailyardError as error:
+            trouble = str(error)
+        ports = {
+            host.name: [{"interface": intf.name, "ip": intf.ip, "rate_mbps": intf.rate_mbps} for intf in host.intfList()]
+            for host in self.net.hosts
+        }
+        return {
+            "name": self.spec.name,
+            "topology": self.spec.topology,
+            "controller": self.spec.controller,
+            "datapath": self.net.datapath,
+            "up_s": round(time.monotonic() - self.up_since, 1),
+            "hosts": ports,
+            "switches": [switch.name for switch in self.net.switches],
+            "circuits": {} if trouble else self.circuits(),
+            "trouble": trouble,
+        }
+
+    def enter(self, host: str) -> dict[str, Any]:
+        """Where a program finds a host: its namespace, its file of names, and the variables by which it ends here."""
+        self._check_host(host)
+        return {
+            "netns": self.net.netns_fd(host),
+            "hosts": str(self.reach.folder / host),
+            "environment": self.net.run.environment,
+        }
+
+    def address(self, host: str, peer: str) -> str:
+        """The address by which ``host`` reaches ``peer``; ``ConfigError`` if no circuit joins them."""
+        self._check_host(host)
+        self._check_host(peer)
+        if self.circuits() and peer not in (host, *self.reach.ways.get(host, {})):
+            raise ConfigError(f"no circuit joins {host} and {peer}; status lists the circuits, connect makes one")
+        return self.reach.address(host, peer)
+
+    def connect(self, words: Sequence[str]) -> str:
+        """Join ports of a switch, in pairs; returns when the circuits stand."""
+        switch, ports = _ports("connect SWITCH PORT PORT [PORT PORT ...]", words)
+        if len(ports) % 2:
+            raise ConfigError(f"port {ports[-1]} has no other to be joined with; give ports in pairs")
+        pairs = [[a, b] for a, b in zip(ports[::2], ports[1::2], strict=True)]
+        return self._rewire(switch, pairs, "update")
+
+    def disconnect(self, words: Sequence[str]) -> str:
+        """Take the circuits of ports down."""
+        switch, ports = _ports("disconnect SWITCH PORT [PORT ...]", words)
+        self._optical(switch)
+        had = self.circuits()[switch]
+        lone = set(ports) - {port for pair in had for port in pair}
+        if lone:
+            raise ConfigError(f"port {min(lone)} of {switch} has no circuit")
+        return self._rewire(switch, [pair for pair in had if not set(pair) & set(ports)], "overwrite")
+
+    def fail(self, words: Sequence[str]) -> str:
+        self.net.fail(_one("fail PORT|LINK|HOST|SWITCH", words))
+        self.follow()
+        return ""
+
+    def restore(self, words: Sequence[str]) -> str:
+        self.net.restore(_one("restore PORT|LINK|HOST|SWITCH", words))
+        self.follow()
+        return ""
+
+    def set(self, words: Sequence[str]) -> str:
+        raise ConfigError("to come")
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _rewire(self, switch: str, circuits: list[list[int]], update: str) -> str:
+        self._optical(switch)
+        assert self.session is not None
+        self.session.call("rewire", switch=switch, circuits=circuits, update=update)
+        self.follow()
+        return f"{switch}: {circuits_text(self.circuits()[switch])}"
+
+    def _optical(self, name: str) -> None:
+        """Raise ``ConfigError`` unless ``name`` is an optical switch that the controller of ours wires."""
+        if self.session is None or self.session.controller is None:
+            raise ConfigError(f"this lab runs without Railyard's controller ({self.spec.controller}); it has no circuits")
+        known = list(self.circuits())
+        if name not in known:
+            there = nearest(name, known) or (f"; there is {', '.join(known[:8])}" if known else "; this lab has none")
+            raise ConfigError(f"{name} is no optical switch of this lab{there}")
+
+    def _switches(self) -> list[dict[str, Any]]:
+        assert self.session is not None
+        return list(self.session.call("circuits")["switches"])
+
+    def _check_host(self, name: str) -> None:
+        known = [host.name for host in self.net.hosts]
+        if name not in known:
+            raise ConfigError(f"there is no host {name}{nearest(name, known) or '; there is ' + ', '.join(known[:8])}")
+
+
+def status_text(facts: Mapping[str, Any]) -> str:
+    """A lab on 80 columns."""
+    lines = [
+        f"{facts['name']}: {facts['topology']}, {len(facts['hosts'])} hosts, {len(facts['switches'])} switches, "
+        f"controller {facts['controller']}, datapath {facts['datapath']}, up {facts['up_s']:g} s"
+    ]
+    if facts["trouble"]:
+        lines.append(f"TROUBLE: {facts['trouble']}")
+    for host, ports in facts["hosts"].items():
+        lanes = "  ".join(f"{port['ip']}{_rate(port['rate_mbps'])}" for port in ports if port["ip"])
+        lines.append(f"  {host:<8} {lanes}")
+    lines += [f"  {switch:<8} {circuits_text(pairs)}" for switch, pairs in facts["circuits"].items()]
+    return "\n".join(lines)
+
+
+def _rate(mbps: float | None) -> str:
+    return "" if mbps is None else f" ({mbps:.4g} Mb/s)"
+
+
+def circuits_text(pairs: Sequence[Sequence[int]]) -> str:
+    return " ".join(f"{a}-{b}" for a, b in pairs) or "no circuit"
+
+
+def _one(usage: str, words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise ConfigError(f"usage: railyard {usage}")
+    return words[0]
+
+
+def _ports(usage: str, words: Sequence[str]) -> tuple[str, list[int]]:
+    """The switch and the ports of a command, written as ``1 3`` or ``1-3``."""
+    switch, *rest = words or [""]
+    numbers = [part for word in rest for part in word.split("-")]
+    if not switch or not numbers or not all(re.fullmatch("[0-9]{1,5}", number) for number in numbers):
+        raise ConfigError(f"usage: railyard {usage}")
+    return switch, [int(number) for number in numbers]

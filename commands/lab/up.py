@@ -1,0 +1,80 @@
+"""``railyard up``: brings a fabric up that stays, in a process of its own, and returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from railyard.errors import ConfigError, MachineError
+from railyard.plugin import absolute_name
+from railyard.process.child import Child
+
+USAGE = """usage: railyard up rails|racks|edge|morphlux|FILE.py:Class|FILE.yaml [--KEY VALUE ...]
+                   [--name lab] [--controller os-ken|ryu|remote|none]
+                   [--remote HOST:PORT] [--datapath auto|bpf|ovs]
+
+Brings a fabric up that stays until railyard down. KEY is an option of the
+topology, as in: sudo railyard up rails --servers 4 --gpus 4 --fabric ocs
+FILE.yaml has the same keys, and topology: rails. docs/lab.md has the rest."""
+_UP_S = 120.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Bring a lab up; returns the exit status once it is, or raises what kept it from coming up."""
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print(USAGE)
+        return 0
+    spec = read_words(arguments)
+    if os.geteuid() != 0:
+        raise MachineError("network namespaces need root; run the command with sudo")
+    child = Child("commands.lab.daemon", spec, (), f"the lab {spec['name']}")
+    child.begin()
+    child.ready(_UP_S)
+    print(child.told["status"])
+    child.leave()
+    lab = "" if spec["name"] == "lab" else f" --lab {spec['name']}"
+    print(f"try: railyard ping{lab} HOST HOST; railyard exec{lab} HOST -- PROGRAM; railyard cli{lab}; railyard down{lab}")
+    return 0
+
+
+def read_words(words: Sequence[str]) -> dict[str, Any]:
+    """The fields of a ``LabSpec`` that a command line asks for, after those of its file."""
+    topology, *rest = words
+    given: dict[str, str] = {}
+    while rest:
+        option, *rest = rest
+        key, equals, value = option.removeprefix("--").partition("=")
+        if not option.startswith("--") or not re.fullmatch("[a-z][a-z0-9_-]*", key):
+            raise ConfigError(f"{option} is no option; options are --KEY VALUE, as in --servers 4")
+        if not equals:
+            if not rest:
+                raise ConfigError("needs a value", key=f"--{key}")
+            value, *rest = rest
+        given[key.replace("-", "_")] = value
+    if topology.endswith((".yaml", ".yml")):
+        given = {**_file_values(Path(topology)), **given}
+        topology = given.pop("topology", "")
+        if not topology:
+            raise ConfigError("says which fabric: rails, racks, edge, or FILE.py:Class", key="topology")
+    from commands.lab.lab import LabSpec
+
+    own = {field.name for field in dataclasses.fields(LabSpec)} - {"topology", "options"}
+    spec = LabSpec(
+        absolute_name(topology),
+        {key: value for key, value in given.items() if key not in own},
+        **{key: value for key, value in given.items() if key in own},
+    )
+    spec.check()
+    spec.settings()
+    spec.topo()
+    return dataclasses.asdict(spec)
+
+
+def _file_values(path: Path) -> dict[str, str]:
+    from experiments.settings import read_yaml
+
+    return {str(key): str(value) for key, value in read_yaml(path).items()}
