@@ -53,6 +53,24 @@ def _forwarding_together(plan: FabricPlan) -> list[list[SwitchPlan]]:
     return sorted(groups.values(), key=lambda switches: switches[0].network != "rail")
 
 
+def ring(plan: FabricPlan) -> Circuits:
+    """Circuits with which a fabric can begin: on each optical rail the last lane of a host to lane 0 of the next.
+
+    Of hosts with one lane, every two neighbours are joined.
+    """
+    found: dict[str, list[list[int]]] = {}
+    for switch in plan.switches:
+        lanes: dict[str, list[int]] = {}
+        for port in sorted(switch.ports, key=lambda port: (port.rank, port.lane)) if switch.kind == "ocs" else ():
+            lanes.setdefault(port.host, []).append(port.number)
+        hosts = list(lanes.values())
+        if len(hosts) > 1 and all(len(ports) > 1 for ports in hosts):
+            found[switch.name] = [[one[-1], next_one[0]] for one, next_one in zip(hosts, hosts[1:] + hosts[:1])]
+        elif len(hosts) > 1:
+            found[switch.name] = [[one[0], next_one[0]] for one, next_one in zip(hosts[::2], hosts[1::2])]
+    return found
+
+
 def joined_pairs(plan: FabricPlan, circuits: Circuits) -> list[tuple[str, int, str, int]]:
     """(host, lane, peer, lane of the peer) of every circuit between two hosts, in both directions."""
     optical = {switch.name for switch in plan.switches if switch.kind == "ocs"}

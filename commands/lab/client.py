@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +20,8 @@ from railyard.tools import safe_path
 
 _ANSWER_S = 60.0
 _DAYS_S = 1e6
-_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_MOST_RANKS = 16384
+_CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWNET = 0x20000, 0x4000000, 0x40000000
 _MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 """Statuses of a shell for a program that is not there, or cannot be run."""
@@ -166,6 +170,31 @@ def _ping(name: str | None, words: list[str]) -> int:
     return run_here(["ping", "-c", "3", "-i", "0.2", "-W", "1", address])
 
 
+def _mpirun(name: str | None, words: list[str]) -> int:
+    """Start MPI on the first host; it reaches the others by a program of the lab in the place of ssh."""
+    count = None
+    if words[:1] in (["-n"], ["-np"]):
+        if not words[1:2] or not words[1].isdigit() or not 0 < int(words[1]) <= _MOST_RANKS:
+            raise ConfigError(f"must be a number of ranks from 1 to {_MOST_RANKS}", key="-n")
+        count, words = int(words[1]), words[2:]
+    if not words:
+        raise ConfigError(f"usage: railyard {USAGE['mpirun']}")
+    mpirun = shutil.which("mpirun", path=safe_path())
+    if mpirun is None:
+        raise MachineError("there is no mpirun; install Open MPI or MPICH, or put the folder of yours into PATH")
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    place = open_lab(name).call("mpi", timeout_s=_ANSWER_S)
+    hosts = place["hosts"][:count]
+    if "Open MPI" in version:
+        agent = ["--mca", "plm_rsh_agent", place["agent"], "--allow-run-as-root", "--oversubscribe"]
+    else:
+        agent = ["-launcher", "rsh", "-launcher-exec", place["agent"], "-localhost", hosts[0]]
+    enter(place["first"])
+    for key, value in _NO_SHARED_MEMORY.items():
+        os.environ.setdefault(key, value)
+    return run_here([mpirun, *agent, "-hosts" if "-launcher" in agent else "--host", ",".join(hosts), "-n", str(count or len(hosts)), *words])
+
+
 def enter(place: dict[str, Any]) -> None:
     """Move this process to a host: its network, its /sys, and an /etc/hosts with all hosts as they are reached."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -176,7 +205,8 @@ def enter(place: dict[str, Any]) -> None:
 
     fd = os.open(place["netns"], os.O_RDONLY | os.O_CLOEXEC)
     check(libc.setns(fd, _CLONE_NEWNET), "entering the host")
-    check(libc.unshare(_CLONE_NEWNS), "making mounts of the host's own")
+    check(libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS), "making mounts and a name of the host's own")
+    socket.sethostname(place["name"])
     check(libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keeping mounts private")
     libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None)
     if place["hosts"]:
@@ -202,7 +232,9 @@ def _become(command: Sequence[str]) -> NoReturn:
     os.execvp(command[0], [*command])
 
 
+_NO_SHARED_MEMORY = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_pml": "ob1"}
+"""Hosts are namespaces of one machine, where an MPI would find memory in common and send nothing."""
 _PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
 """Beginnings of the environment variables that an act gets: who called sudo, and what the terminal is."""
 _ACTS = "pingall", "trace", "cli"
-_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture, "ping": _ping}
+_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture, "ping": _ping, "mpirun": _mpirun}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -16,11 +18,14 @@ from typing import Any
 from commands.attempt import attempted
 from commands.lab.lab import Lab, LabSpec
 from commands.lab.labs import NAME, SOCKET
+from controllers.northbound.rest_address import written
+from experiments.rest_access import TOKEN_FILE, make_token, read_token
+from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError
 from railyard.loop import Loop
 from railyard.process.connection import Connection, taken_fd
 from railyard.process.parent import LATER, Answering, Parent
-from railyard.process.start import die_with_parent, go_on_as_fork
+from railyard.process.start import die_with_parent, go_on_as_fork, python_command
 from railyard.signals import stop_on_signals
 
 _LOG = "lab.log"
@@ -69,7 +74,7 @@ class Client(Answering):
         self._server = server
         self._acts: dict[int, tuple[int, int]] = {}
         """Request -> process that acts for it, and its pidfd."""
-        own = {"act": self.act, "interrupt": self.interrupt, "down": self.down, "enter": self.enter}
+        own = {"act": self.act, "interrupt": self.interrupt, "down": self.down, "enter": self.enter, "mpi": self.mpi}
         self.operations = server.lab.operations | own
         server.loop.watch(self, self._arrived)
 
@@ -84,6 +89,17 @@ class Client(Answering):
     def enter(self, host: str) -> dict[str, Any]:
         place = self._server.lab.enter(host)
         return {**place, "netns": f"/proc/{os.getpid()}/fd/{place['netns']}"}
+
+    def mpi(self) -> dict[str, Any]:
+        """What ``mpirun`` needs: the hosts, the first one to start on, and a program that starts others as ssh would."""
+        lab = self._server.lab
+        hosts = [host.name for host in lab.net.hosts]
+        agent = lab.net.run.path / "on_host"
+        python = shlex.join([*python_command("commands.main"), "exec", "--lab", lab.spec.name])
+        start = f'host="$1"; shift; PYTHONPATH={shlex.quote(str(ROOT))} exec {python} "$host" -- sh -c "$*"'
+        agent.write_text(f"#!/bin/sh\n{start}\n")
+        agent.chmod(0o700)
+        return {"hosts": hosts, "first": self.enter(hosts[0]), "agent": str(agent)}
 
     def down(self, words: list[str]) -> None:
         if words:
@@ -142,6 +158,25 @@ class Client(Answering):
 _PATIENCE_MS = 2000
 
 
+def _serve_rest(spec: LabSpec, folder: Path, add_child: Callable[[int], None]) -> str:
+    """Serve REST in a fork, if it is asked for; a line that tells how to call it."""
+    if not spec.rest:
+        return ""
+    from commands.lab.rest import reserved, serve
+
+    file = Path(spec.rest_token_file) if spec.rest_token_file else folder / TOKEN_FILE
+    token = read_token(file) if spec.rest_token_file else make_token(file)
+    with reserved(spec.rest) as held:
+        address = written(*held.getsockname()[:2])
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with_parent(parent)
+            os._exit(attempted(lambda: serve(held, token, spec.name)))
+    add_child(child)
+    return f"\nREST on http://{address}/lab with the token in {file}"
+
+
 def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[int], client: int, parent: int) -> None:
     """In a fork of the daemon: carry ``words`` out as the command line would, and end with the status."""
     status = 1
@@ -182,7 +217,8 @@ def main() -> int:
             (folder / NAME).write_text(spec.name, encoding="utf-8")
             server = Server(lab, loop, folder / SOCKET)
             stack.callback(server.close)
-            parent.ready(status=lab.status())
+            line = _serve_rest(spec, folder, lab.net.run.add_child)
+            parent.ready(status=lab.status() + line)
             told = True
             parent.connection.close()
             _log_to(folder / _LOG)

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,15 @@ from mininet.topo import Topo
 
 from experiments.session import READY_TIMEOUT_S, Session
 from experiments.settings import PacketSettings, validated
-from railyard.errors import ConfigError, ControlError, RailyardError, nearest
+from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError, nearest
 from railyard.plugin import code_failed, load_class
+from commands.lab.stretch import Stretch
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.reach import Reach
 from topos.kernel.relay import Relay
 from topos.plan import FabricPlan
+from topos.reach import ring
 
 TOPOLOGIES = {
     "rails": "topos.rails:RailTopo",
@@ -39,6 +41,7 @@ class LabSpec:
     """What ``railyard up`` asks for: a topology with its options (text), and who controls the switches.
 
     ``controller`` is a framework for Railyard's controller, ``remote`` for the user's at ``remote``, or ``none``.
+    ``rest`` is the address of a REST interface (empty: none), ``rest_token_file`` the file with its token.
     """
 
     topology: str
@@ -47,6 +50,8 @@ class LabSpec:
     controller: str = "os-ken"
     remote: str = "127.0.0.1:6653"
     datapath: str = "auto"
+    rest: str = ""
+    rest_token_file: str = ""
 
     def check(self) -> None:
         """Raise ``ConfigError`` for a name that is none."""
@@ -90,6 +95,7 @@ class Lab:
         self.net: Emulation
         self.reach: Reach
         self.up_since = time.monotonic()
+        self._stretch: Stretch | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Lab:
@@ -101,6 +107,7 @@ class Lab:
             else:
                 self.net = self._bring_up(topo, settings, stack)
             self.reach = Reach(self.net)
+            self._first_circuits()
             self.follow()
             self._stack = stack.pop_all()
         return self
@@ -117,6 +124,14 @@ class Lab:
             if not net.waitConnected(READY_TIMEOUT_S):
                 raise ControlError(f"not every switch reached the controller at {settings.remote}")
         return net
+
+    def _first_circuits(self) -> None:
+        """Join neighbours, so that the first ping answers; a mesh that cannot hold the ring stays dark."""
+        if self.session is None or self.session.controller is None:
+            return
+        for switch, pairs in ring(self.session.plan).items():
+            with suppress(CircuitError):
+                self.session.call("rewire", switch=switch, circuits=pairs, update="overwrite")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -146,6 +161,7 @@ class Lab:
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
         own = (self.status, self.enter, self.address, self.connect, self.disconnect, self.fail, self.restore, self.set)
+        own = (*own, self.mark, self.verdict)
         return {operation.__name__: operation for operation in own}
 
     # ---- operations --------------------------------------------------------------------------------------------------
@@ -185,6 +201,7 @@ class Lab:
         """Where a program finds a host: its namespace, its file of names, and the variables by which it ends here."""
         self._check_host(host)
         return {
+            "name": host,
             "netns": self.net.netns_fd(host),
             "hosts": str(self.reach.folder / host),
             "environment": self.net.run.environment,
@@ -227,7 +244,36 @@ class Lab:
         return ""
 
     def set(self, words: Sequence[str]) -> str:
+        """Change rate (Mb/s), delay and loss of a link, or the congestion control of a host, as ``rate=50 delay=2ms``."""
+        usage = "usage: railyard set LINK [rate=50Mbps] [delay=2ms] [loss=1%] | set HOST transport=NAME"
+        target, *pairs = words or [""]
+        if not target or not pairs or not all("=" in pair for pair in pairs):
+            raise ConfigError(usage)
+        values = dict(pair.split("=", 1) for pair in pairs)
         raise ConfigError("to come")
+        return ""
+
+    def mark(self, words: Sequence[str]) -> str:
+        """Begin a stretch that ``verdict`` judges: read all counters, and sample links and processors from now on."""
+        name, session = (words or ["stretch"])[0], self.session
+        if len(words) > 1 or not _NAME.fullmatch(name):
+            raise ConfigError("usage: railyard mark [NAME]")
+        if session is None:
+            raise ConfigError("this lab has no plan to be judged by; mark works on rails, racks and edge")
+        if self._stretch is not None:
+            raise ConfigError(f"the stretch {self._stretch.name} is under way; railyard verdict ends it")
+        self._stretch = Stretch(name, session)
+        return f"{name}: all counters were read; run your programs, then: railyard verdict"
+
+    def verdict(self, words: Sequence[str]) -> str:
+        """End the stretch under way, and judge whether the emulation kept its promises meanwhile."""
+        stretch = self._stretch
+        if stretch is None:
+            raise ConfigError("no stretch is under way; railyard mark begins one")
+        if words and list(words) != [stretch.name]:
+            raise ConfigError(f"{' '.join(words)} is not under way; {stretch.name} is", key="verdict")
+        self._stretch = None
+        return stretch.end()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

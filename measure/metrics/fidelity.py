@@ -336,6 +336,32 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
+def stretch_verdict(events: Sequence[Event], plan: FabricPlan, packets: int, limits: Limits | None = None) -> Verdict:
+    """Verdict on a stretch of time in which programs of a user sent ``packets`` packets; ``events`` are of that time.
+
+    How fast those programs were to be is not known, so neither rate nor model is judged: only whether the machine kept
+    up, what was lost beside circuits, and whether all that was to be sampled on ``plan`` was.
+    """
+    limits = limits or Limits()
+    sender = not_judged("link rate", limits.line_rate_share, "of line rate", "the user's programs chose how fast to send")
+    dropped, share = interface_drops(events), limits.packet_share
+    limit = max(share, limits.packet_floor / packets) if packets else share
+    lost = dropped / packets if packets else 0.0
+    says = f"{dropped} of {packets} packets dropped on links and queues (limit {limit:.2%})"
+    drops = Check("drops", lost, limit, "of packets", lost <= limit, says)
+    checks = (
+        *interference_checks(events, limits),
+        sender,
+        cores_check(events, limits),
+        datapath_check(events, sender, limits),
+        fast_path_check(events, limits),
+        link_delay(plan.delayed, events, limits),
+        drops,
+        *fabric_checks(events, plan, limits),
+    )
+    return Verdict(all(check.ok for check in checks), checks)
+
+
 def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:
     """Verdict on an iperf3 result: ``share`` is what it reached of the line rate, ``events`` are of the time it took.
 
