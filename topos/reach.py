@@ -91,7 +91,7 @@ def hosts_file(names: Mapping[str, str], machine: str, ports: Mapping[str, str])
 
 
 def ping_line(host: str, found: Mapping[str, Joint], answered: Mapping[str, bool], hosts: Sequence[str]) -> str:
-    """What ``pingall`` says of a host: the peers that it reaches, by switch, an X after one that did not answer."""
+    """The line of ``pingall`` about a host: the peers that it reaches, by switch, an X after one that was silent."""
     parts = []
     for switch, peers in groupby(sorted(found, key=lambda peer: found[peer].switch), lambda peer: found[peer].switch):
         parts.append(f"{switch}: {' '.join(peer + ('' if answered[peer] else ' X') for peer in peers)}")
@@ -102,7 +102,7 @@ def ping_line(host: str, found: Mapping[str, Joint], answered: Mapping[str, bool
 
 
 def banner(plan: FabricPlan, circuits: Circuits, scale: Scale | None = None) -> str:
-    """What a person who sees a fabric for the first time needs: at most 12 lines of 80 columns."""
+    """The first words about a fabric, for a person who sees it the first time: at most 12 lines of 80 columns."""
     hosts = plan.hosts
     lines = [f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}; their names work in every command on a host"]
     lines += [_switch_line(switch, circuits) for switch in plan.switches[:_MOST_SWITCHES]]
@@ -139,6 +139,7 @@ def _what_to_type(plan: FabricPlan, circuits: Circuits) -> Iterator[str]:
         yield f"or: pingall | iperf {host} {peer} | {host} COMMAND | links | help | exit"
     else:
         yield "no host is joined to another yet; type: pingall | links | help | exit"
-    optical = next((switch.name for switch in plan.switches if switch.kind == "ocs"), None)
-    if optical is not None:
-        yield f"to see and change circuits: circuits | rewire {optical} 1-3"
+    for switch in [switch for switch in plan.switches if switch.kind == "ocs"][:1]:
+        a, *others = switch.ports
+        b = next((port for port in others if port.host != a.host), a)
+        yield f"to see and change circuits: circuits | rewire {switch.name} {a.number}-{b.number}"

@@ -13,7 +13,7 @@ from typing import Any
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import wiring
 from topos.kernel.emulation import HOSTS_FOLDER, Emulation
-from topos.kernel.netlink import Netlink, NetlinkRequest
+from topos.kernel.netlink import Netlink
 from topos.plan import FabricPlan
 from topos.reach import Circuits, Joint, first_addresses, hosts_file, routes, ways
 
@@ -70,41 +70,28 @@ class Reach:
                 _write(self.folder / host.name, hosts_file(names, socket.gethostname(), self._ports))
 
     def _route(self, host: Any, had: Mapping[str, str], wanted: Mapping[str, str], force: bool) -> dict[str, str]:
-        """Change the routes of a host from ``had`` to ``wanted``; returns those that it has.
+        """Change the routes of a host from ``had`` to ``wanted``, and return them.
 
-        An interface that is down takes none; the next call tries it again.
+        Those that may be missing, since an interface that is down takes none, have no interface: the next call sets
+        them again.
         """
         new = {ip: name for ip, name in wanted.items() if force or had.get(ip) != name}
         old = [ip for ip in had if ip not in wanted]
         if not new and not old:
             return dict(had)
-        intfs = {intf.name: intf for intf in host.intfList()}
         with Netlink(self._net.netns_fd(host.name)) as kernel:
             with suppress(MachineError):  # one that a link took along
                 kernel.run(wiring.unroute_requests(old))
-            taken = _taken(kernel, {ip: wiring.peer_route(intfs[name], ip) for ip, name in new.items()})
-        return {ip: name for ip, name in wanted.items() if ip in taken or ip not in new}
-
-
-def _taken(kernel: Netlink, requests: Mapping[str, NetlinkRequest]) -> set[str]:
-    """Send all ``requests``, by name; returns the names of those that the kernel carried out."""
-    try:
-        kernel.run(requests.values())
-        return set(requests)
-    except MachineError:
-        taken = set()
-        for name, request in requests.items():
-            with suppress(MachineError):
-                kernel.run([request])
-                taken.add(name)
-        return taken
+            try:
+                kernel.run(wiring.peer_route(host.nameToIntf[name], ip) for ip, name in new.items())
+            except MachineError:
+                return {**wanted, **dict.fromkeys(new, "")}
+        return dict(wanted)
 
 
 def _write(path: Path, text: str) -> None:
     """Write a file in place, so that mounts of it show the new text; one that has the text is left alone."""
-    if not path.exists():
-        path.touch()
-        path.chmod(0o644)
+    path.touch(0o644)
     with path.open("r+") as file:
         if file.read() != text:
             file.seek(0)
