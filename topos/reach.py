@@ -101,8 +101,11 @@ def ping_line(host: str, found: Mapping[str, Joint], answered: Mapping[str, bool
     return f"{host} -> {', '.join(parts)}"
 
 
-def banner(plan: FabricPlan, circuits: Circuits, scale: Scale | None = None) -> str:
-    """The first words about a fabric, for a person who sees it the first time: at most 12 lines of 80 columns."""
+def banner(plan: FabricPlan, circuits: Circuits | None, scale: Scale | None = None) -> str:
+    """The first words about a fabric, for a person who sees it the first time: at most 12 lines of 80 columns.
+
+    ``circuits`` are None where another controller than Railyard's makes them.
+    """
     hosts = plan.hosts
     lines = [f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}; their names work in every command on a host"]
     lines += [_switch_line(switch, circuits) for switch in plan.switches[:_MOST_SWITCHES]]
@@ -113,12 +116,14 @@ def banner(plan: FabricPlan, circuits: Circuits, scale: Scale | None = None) -> 
     return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in lines)
 
 
-def _switch_line(switch: SwitchPlan, circuits: Circuits) -> str:
+def _switch_line(switch: SwitchPlan, circuits: Circuits | None) -> str:
     if not switch.ports:
         return f"{switch.name}: {switch.network}, between switches"
     ends = [f"{port.ip} {port.host}" for port in (switch.ports[0], switch.ports[-1])]
-    joined = " ".join(f"{a}-{b}" for a, b in circuits.get(switch.name, ()))
-    kind = f"circuits {joined or 'none'}" if switch.kind == "ocs" else "joins all"
+    joined = (
+        " ".join(f"{a}-{b}" for a, b in circuits.get(switch.name, ())) or "none" if circuits is not None else "yours"
+    )
+    kind = f"circuits {joined}" if switch.kind == "ocs" else "joins all"
     return f"{switch.name}: {' to '.join(ends)}, {len(switch.ports)} ports; {kind}"
 
 
@@ -129,17 +134,17 @@ def _scale_line(plan: FabricPlan, scale: Scale | None) -> Iterator[str]:
         yield f"scale: {scale_in_words(scale)}; {max(rates):.3g} Mb/s here stand for {real_gbps:.3g} Gb/s"
 
 
-def _what_to_type(plan: FabricPlan, circuits: Circuits) -> Iterator[str]:
-    found = next(
-        ((host, peer, joint) for host, own in ways(plan, circuits).items() for peer, joint in own.items()), None
-    )
+def _what_to_type(plan: FabricPlan, circuits: Circuits | None) -> Iterator[str]:
+    own = ways(plan, circuits or {})
+    found = next(((host, peer, joint) for host in own for peer, joint in own[host].items()), None)
     if found is not None:
         host, peer, joint = found
         yield f"{host} is joined to {peer} ({joint.far.ip}); type: {host} ping -c1 {peer}"
         yield f"or: pingall | iperf {host} {peer} | {host} COMMAND | links | help | exit"
     else:
-        yield "no host is joined to another yet; type: pingall | links | help | exit"
-    for switch in [switch for switch in plan.switches if switch.kind == "ocs"][:1]:
+        joined = "no host is joined to another yet" if circuits is not None else "your controller joins the hosts"
+        yield f"{joined}; type: pingall | {plan.hosts[0]} COMMAND | links | help | exit"
+    for switch in [switch for switch in plan.switches if switch.kind == "ocs" and circuits is not None][:1]:
         a, *others = switch.ports
         b = next((port for port in others if port.host != a.host), a)
         yield f"to see and change circuits: circuits | rewire {switch.name} {a.number}-{b.number}"

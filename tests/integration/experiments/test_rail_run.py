@@ -377,26 +377,3 @@ def test_the_cli_has_circuits_and_rewire() -> None:
     assert "port 99 is not on rail0" in output
     assert "shell of" in output
     assert not runs_of(process.pid)
-
-
-@pytest.mark.beside
-def test_the_first_ping_answers_and_names_follow_the_circuits(tmp_path: Path) -> None:
-    joined = [("g0", "g2"), ("g1", "g3"), ("g4", "g6"), ("g5", "g7")]
-    pings = [f"{a} ping -c1 -W2 {b}" for pair in joined for a, b in (pair, pair[::-1])]
-    by_file = ['g0 sh -c "ping -c1 -W2 g2"', "g2 python3 -c \"import socket; print(socket.gethostbyname('g0'))\""]
-    commands = [
-        *(*pings, "pingall", "rewire rail0 1-3", *by_file, "g0 ping -c1 -W2 g2", "g2 ping -c1 -W2 g0"),
-        *("link g0 rail0 down", "link g0 rail0 up", "rewire rail0 2-3 overwrite", *by_file, "g0 ping -c1 -W1 g4"),
-    ]
-    script = tmp_path / "commands"
-    script.write_text("\n".join([*commands, "exit\n"]))
-    command = [sys.executable, str(ROOT / "scripts" / SCRIPT), "--workload", "smoke", "--modes", "on-demand", "--cli"]
-    done = subprocess.run(command, input=f"source {script}\n", capture_output=True, text=True, timeout=PATIENCE_S)
-    status, output, errors = done.returncode, done.stdout + done.stderr, done.stderr
-    assert status == 0, errors
-    assert "g0 is joined to g2 (10.1.0.4); type: g0 ping -c1 g2" in output
-    assert output.count(" 1 received") == len(pings) + 4, output
-    assert output.count(" 0 received") == 1 and "*** g0 is not joined to g4" in output
-    assert "PING g2 (10.1.0.3)" in output and "10.1.0.1" in output and "10.1.0.2" in output
-    assert "g0 -> rail0: g2, not joined: g1 g3 g4 g5 g6 g7" in output
-    assert "*** Results: 0 of 8 pings were lost" in output

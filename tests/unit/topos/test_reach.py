@@ -107,6 +107,6 @@ def test_a_banner_fits_a_terminal(fabric: FabricPlan, scale: Scale | None) -> No
         switch.name: [[a.number, b.number] for a, b in zip(switch.ports[::2], switch.ports[1::2], strict=False)]
         for switch in fabric.switches
     }
-    for circuits in ({}, full):
+    for circuits in ({}, full, None):
         lines = banner(fabric, circuits, scale).splitlines()
         assert len(lines) <= 12 and all(len(line) <= 80 for line in lines)
