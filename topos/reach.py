@@ -31,7 +31,7 @@ def joints(plan: FabricPlan, circuits: Circuits) -> list[Joint]:
     A circuit joins two lanes; electrical switches join every lane with the same lane of all other hosts.
     """
     found = []
-    for switch in plan.switches:
+    for switch in _optical(plan):
         ports = {port.number: port for port in switch.ports}
         ends = sorted(way for a, b in circuits.get(switch.name, ()) for way in ((a, b), (b, a)))
         found += [Joint(switch.name, ports[a], ports[b]) for a, b in ends if a in ports and b in ports]
@@ -39,6 +39,10 @@ def joints(plan: FabricPlan, circuits: Circuits) -> list[Joint]:
         ports_at = [(switch.name, port) for switch in switches for port in switch.ports]
         found += [Joint(name, own, far) for name, own in ports_at for _, far in ports_at if own.lane == far.lane]
     return [joint for joint in found if joint.own.host != joint.far.host]
+
+
+def _optical(plan: FabricPlan) -> list[SwitchPlan]:
+    return [switch for switch in plan.switches if switch.kind == "ocs"]
 
 
 def _forwarding_together(plan: FabricPlan) -> list[list[SwitchPlan]]:
@@ -55,7 +59,7 @@ def _forwarding_together(plan: FabricPlan) -> list[list[SwitchPlan]]:
 
 def joined_pairs(plan: FabricPlan, circuits: Circuits) -> list[tuple[str, int, str, int]]:
     """(host, lane, peer, lane of the peer) of every circuit between two hosts, in both directions."""
-    optical = {switch.name for switch in plan.switches if switch.kind == "ocs"}
+    optical = {switch.name for switch in _optical(plan)}
     found = (joint for joint in joints(plan, circuits) if joint.switch in optical)
     return [(own.host, own.lane, far.host, far.lane) for _, own, far in found]
 
@@ -144,7 +148,7 @@ def _what_to_type(plan: FabricPlan, circuits: Circuits | None) -> Iterator[str]:
     else:
         joined = "no host is joined to another yet" if circuits is not None else "your controller joins the hosts"
         yield f"{joined}; type: pingall | {plan.hosts[0]} COMMAND | links | help | exit"
-    for switch in [switch for switch in plan.switches if switch.kind == "ocs" and circuits is not None][:1]:
+    for switch in _optical(plan)[:1] if circuits is not None else ():
         a, *others = switch.ports
         b = next((port for port in others if port.host != a.host), a)
         yield f"to see and change circuits: circuits | rewire {switch.name} {a.number}-{b.number}"
