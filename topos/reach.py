@@ -31,7 +31,7 @@ def joints(plan: FabricPlan, circuits: Circuits) -> list[Joint]:
     A circuit joins two lanes; electrical switches join every lane with the same lane of all other hosts.
     """
     found = []
-    for switch in plan.switches:
+    for switch in _optical(plan):
         ports = {port.number: port for port in switch.ports}
         ends = sorted(way for a, b in circuits.get(switch.name, ()) for way in ((a, b), (b, a)))
         found += [Joint(switch.name, ports[a], ports[b]) for a, b in ends if a in ports and b in ports]
@@ -39,6 +39,10 @@ def joints(plan: FabricPlan, circuits: Circuits) -> list[Joint]:
         ports_at = [(switch.name, port) for switch in switches for port in switch.ports]
         found += [Joint(name, own, far) for name, own in ports_at for _, far in ports_at if own.lane == far.lane]
     return [joint for joint in found if joint.own.host != joint.far.host]
+
+
+def _optical(plan: FabricPlan) -> list[SwitchPlan]:
+    return [switch for switch in plan.switches if switch.kind == "ocs"]
 
 
 def _forwarding_together(plan: FabricPlan) -> list[list[SwitchPlan]]:
@@ -73,7 +77,7 @@ def ring(plan: FabricPlan) -> Circuits:
 
 def joined_pairs(plan: FabricPlan, circuits: Circuits) -> list[tuple[str, int, str, int]]:
     """(host, lane, peer, lane of the peer) of every circuit between two hosts, in both directions."""
-    optical = {switch.name for switch in plan.switches if switch.kind == "ocs"}
+    optical = {switch.name for switch in _optical(plan)}
     found = (joint for joint in joints(plan, circuits) if joint.switch in optical)
     return [(own.host, own.lane, far.host, far.lane) for _, own, far in found]
 
@@ -109,7 +113,7 @@ def hosts_file(names: Mapping[str, str], machine: str, ports: Mapping[str, str])
 
 
 def ping_line(host: str, found: Mapping[str, Joint], answered: Mapping[str, bool], hosts: Sequence[str]) -> str:
-    """What ``pingall`` says of a host: the peers that it reaches, by switch, an X after one that did not answer."""
+    """The line of ``pingall`` about a host: the peers that it reaches, by switch, an X after one that was silent."""
     parts = []
     for switch, peers in groupby(sorted(found, key=lambda peer: found[peer].switch), lambda peer: found[peer].switch):
         parts.append(f"{switch}: {' '.join(peer + ('' if answered[peer] else ' X') for peer in peers)}")
@@ -119,8 +123,11 @@ def ping_line(host: str, found: Mapping[str, Joint], answered: Mapping[str, bool
     return f"{host} -> {', '.join(parts)}"
 
 
-def banner(plan: FabricPlan, circuits: Circuits, scale: Scale | None = None) -> str:
-    """What a person who sees a fabric for the first time needs: at most 12 lines of 80 columns."""
+def banner(plan: FabricPlan, circuits: Circuits | None, scale: Scale | None = None) -> str:
+    """The first words about a fabric, for a person who sees it the first time: at most 12 lines of 80 columns.
+
+    ``circuits`` are None where another controller than Railyard's makes them.
+    """
     hosts = plan.hosts
     lines = [f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}; their names work in every command on a host"]
     lines += [_switch_line(switch, circuits) for switch in plan.switches[:_MOST_SWITCHES]]
@@ -131,12 +138,14 @@ def banner(plan: FabricPlan, circuits: Circuits, scale: Scale | None = None) -> 
     return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in lines)
 
 
-def _switch_line(switch: SwitchPlan, circuits: Circuits) -> str:
+def _switch_line(switch: SwitchPlan, circuits: Circuits | None) -> str:
     if not switch.ports:
         return f"{switch.name}: {switch.network}, between switches"
     ends = [f"{port.ip} {port.host}" for port in (switch.ports[0], switch.ports[-1])]
-    joined = " ".join(f"{a}-{b}" for a, b in circuits.get(switch.name, ()))
-    kind = f"circuits {joined or 'none'}" if switch.kind == "ocs" else "joins all"
+    joined = (
+        " ".join(f"{a}-{b}" for a, b in circuits.get(switch.name, ())) or "none" if circuits is not None else "yours"
+    )
+    kind = f"circuits {joined}" if switch.kind == "ocs" else "joins all"
     return f"{switch.name}: {' to '.join(ends)}, {len(switch.ports)} ports; {kind}"
 
 
@@ -147,16 +156,17 @@ def _scale_line(plan: FabricPlan, scale: Scale | None) -> Iterator[str]:
         yield f"scale: {scale_in_words(scale)}; {max(rates):.3g} Mb/s here stand for {real_gbps:.3g} Gb/s"
 
 
-def _what_to_type(plan: FabricPlan, circuits: Circuits) -> Iterator[str]:
-    found = next(
-        ((host, peer, joint) for host, own in ways(plan, circuits).items() for peer, joint in own.items()), None
-    )
+def _what_to_type(plan: FabricPlan, circuits: Circuits | None) -> Iterator[str]:
+    own = ways(plan, circuits or {})
+    found = next(((host, peer, joint) for host in own for peer, joint in own[host].items()), None)
     if found is not None:
         host, peer, joint = found
         yield f"{host} is joined to {peer} ({joint.far.ip}); type: {host} ping -c1 {peer}"
         yield f"or: pingall | iperf {host} {peer} | {host} COMMAND | links | help | exit"
     else:
-        yield "no host is joined to another yet; type: pingall | links | help | exit"
-    optical = next((switch.name for switch in plan.switches if switch.kind == "ocs"), None)
-    if optical is not None:
-        yield f"to see and change circuits: circuits | rewire {optical} 1-3"
+        joined = "no host is joined to another yet" if circuits is not None else "your controller joins the hosts"
+        yield f"{joined}; type: pingall | {plan.hosts[0]} COMMAND | links | help | exit"
+    for switch in _optical(plan)[:1] if circuits is not None else ():
+        a, *others = switch.ports
+        b = next((port for port in others if port.host != a.host), a)
+        yield f"to see and change circuits: circuits | rewire {switch.name} {a.number}-{b.number}"

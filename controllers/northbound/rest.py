@@ -6,6 +6,7 @@ at most 1 MiB. Errors are ``{"error": "one sentence"}`` with the HTTP status tha
 ====== ===================================== =======================================================
 verb   path                                  does
 ====== ===================================== =======================================================
+GET    /                                     the paths of this list
 GET    /jobs                                 the registered jobs and their groups
 GET    /switches                             all switches: connected, circuits, port states
 GET    /circuits, /circuits/SWITCH           circuits only
@@ -91,6 +92,7 @@ class RestResources:
         # as a pattern, because bottle gives colons a meaning
         cross = f"/ocs/<name>/api/data/<:re:{bodies.CROSS_CONNECTS}>"
         return [
+            ("GET", "/", self.paths),
             ("GET", "/jobs", partial(self.execute, Jobs(op="jobs"))),
             ("GET", "/switches", partial(self.execute, Circuits(op="circuits"))),
             ("GET", "/circuits", self.all_circuits),
@@ -105,6 +107,14 @@ class RestResources:
             ("DELETE", cross, self.clear_pairs),
             ("DELETE", f"{cross}/pair=<port:int>", self.clear_pairs),
         ]
+
+    def paths(self) -> dict[str, Any]:
+        """Verb and path of every resource, with the parts that a caller names in <>."""
+        listed = []
+        for verb, path, _ in self.routes():
+            plain = path.replace(f"<:re:{bodies.CROSS_CONNECTS}>", bodies.CROSS_CONNECTS).replace(":int>", ">")
+            listed.append(f"{verb} {plain}")
+        return {"paths": listed}
 
     def execute(self, request: AnyRequest) -> dict[str, Any]:
         """Execute one operation and return its answer; raises the matching HTTP error on a refusal."""

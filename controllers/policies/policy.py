@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from controllers.circuits.circuits import Matching, SwitchCircuit
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.engine.jobs import Job
+from railyard.errors import ConfigError
 from railyard.protocol import Hop
 from topos.plan import FabricPlan
 from workloads.program import Group
@@ -74,7 +75,7 @@ class Policy:
         ``{}`` (or the present circuits) if nothing has to change: the group is then acknowledged at once. The engine
         may call this several times for one request, while ports are in use.
         """
-        raise NotImplementedError
+        raise ConfigError(f"{type(self).__name__} must define wanted", key="policy")
 
     def rotation(self, group: Group) -> tuple[Slot, ...]:
         """The slots that the circuits of ``group`` go through cyclically while it communicates.

@@ -17,7 +17,8 @@ from railyard.signals import ctrl_c_apart
 from topos.kernel.iperf import IperfLane, answers
 from topos.kernel.namespaces import HostEnd
 from topos.kernel.reach import Reach
-from topos.plan import HostPort
+from topos.options import number
+from topos.plan import FabricPlan, HostPort
 from topos.reach import Circuits, banner, ping_line
 
 
@@ -72,7 +73,7 @@ class RailCLI(CLI):  # type: ignore[misc]
         if reach is not None:
             circuits = self._follow()
             if reach.plan is not None:
-                output(banner(reach.plan, circuits, scale) + "\n")
+                output(banner(reach.plan, None if self._unknown(reach.plan) else circuits, scale) + "\n")
         if isinstance(sys.stdin, TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")  # one byte that is no UTF-8 would end the command line
         super().__init__(mininet, **options)
@@ -115,18 +116,23 @@ class RailCLI(CLI):  # type: ignore[misc]
         super().default(line)
 
     def do_pingall(self, line: str) -> None:
-        """Ping from every host to those that it is joined to, and list the others."""
-        if self.reach is None or self.reach.plan is None:
+        """Ping from every host to those that it is joined to, and list the others (usage: pingall [SECONDS])."""
+        if self.reach is None or self.reach.plan is None or self._unknown(self.reach.plan):
             super().do_pingall(line)
             return
+        wait_s = number("timeout", line or 1, 0.001, 3600, "s")
         self._follow()
         sent = lost = 0
         for host, found in self.reach.ways.items():
             lanes = [IperfLane(self._end(joint.own), self._end(joint.far)) for joint in found.values()]
-            answered = dict(zip(found, answers(lanes), strict=True))
+            answered = dict(zip(found, answers(lanes, wait_s), strict=True))
             output(ping_line(host, found, answered, self.reach.plan.hosts) + "\n")
             sent, lost = sent + len(found), lost + list(answered.values()).count(False)
         output(f"*** Results: {lost} of {sent} pings were lost\n")
+
+    def _unknown(self, plan: FabricPlan) -> bool:
+        """Whether another controller than ours makes the circuits of this fabric."""
+        return self.channel is None and any(switch.kind == "ocs" for switch in plan.switches)
 
     def _end(self, port: HostPort) -> HostEnd:
         return HostEnd(self.mn.netns_fd(port.host), port.interface, port.ip)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from controllers.engine.jobs import Job
-from controllers.policies.catalog import rehearse
 from experiments.experiment import Action
 from experiments.faults import Faults
 from experiments.job_point import Fabric, with_guard
@@ -31,6 +30,7 @@ from experiments.rails.job import (
 )
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import OWN_POLICY, Mode, RailPoint, RailSettings
+from experiments.rehearsal import try_policy
 from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.calibration import this_machine
 from measure.live.scale_choice import TARGET_ERROR, expected_error
@@ -104,7 +104,7 @@ class Rails(RepeatedExperiment[RailSettings]):
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()
-            rehearse(settings.policy, plan, tuple(program_on(settings, workload, mode).groups.values()))
+            try_policy(settings.policy, plan, tuple(program_on(settings, workload, mode).groups.values()))
 
     def check_run(self) -> None:
         """Let the model play a step in every mode: of the modes that somebody named none may be impossible.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from controllers.allocation.leases import ServerLeases
 from controllers.engine.jobs import Detection
-from controllers.policies.catalog import rehearse
 from experiments.faults import Faults, Kill, check_kills, parse_kills
 from experiments.job_point import JobPoint, Training, machine_costs
 from experiments.racks.recovery import NEVER, read_incarnations
@@ -26,6 +25,7 @@ from experiments.rails.job import (
     topology_options,
 )
 from experiments.rails.settings import MODES
+from experiments.rehearsal import try_policy
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.shared_rails.arrivals import LeasedServers, free_ports, members_on, spans
 from experiments.shared_rails.forecast import Forecast, forecast
@@ -179,7 +179,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
             self._check_room(job, plan)
         for point in self.job_points(setting, [*{job.modelled.name: job for job in self.jobs}.values()], kills=False):
             try:
-                rehearse(setting.policy, plan, tuple(point.program.groups.values()))
+                try_policy(setting.policy, plan, tuple(point.program.groups.values()))
             except CircuitError as error:
                 raise ConfigError(str(error), key="jobs") from None
         self._kills(plan)

@@ -67,6 +67,7 @@ PURE = (
     "topos.kernel.holding",
     "topos.placement",
     "topos.plan",
+    "topos.reach",
     "topos.slices",
     "topos.torus",
     "workloads.check",

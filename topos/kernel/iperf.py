@@ -58,12 +58,12 @@ class IperfResult:
         return sum(self.lane_mbps)
 
 
-def answers(lanes: Sequence[IperfLane]) -> Iterator[bool]:
-    """Whether a ping on each of ``lanes`` is answered within a second; all are sent at once."""
+def answers(lanes: Sequence[IperfLane], wait_s: float = 1.0) -> Iterator[bool]:
+    """Whether a ping on each of ``lanes`` is answered within ``wait_s`` seconds; all are sent at once."""
     with ExitStack() as stack:
         children = []
         for lane in lanes:
-            words = ["ping", "-n", "-q", "-c1", "-W1", "-I", lane.client.interface, lane.server.ip]
+            words = ["ping", "-n", "-q", "-c1", f"-W{wait_s:g}", "-I", lane.client.interface, lane.server.ip]
             children.append(_start(lane.client, words, stack))
         yield from (child.wait() == 0 for child in children)
 

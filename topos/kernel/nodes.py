@@ -177,7 +177,7 @@ class LazyNode(Node):  # type: ignore[misc]
         return f"<{type(self).__name__} {self.name}: {ports} pid={self._pid}> "
 
 
-OWN_MOUNTS = (
+_OWN_MOUNTS = (
     'mount -n -t sysfs sysfs /sys 2>/dev/null; [ -f "$0" ] && mount -n --bind "$0" /etc/hosts 2>/dev/null; exec "$@"'
 )
 """For ``sh -c`` in a new mount namespace: the /sys of the network namespace, and the file $0, if there is one, as
@@ -188,7 +188,7 @@ def _with_own_mounts(cmd: list[str], hosts_file: str) -> list[str]:
     """``mnexec -cd COMMAND`` with a private mount namespace and the mounts of a host in between."""
     mnexec, options, *rest = cmd
     unshare = ["unshare", "--mount", "--propagation", "private"]
-    return [mnexec, options, *unshare, "sh", "-c", OWN_MOUNTS, hosts_file, *rest]
+    return [mnexec, options, *unshare, "sh", "-c", _OWN_MOUNTS, hosts_file, *rest]
 
 
 class RailHost(LazyNode, Host):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import wiring
 from topos.kernel.emulation import HOSTS_FOLDER, Emulation
-from topos.kernel.netlink import Netlink, NetlinkRequest
+from topos.kernel.netlink import Netlink
 from topos.plan import FabricPlan
 from topos.reach import Circuits, Joint, first_addresses, hosts_file, routes, ways
 
@@ -25,7 +25,7 @@ class Reach:
     Several processes may follow: which routes there are is recorded in that folder, too.
 
     ``plan`` is that of the fabric (None for a topology without: names then stand for the first address of a host).
-    ``ways`` has the best way from a host to each peer that it reaches.
+    ``names`` has the first address of each host, ``ways`` the best way from a host to each peer that it reaches.
     """
 
     def __init__(self, net: Emulation) -> None:
@@ -34,20 +34,15 @@ class Reach:
         with suppress(ConfigError):
             self.plan = net.plan
         self.ways: dict[str, dict[str, Joint]] = {}
-        self._first = first_addresses(self.plan) if self.plan else {host.name: str(host.IP()) for host in net.hosts}
+        self.names = first_addresses(self.plan) if self.plan else {host.name: str(host.IP()) for host in net.hosts}
         self._ports = {intf.name: str(intf.ip) for host in net.hosts for intf in host.intfList() if intf.ip}
         self.folder = net.run.path / HOSTS_FOLDER
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
-    @property
-    def names(self) -> Collection[str]:
-        """The names of all hosts."""
-        return self._first
-
     def address(self, host: str, peer: str) -> str:
         """The address of the lane of ``peer`` that is joined to a lane of ``host``; its lane 0 if there is none."""
         joint = self.ways.get(host, {}).get(peer)
-        return self._first[peer] if joint is None else joint.far.ip
+        return self.names[peer] if joint is None else joint.far.ip
 
     def follow(self, circuits: Circuits, *, force: bool = False) -> None:
         """Give all hosts names and routes for ``circuits``; ``force`` also sets routes again that a link took along."""
@@ -65,46 +60,33 @@ class Reach:
             file.truncate(0)
             file.write(json.dumps(have))
             for host in own:
-                names = {host.name: self._first[host.name]}
-                names |= {peer: self.address(host.name, peer) for peer in self._first}
+                names = {host.name: self.names[host.name]}
+                names |= {peer: self.address(host.name, peer) for peer in self.names}
                 _write(self.folder / host.name, hosts_file(names, socket.gethostname(), self._ports))
 
     def _route(self, host: Any, had: Mapping[str, str], wanted: Mapping[str, str], force: bool) -> dict[str, str]:
-        """Change the routes of a host from ``had`` to ``wanted``; returns those that it has.
+        """Change the routes of a host from ``had`` to ``wanted``, and return them.
 
-        An interface that is down takes none; the next call tries it again.
+        Those that may be missing, since an interface that is down takes none, have no interface: the next call sets
+        them again.
         """
         new = {ip: name for ip, name in wanted.items() if force or had.get(ip) != name}
         old = [ip for ip in had if ip not in wanted]
         if not new and not old:
             return dict(had)
-        intfs = {intf.name: intf for intf in host.intfList()}
         with Netlink(self._net.netns_fd(host.name)) as kernel:
             with suppress(MachineError):  # one that a link took along
                 kernel.run(wiring.unroute_requests(old))
-            taken = _taken(kernel, {ip: wiring.peer_route(intfs[name], ip) for ip, name in new.items()})
-        return {ip: name for ip, name in wanted.items() if ip in taken or ip not in new}
-
-
-def _taken(kernel: Netlink, requests: Mapping[str, NetlinkRequest]) -> set[str]:
-    """Send all ``requests``, by name; returns the names of those that the kernel carried out."""
-    try:
-        kernel.run(requests.values())
-        return set(requests)
-    except MachineError:
-        taken = set()
-        for name, request in requests.items():
-            with suppress(MachineError):
-                kernel.run([request])
-                taken.add(name)
-        return taken
+            try:
+                kernel.run(wiring.peer_route(host.nameToIntf[name], ip) for ip, name in new.items())
+            except MachineError:
+                return {**wanted, **dict.fromkeys(new, "")}
+        return dict(wanted)
 
 
 def _write(path: Path, text: str) -> None:
     """Write a file in place, so that mounts of it show the new text; one that has the text is left alone."""
-    if not path.exists():
-        path.touch()
-        path.chmod(0o644)
+    path.touch(0o644)
     with path.open("r+") as file:
         if file.read() != text:
             file.seek(0)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from controllers.policies.catalog import rehearse
 from experiments.faults import Faults, Kill, check_kills, parse_kills, random_kill
 from experiments.job_point import JobPoint
 from experiments.racks.forecast import predicted_rows
@@ -34,6 +33,7 @@ from experiments.racks.setting import (
     Setting,
     TenantSection,
 )
+from experiments.rehearsal import try_policy
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import Delay, Option, PortGbps, ScaleSection
 from measure.published import published
@@ -257,7 +257,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
             self.settings.kills(setting.plan)
             assert setting.plan.rack is not None
             rings = [Group(tenant.name, "dp", tenant.ranks) for tenant in setting.plan.rack.tenants]
-            rehearse(setting.policy, setting.plan, rings)
+            try_policy(setting.policy, setting.plan, rings)
 
     def predict(self) -> list[FailoverRow]:
         """A row of the model for every fabric and every kill that hits a job; of random kills the first."""

@@ -88,8 +88,29 @@ def documented() -> Iterator[CommandLine]:
         yield opened
 
 
+def test_the_first_ping_answers_and_names_follow_the_circuits(documented: CommandLine) -> None:
+    for pair in (("g0", "g2"), ("g1", "g3"), ("g4", "g6"), ("g5", "g7")):
+        for host, peer in (pair, pair[::-1]):
+            assert " 1 received" in documented.do(f"{host} ping -c1 -W2 {peer}"), (host, peer)
+            assert " 1 received" in documented.do(f"{host} sh -c 'ping -c1 -W2 {peer}'"), (host, peer)
+    documented.do("rewire rail0 1-3")
+    assert "PING 10.1.0.3" in (said := documented.do("g0 ping -c1 -W2 g2")) and " 1 received" in said
+    assert "PING g0 (10.1.0.1)" in (said := documented.do("g2 sh -c 'ping -c1 -W2 g0'")) and " 1 received" in said
+    documented.do("rewire rail0 2-3 overwrite")
+    for state in ("down", "up"):
+        documented.do(f"link g0 rail0 {state}")
+    said = documented.do("pingall 5")
+    assert "g2 -> rail0: g0, not joined: g1" in said and "*** Results: 0 of 6 pings were lost" in said
+    documented.do("rewire rail0 1-4 2-3 5-8 6-7 overwrite")
+
+
 def test_the_document_shows_what_happens(documented: CommandLine) -> None:
     shown = PAGE.split("```\n")[3]
+    greeting = shown.split(PROMPT)[0].splitlines()
+    begun = documented.begun.splitlines()
+    assert [line for line in greeting if not line.startswith("scale")] == [
+        line for line in begun if not line.startswith("scale")
+    ]
     commands = [part.split("\n", 1) for part in shown.split(PROMPT)[1:]]
     assert len(commands) >= 9
     for line, answer in commands:

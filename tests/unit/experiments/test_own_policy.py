@@ -8,13 +8,14 @@ import pytest
 
 from commands.run import as_typed, experiment_of, parser_of
 from controllers.policies.catalog import POLICIES
+from experiments import rehearsal
 from experiments.registry import find
 from railyard.errors import ConfigError, MachineError
 
 RAILS = ("rails", "--workload", "smoke", "--delays", "10", "--policy")
 FAILOVER = ("failover", "--policy")
 OWN = """
-from controllers.policies.opus import OpusPolicy
+from controllers.policies.opus import OpusPolicy; from controllers.policies.policy import Policy
 
 
 class Made(OpusPolicy):
@@ -40,6 +41,10 @@ class Exits(OpusPolicy):
 class Lacks(OpusPolicy):
     def start(self, groups):
         raise NotImplementedError
+
+
+class Empty(Policy):
+    pass
 
 
 class StartsNothing(OpusPolicy):
@@ -103,6 +108,25 @@ def test_a_policy_that_fails_or_returns_no_circuits_is_refused_with_its_line_or_
             check(*words, f"{file}:{name}")
     with pytest.raises(MachineError, match="no memory is left"):
         check(*RAILS, f"{file}:NeedsMore")
+
+
+def test_a_policy_without_the_one_method_is_told_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    with pytest.raises(ConfigError, match=r"^--policy: Empty must define wanted$"):
+        check(*RAILS, f"{file}:Empty")
+
+
+def test_a_policy_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rehearsal, "PATIENCE_S", 0.05)
+    slow = tmp_path / "slow.py"
+    slow.write_text(OWN.replace("return 1 / 0", "import time; time.sleep(0.5); return super().start(groups)"))
+    check(*RAILS, f"{slow}:Starts")
+    assert f"railyard: {slow}:Starts has not answered for 0.05 s" in capsys.readouterr().err
+    check(*RAILS, "opus")
+    assert capsys.readouterr().err == ""
 
 
 def test_policies_that_fit_are_not_refused() -> None:

@@ -35,6 +35,9 @@ def test_switches_and_jobs_can_be_read(ask: Ask) -> None:
     status, body = ask("GET", "/switches")
     assert status == 200 and body["switches"][0]["ports"]["1"] == "blocked" and body["switches"][0]["connected"]
     assert ask("GET", "/jobs") == (200, {"jobs": []})
+    paths = ask("GET", "/")[1]["paths"]
+    assert {"GET /jobs", "PUT /circuits/<name>"} < set(paths)
+    assert f"DELETE {CROSS.replace('rail0', '<name>')}/pair=<port>" in paths
 
 
 def test_circuits_can_be_put_and_read(ask: Ask) -> None:
