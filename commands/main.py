@@ -11,15 +11,15 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from railyard import __version__
 from commands.attempt import attempted
+from railyard import __version__
 from railyard.errors import ConfigError, nearest
 from railyard.signals import stop_on_signals
 from railyard.tools import safe_path
 
 COMMANDS = {
     "list": ("listing:main", "list the experiments"),
-    "run": ("run:main", "run an experiment: NAME or FILE.yaml, with options"),
+    "run": ("lab.jobs:main", "run an experiment: NAME or FILE.yaml, with options"),
     "predict": ("run:predict", "the model's numbers of an experiment alone; needs no root"),
     "sweep": ("sweep.command:main", "many points of an experiment in one folder; begins or resumes"),
     "plot": ("plot:main", "draw the figures of a results folder again, and print its tables"),
@@ -38,8 +38,7 @@ COMMANDS = {
     "exec": ("lab.client:main exec", "run a program on a host: exec HOST -- PROGRAM"),
     "shell": ("lab.client:main shell", "a shell on a host"),
     "mpirun": ("lab.client:main mpirun", "an MPI program over the hosts"),
-    "cli": ("lab.client:prompt", "Mininet's command line on a lab, or on a fabric of its own (run rails --cli)"),
-    "cli": ("lab.client:prompt", "Mininet's command line on a lab, or on a fabric of its own (run rails --cli)"),
+    "cli": ("lab.jobs:prompt", "Mininet's command line on a lab, or on a fabric of its own (run rails --cli)"),
     "ping": ("lab.client:main ping", "ping from a host to another"),
     "pingall": ("lab.client:main pingall", "ping all that is joined"),
     "trace": ("lab.client:main trace", "the hops from a host to another, with the delay of each"),
@@ -64,7 +63,7 @@ def usage() -> str:
         "",
         "A packet-level emulator of the photonic fabrics of ML clusters.",
     ]
-    of_labs = {name for name, (place, _) in COMMANDS.items() if place.startswith("lab.")}
+    of_labs = {name for name, (place, _) in COMMANDS.items() if place.startswith("lab.") and name != "run"}
     for title, names in (("commands:", COMMANDS.keys() - of_labs), ("a fabric that stays (sudo):", of_labs)):
         lines += ["", title, *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items() if name in names)]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]

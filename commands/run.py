@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands.lab import client as lab_client
 from commands.json_file import check_json, write_json
 from commands.page import serving
 from experiments.experiment import Experiment
@@ -59,12 +58,7 @@ _FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "
 
 
 def main(arguments: Sequence[str], *, predict: bool = False, standing: Session | None = None) -> int:
-    """Run the experiment that ``arguments`` name, on ``standing`` if that is given; returns the exit status.
-
-    A workload of the catalog, or an experiment with ``--lab``, runs on a lab that is up.
-    """
-    if standing is None and not predict and ("--lab" in arguments or arguments[0] in CATALOG):
-        return lab_client.run(arguments)
+    """Run the experiment that ``arguments`` name, on ``standing`` if that is given; returns the exit status."""
     if arguments and arguments[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -136,7 +130,10 @@ def kind_of(arguments: Sequence[str]) -> tuple[type[Experiment[Any]], list[str]]
     if first.endswith(_SUFFIXES):
         return find(_named_in(Path(first))), list(arguments)
     if first not in (entry.name for entry in entries()) and (first in CATALOG or os.path.isfile(first)):
-        raise ConfigError(f"{first} is no experiment; a workload or a trace is given by rails --workload {first}")
+        raise ConfigError(
+            f"{first} is no experiment; a workload or a trace is given by rails --workload {first}, or runs on a lab "
+            "that is up"
+        )
     return find(first), list(arguments[1:])
 
 

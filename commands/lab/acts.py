@@ -1,4 +1,4 @@
-"""What takes longer in a lab: its prompt, pings, traces and jobs, each in a fork of the daemon with the client's streams."""
+"""What takes longer in a lab, such as its prompt and jobs: each in a fork of the daemon, with the client's streams."""
 
 from __future__ import annotations
 

@@ -10,10 +10,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextlib import suppress
 from typing import Any, NoReturn
 
-from commands.lab.labs import labs, open_lab
+from commands.lab.labs import open_lab
 from railyard.errors import ConfigError, MachineError
 from railyard.process.connection import Connection
 from railyard.tools import safe_path
@@ -80,36 +79,6 @@ def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
     name = rest.pop(at + 1)
     del rest[at]
     return name, rest
-
-
-def prompt(arguments: Sequence[str]) -> int:
-    """The prompt of the lab that ``--lab`` names, or of the only one; without a lab that of a fabric of its own."""
-    name, words = lab_option(arguments)
-    if name is not None or (not words and os.geteuid() == 0 and labs()):
-        return main(["cli", *arguments])
-    from commands.run import main as run
-
-    return run(["rails", "--cli", *arguments])
-
-
-def prompt(arguments: Sequence[str]) -> int:
-    """The prompt of the lab that ``--lab`` names, or of the only one; without a lab that of a fabric of its own."""
-    name, words = lab_option(arguments)
-    if name is not None or (not words and os.geteuid() == 0 and labs()):
-        return main(["cli", *arguments])
-    from commands.run import main as run
-
-    return run(["rails", "--cli", *arguments])
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run an experiment, or a workload of the catalog as experiment ``rails``, on a lab; the exit status."""
-    name, words = lab_option(arguments)
-    from experiments.registry import entries
-
-    if words and words[0] not in (entry.name for entry in entries()):
-        words = ["rails", "--workload", *words]
-    return act(open_lab(name), ["run", *words])
 
 
 def act(lab: Connection, words: Sequence[str]) -> int:
@@ -192,7 +161,17 @@ def _mpirun(name: str | None, words: list[str]) -> int:
     enter(place["first"])
     for key, value in _NO_SHARED_MEMORY.items():
         os.environ.setdefault(key, value)
-    return run_here([mpirun, *agent, "-hosts" if "-launcher" in agent else "--host", ",".join(hosts), "-n", str(count or len(hosts)), *words])
+    return run_here(
+        [
+            mpirun,
+            *agent,
+            "-hosts" if "-launcher" in agent else "--host",
+            ",".join(hosts),
+            "-n",
+            str(count or len(hosts)),
+            *words,
+        ]
+    )
 
 
 def enter(place: dict[str, Any]) -> None:
@@ -201,7 +180,9 @@ def enter(place: dict[str, Any]) -> None:
 
     def check(result: int, what: str) -> None:
         if result != 0:
-            raise MachineError(f"{what} failed ({os.strerror(ctypes.get_errno())}); a lab belongs to root of its machine")
+            raise MachineError(
+                f"{what} failed ({os.strerror(ctypes.get_errno())}); a lab belongs to root of its machine"
+            )
 
     fd = os.open(place["netns"], os.O_RDONLY | os.O_CLOEXEC)
     check(libc.setns(fd, _CLONE_NEWNET), "entering the host")
@@ -237,4 +218,12 @@ _NO_SHARED_MEMORY = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp", "OMPI_MCA_btl"
 _PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
 """Beginnings of the environment variables that an act gets: who called sudo, and what the terminal is."""
 _ACTS = "pingall", "trace", "cli"
-_SPECIAL = {"down": _down, "status": _status, "exec": _exec, "shell": _shell, "capture": _capture, "ping": _ping, "mpirun": _mpirun}
+_SPECIAL = {
+    "down": _down,
+    "status": _status,
+    "exec": _exec,
+    "shell": _shell,
+    "capture": _capture,
+    "ping": _ping,
+    "mpirun": _mpirun,
+}

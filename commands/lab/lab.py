@@ -13,11 +13,11 @@ from typing import Any
 
 from mininet.topo import Topo
 
+from commands.lab.stretch import Stretch
 from experiments.session import READY_TIMEOUT_S, Session
 from experiments.settings import PacketSettings, validated
 from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError, nearest
 from railyard.plugin import code_failed, load_class
-from commands.lab.stretch import Stretch
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.reach import Reach
@@ -182,7 +182,9 @@ class Lab:
         except RailyardError as error:
             trouble = str(error)
         ports = {
-            host.name: [{"interface": intf.name, "ip": intf.ip, "rate_mbps": intf.rate_mbps} for intf in host.intfList()]
+            host.name: [
+                {"interface": intf.name, "ip": intf.ip, "rate_mbps": intf.rate_mbps} for intf in host.intfList()
+            ]
             for host in self.net.hosts
         }
         return {
@@ -287,7 +289,9 @@ class Lab:
     def _optical(self, name: str) -> None:
         """Raise ``ConfigError`` unless ``name`` is an optical switch that the controller of ours wires."""
         if self.session is None or self.session.controller is None:
-            raise ConfigError(f"this lab runs without Railyard's controller ({self.spec.controller}); it has no circuits")
+            raise ConfigError(
+                f"this lab runs without Railyard's controller ({self.spec.controller}); it has no circuits"
+            )
         known = list(self.circuits())
         if name not in known:
             there = nearest(name, known) or (f"; there is {', '.join(known[:8])}" if known else "; this lab has none")

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     print(child.told["status"])
     child.leave()
     lab = "" if spec["name"] == "lab" else f" --lab {spec['name']}"
-    print(f"try: railyard ping{lab} HOST HOST; railyard exec{lab} HOST -- PROGRAM; railyard cli{lab}; railyard down{lab}")
+    print(
+        f"try: railyard ping{lab} HOST HOST; railyard exec{lab} HOST -- PROGRAM; railyard cli{lab}; railyard down{lab}"
+    )
     return 0
 
 

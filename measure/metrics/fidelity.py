@@ -343,7 +343,9 @@ def stretch_verdict(events: Sequence[Event], plan: FabricPlan, packets: int, lim
     up, what was lost beside circuits, and whether all that was to be sampled on ``plan`` was.
     """
     limits = limits or Limits()
-    sender = not_judged("link rate", limits.line_rate_share, "of line rate", "the user's programs chose how fast to send")
+    sender = not_judged(
+        "link rate", limits.line_rate_share, "of line rate", "the user's programs chose how fast to send"
+    )
     dropped, share = interface_drops(events), limits.packet_share
     limit = max(share, limits.packet_floor / packets) if packets else share
     lost = dropped / packets if packets else 0.0
