@@ -59,6 +59,8 @@ class RecordedIntf(Intf):  # type: ignore[misc]
     made = False
     index = 0
     """Interface index in the namespace of its node."""
+    highest_mbps = 0.0
+    """The highest rate that the interface has had before a change of it; 0 before the first one."""
 
     @property
     def network(self) -> IPv4Network | None:
