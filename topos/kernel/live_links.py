@@ -6,7 +6,7 @@ switch, is up again when both are restored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -141,18 +141,17 @@ class LiveLinks:
         self._failed.pop(place.key, None)
         down = self._down()
         ends = [end for end in self._own(place.ends) if end not in down]
-        self._take_over(ends)
         for host in _hosts(ends):
+            self._run(self._fds[host.name], wiring.mend_requests(host, ends, self._switches))
             self._when_up(host)
+        self._bring_up_switched(ends)
         self._delays.mend(ends, down)
 
     def _down(self) -> set[RecordedIntf]:
         return {end for place in self._failed.values() for end in place.ends}
 
-    def _take_over(self, ends: Collection[RecordedIntf]) -> None:
-        """Bring interfaces up, with routes, neighbours and settings for their rates and losses."""
-        for host in _hosts(ends):
-            self._run(self._fds[host.name], wiring.mend_requests(host, ends, self._switches))
+    def _bring_up_switched(self, ends: Iterable[RecordedIntf]) -> None:
+        """Bring those of ``ends`` up that are at switches, for single frames where they lose some."""
         switched = [end for end in ends if isinstance(end.node, RailSwitch)]
         self._run(self._yard_fd, (link_up(end.index, end.name, single=end.way.loss_percent > 0) for end in switched))
 
@@ -176,17 +175,21 @@ class LiveLinks:
             raise ConfigError(f"{name} is a node; name a link of it, such as {place.ends[0].name}")
         wanted = _parameters(rate_mbps, delay_ms, loss_percent)
         ends = self._own(place.ends)
-        shaped = {end for end in ends if end.rate_mbps is not None}
+        before = {end: (end.rate_mbps is not None, end.rto_min_ms) for end in ends}
         with _recorded(place.ends, wanted):
             self._delays.change(ends)
-        for fd, those in self._by_namespace(ends) if rate_mbps is not None else ():
-            self._run(fd, chain.from_iterable(wiring.shaping(end, again=end in shaped) for end in those))
+        if rate_mbps is not None:
+            for fd, those in self._by_namespace(ends):
+                self._run(fd, chain.from_iterable(wiring.shaping(end, again=before[end][0]) for end in those))
         down = self._down()
-        for host in _hosts(ends) if rate_mbps is not None else ():
-            with namespaces.inside(self._fds[host.name]):
+        patient = [end for end in ends if end.rto_min_ms != before[end][1]]
+        for host in _hosts(ends):
+            fd, up = self._fds[host.name], [end for end in host.intfList() if end in ends and end not in down]
+            with namespaces.inside(fd):
                 namespaces.write_sysctls(tuning.output_limit(wiring.shaped_ports(host)))
-        changed = [end for end in ends if loss_percent is not None or not isinstance(end.node, RailSwitch)]
-        self._take_over([end for end in changed if end not in down])
+            self._run(fd, wiring.retuning(host, up, self._switches, patient))
+        if loss_percent is not None:
+            self._bring_up_switched(end for end in ends if end not in down)
 
     # ---- the parts of this machine -----------------------------------------------------------------------------------
 
@@ -226,13 +229,14 @@ def _parameters(rate_mbps: float | None, delay_ms: float | None, loss_percent: f
 @contextmanager
 def _recorded(ends: Sequence[RecordedIntf], wanted: Mapping[str, Any]) -> Iterator[None]:
     """Record the parameters ``wanted`` of interfaces, and within the block take them back on an error."""
-    before = [(end, dict(end.params), end.highest_mbps) for end in ends]
+    before = [(end, dict(end.params), end.earlier_mbps) for end in ends]
     for end in ends:
-        end.highest_mbps = max(end.highest_mbps, end.rate_mbps or 0.0)
+        had = [*end.earlier_mbps, *([] if end.rate_mbps is None else [end.rate_mbps])]
+        end.earlier_mbps = (min(had), max(had)) if had else ()
         end.params.update(wanted)
     try:
         yield
     except BaseException:
-        for end, params, highest in before:
-            end.params, end.highest_mbps = params, highest
+        for end, params, earlier in before:
+            end.params, end.earlier_mbps = params, earlier
         raise

@@ -218,12 +218,21 @@ def _tcp_settings(rto_min_ms: int) -> dict[str, Any]:
 
 
 def route(
-    index: int, ip: str, prefix: int, metric: int, rto_min_ms: int | None, table: int = _TABLE_MAIN
+    index: int,
+    ip: str,
+    prefix: int,
+    metric: int,
+    rto_min_ms: int | None,
+    table: int = _TABLE_MAIN,
+    *,
+    before_others: bool = False,
 ) -> NetlinkRequest:
     """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
 
-    It takes the place of a route to that network with the same ``metric``. ``rto_min_ms`` is the minimum retransmission
-    time-out in ms, which comes with other TCP settings for fast starts; None leaves the kernel's defaults.
+    It takes the place of a route to that network with the same ``metric``, or is put ``before_others``, which stay:
+    the kernel discards packets that have a route which is gone, as those of a UDP sender that waits for room have.
+    ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP settings for fast starts;
+    None leaves the kernel's defaults.
     """
     fields = {
         "family": socket.AF_INET,
@@ -241,7 +250,8 @@ def route(
         "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
     }
     what = f"routing the network of {ip}/{prefix} over interface {index}"
-    return _request(what, rtnl.RTM_NEWROUTE, _REPLACE, rtmsg(), fields, attributes)
+    flags = netlink.NLM_F_CREATE if before_others else _REPLACE
+    return _request(what, rtnl.RTM_NEWROUTE, flags, rtmsg(), fields, attributes)
 
 
 def source_rule(ip: str, table: int) -> NetlinkRequest:

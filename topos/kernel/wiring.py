@@ -94,7 +94,7 @@ def shaping(intf: RecordedIntf, *, again: bool = False) -> Iterator[NetlinkReque
     rate = intf.rate_mbps
     if rate is None or getattr(intf.node, "kind", "electrical") != "electrical":
         return
-    deepest = max(rate, intf.highest_mbps)
+    deepest = max(rate, *intf.earlier_mbps, 0.0)
     at_switch = isinstance(intf.node, RailSwitch)
     burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu)
     queue = tuning.queue_bytes(deepest, intf.mtu)
@@ -245,17 +245,18 @@ def _addressing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
         yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
 
 
-def _routing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
-    """Requests for the routes of one interface.
+def _routing(intf: RecordedIntf, lane: int, *, before_others: bool = False) -> Iterator[NetlinkRequest]:
+    """Requests for the routes of one interface (``netlink.route``).
 
     A host may have several interfaces (lanes) in one subnet. A socket bound to a device uses the route of that device.
     Unbound traffic takes the lowest metric, which is lane 0; answers from the address of another lane leave by that
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.route(index, ip, prefix, 10 + lane, intf.rto_min_ms)
+    yield netlink.route(index, ip, prefix, 10 + lane, intf.rto_min_ms, before_others=before_others)
     if lane:
-        yield netlink.route(index, ip, prefix, 10, intf.rto_min_ms, _FIRST_TABLE + index)
+        own_table = _FIRST_TABLE + index
+        yield netlink.route(index, ip, prefix, 10, intf.rto_min_ms, own_table, before_others=before_others)
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
@@ -273,8 +274,7 @@ def cut_requests(ends: Iterable[RecordedIntf]) -> list[NetlinkRequest]:
 def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[RailSwitch]) -> list[NetlinkRequest]:
     """Requests to a host's namespace that bring up the interfaces ``ends`` of the host, which were taken down.
 
-    When a link goes down, the kernel drops its routes and neighbours but keeps addresses, rules and queues. Interfaces
-    that are up take over what in these follows from their rate and loss.
+    When a link goes down, the kernel drops its routes and neighbours but keeps addresses, rules and queues.
     """
     reaches = _reaches(switches)
     requests: list[NetlinkRequest] = []
@@ -284,6 +284,20 @@ def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[
         requests += _routing(intf, lane) if intf.ip else ()
         requests += _neighbours(intf, reach)
     return requests
+
+
+def retuning(
+    host: Any, ends: Collection[RecordedIntf], switches: Sequence[RailSwitch], patient: Collection[RecordedIntf]
+) -> Iterator[NetlinkRequest]:
+    """Requests to a host's namespace by which its interfaces ``ends``, which are up, take over new rates and losses.
+
+    ``patient`` are those whose minimum retransmission time-out is new.
+    """
+    reaches = _reaches(switches)
+    for intf, lane in ((intf, lane) for intf, lane in _lanes(host) if intf in ends):
+        yield _up(intf, reaches.get(far_end(intf).node, _NOWHERE))
+        if intf.ip and intf in patient:
+            yield from _routing(intf, lane, before_others=True)
 
 
 def yard_interfaces(links: Iterable[RecordedLink], switches: Iterable[RailSwitch]) -> set[str]:
