@@ -36,7 +36,7 @@ from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
-from topos.kernel.transport import Transport, set_transport, usable_transport
+from topos.kernel.transport import Transport, usable_transport
 from topos.options import number
 from topos.plan import FabricPlan
 
@@ -265,7 +265,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         for host in self._own_hosts:
             with namespaces.inside(self._fds[host.name]):
                 namespaces.write_sysctls(tuning.host_sysctls(wiring.shaped_ports(host)))
-            set_transport(self._fds[host.name], self.transport)
+            host.transport = self.transport
 
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
@@ -367,8 +367,8 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.live.restore(name)
 
     def set_transport(self, host: str, name: str) -> None:
-        """Let new sockets of a host use congestion control ``name``; ``ConfigError`` if they cannot."""
-        set_transport(self.live.host_fd(host), name)
+        """Let new connections of a host use congestion control ``name``; ``ConfigError`` if they cannot."""
+        self.live.set_transport(host, name)
 
     @property
     def live(self) -> LiveLinks:

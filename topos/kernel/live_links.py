@@ -19,6 +19,7 @@ from topos.kernel.link_delays import LinkDelays
 from topos.kernel.links import Part, RecordedIntf, RecordedLink
 from topos.kernel.netlink import Netlink, NetlinkRequest, link_up
 from topos.kernel.nodes import RailSwitch
+from topos.kernel.transport import usable_transport
 from topos.options import number
 
 
@@ -88,7 +89,7 @@ class LiveLinks:
         when_up: Callable[[Any], None],
     ) -> None:
         self.place = Names(nodes, switches).place
-        self._switches, self._part = switches, part
+        self._nodes, self._switches, self._part = nodes, switches, part
         self._fds, self._yard_fd, self._delays = namespaces_of_hosts, yard_fd, delays
         self._when_up = when_up
         self._failed: dict[str, Place] = {}
@@ -101,12 +102,6 @@ class LiveLinks:
                 f"{name} has {len(links)} links; name one by its interface, such as {links[0].intf1.name}"
             )
         return links[0]
-
-    def host_fd(self, host: str) -> int:
-        """Descriptor of the namespace of a host; ``ConfigError`` for anything else."""
-        if host not in self._fds:
-            raise ConfigError(f"there is no host {shortened(host)}{nearest(host, self._fds)}")
-        return self._fds[host]
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -190,6 +185,17 @@ class LiveLinks:
             self._run(fd, wiring.retuning(host, up, self._switches, patient))
         if loss_percent is not None:
             self._bring_up_switched(end for end in ends if end not in down)
+
+    def set_transport(self, host: str, name: str) -> None:
+        """Let new connections of a host use congestion control ``name``.
+
+        ``ConfigError`` for an unknown host, and as ``usable_transport`` raises it.
+        """
+        if host not in self._fds:
+            raise ConfigError(f"there is no host {shortened(host)}{nearest(host, self._fds)}")
+        node, down = self._nodes[host], self._down()
+        node.transport = usable_transport(name)
+        self._run(self._fds[host], wiring.routes(node, [end for end in node.intfList() if end not in down]))
 
     # ---- the parts of this machine -----------------------------------------------------------------------------------
 

@@ -253,10 +253,18 @@ def _routing(intf: RecordedIntf, lane: int, *, before_others: bool = False) -> I
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.route(index, ip, prefix, 10 + lane, intf.rto_min_ms, before_others=before_others)
-    if lane:
-        own_table = _FIRST_TABLE + index
-        yield netlink.route(index, ip, prefix, 10, intf.rto_min_ms, own_table, before_others=before_others)
+    tables = [(10 + lane, netlink.MAIN_TABLE), *([(10, _FIRST_TABLE + index)] if lane else [])]
+    for metric, table in tables:
+        yield netlink.route(
+            index,
+            ip,
+            prefix,
+            metric,
+            intf.rto_min_ms,
+            table,
+            transport=intf.node.transport,
+            before_others=before_others,
+        )
 
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
@@ -284,6 +292,13 @@ def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[
         requests += _routing(intf, lane) if intf.ip else ()
         requests += _neighbours(intf, reach)
     return requests
+
+
+def routes(host: Any, ends: Collection[RecordedIntf]) -> Iterator[NetlinkRequest]:
+    """Requests to a host's namespace that replace the routes of its interfaces ``ends``, which are up."""
+    for intf, lane in _lanes(host):
+        if intf in ends and intf.ip:
+            yield from _routing(intf, lane)
 
 
 def retuning(
