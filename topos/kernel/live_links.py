@@ -192,7 +192,8 @@ class LiveLinks:
         ``ConfigError`` for an unknown host, and as ``usable_transport`` raises it.
         """
         if host not in self._fds:
-            raise ConfigError(f"there is no host {shortened(host)}{nearest(host, self._fds)}")
+            there = nearest(host, self._fds) or f"; hosts are {', '.join(list(self._fds)[:4])}, ..."
+            raise ConfigError(f"there is no host {shortened(host)}{there}")
         node, down = self._nodes[host], self._down()
         node.transport = usable_transport(name)
         self._run(self._fds[host], wiring.routes(node, [end for end in node.intfList() if end not in down]))

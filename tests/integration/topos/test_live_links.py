@@ -44,7 +44,8 @@ def chain() -> Iterator[Emulation]:
 @pytest.mark.parametrize("link", ["h0-s0", "s0-s1", "s1-h1"])
 def test_no_datagram_is_lost_or_overtaken_while_a_rate_changes_twenty_times(chain: Emulation, link: str) -> None:
     """Fewer bytes than a queue holds, so that a loss can come from nothing but a change."""
-    count, got = 6000, []
+    count = 6000
+    got: list[int] = []
     with inside(chain.netns_fd("h1")):
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with inside(chain.netns_fd("h0")):
@@ -168,7 +169,7 @@ def test_new_connections_of_a_host_use_the_transport_that_was_chosen_for_it() ->
         ]
 
         def used() -> list[list[str]]:
-            ends = [connect(*pair) for pair in places]
+            ends = [connect(here, there) for here, there in places]
             found = [[one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16) for one in pair] for pair in ends]
             for one in (one for pair in ends for one in pair):
                 one.close()
