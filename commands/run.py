@@ -49,7 +49,7 @@ _OTHER_FILES = (
     ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
 )
 """Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
-_NOT_PREDICTED = {*_RUN_ONLY, "verify", "remote", "ack_timeout_s", "repeats", "attempts", "give_up"}
+_NOT_PREDICTED = {*_RUN_ONLY, "verify", "remote", "transport", "ack_timeout_s", "repeats", "attempts", "give_up"}
 """Keys of options that a prediction does not have: with them its numbers would be the same."""
 _NOT_ACTED = {*_RUN_ONLY, "repeats", "attempts", "give_up", "placement", "out", "no_figures", "json"}
 """Keys of options that an action has only if it ``uses`` them."""

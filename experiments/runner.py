@@ -43,6 +43,7 @@ from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.signals import held_back
 from railyard.timeline import Event
+from topos.kernel.transport import usable_transport
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 from workloads.stragglers.background import Background
@@ -109,8 +110,11 @@ class Runner:
 
     def __enter__(self) -> Runner:
         with ExitStack() as stack:
-            if isinstance(self.experiment.settings, PacketSettings):
-                self._rest_socket = stack.enter_context(reserved_address(self.experiment.settings))
+            settings = self.experiment.settings
+            if isinstance(settings, PacketSettings):
+                if settings.transport is not None and not getattr(settings, "cluster", ()):
+                    usable_transport(settings.transport)
+                self._rest_socket = stack.enter_context(reserved_address(settings))
             self.record.open()
             stack.enter_context(self.progress)
             self._stack = stack.pop_all()

@@ -159,7 +159,11 @@ class Session:
     def _bring_up(self) -> None:
         """Make every part, with tunnel identifiers that no other run on any machine has."""
         self._stack.callback(self._take_down)
-        plain = {"datapath": self.settings.datapath, "packet_ins": self.settings.controller == "remote"}
+        plain = {
+            "datapath": self.settings.datapath,
+            "packet_ins": self.settings.controller == "remote",
+            "transport": self.settings.transport,
+        }
         if self.cluster.here is not None:
             orders: dict[str, Any] = {**plain, "topology": self._topo, "plan": self.plan}
             self._forwarding = self.cluster.ask("up", {self.cluster.names[0]: orders})

@@ -143,6 +143,10 @@ class PacketSettings(Settings):
         description="how circuits and routes are forwarded: in the kernel by eBPF, by Open vSwitch alone, or auto, the "
         "first of these that the kernel has",
     )
+    transport: Literal["cubic", "reno", "bbr", "dctcp"] | None = Field(
+        default=None,
+        description="congestion control of TCP on all hosts, instead of cubic (or reno where the kernel has no cubic)",
+    )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0,
         gt=0,

@@ -27,6 +27,7 @@ from topos.kernel.links import WHOLE, Part
 from topos.kernel.namespaces import HostEnd
 from topos.kernel.relay import Relay, connect_unix, listener_in
 from topos.kernel.run_registry import RegisteredRun
+from topos.kernel.transport import Transport
 from topos.plan import FabricPlan
 
 CHUNK_BYTES = 8 << 20
@@ -61,11 +62,14 @@ class FabricPart:
         part: Part = WHOLE,
         datapath: Forwarding = "auto",
         packet_ins: bool = False,
+        transport: Transport | None = None,
     ) -> dict[str, str]:
         """Make ``part`` of the fabric ``plan``; how it forwards packets and delays links."""
         with ExitStack() as stack:
             self.run = stack.enter_context(RegisteredRun.open())
-            self.net = Emulation(topology, self.run.path, datapath, OPENFLOW, part=part, packet_ins=packet_ins)
+            self.net = Emulation(
+                topology, self.run.path, datapath, OPENFLOW, part=part, packet_ins=packet_ins, transport=transport
+            )
             stack.callback(self.net.stop)
             if self.folder is not None:
                 openflow = self.folder / "openflow"

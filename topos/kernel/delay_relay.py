@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from railyard.errors import MachineError
@@ -58,6 +59,11 @@ class DelayRelay(Child):
         if self.has_ended:
             raise MachineError("the relay of delayed links ended during the run, so no packet crosses them any more")
 
+    def change(self, line: int, passage: dict[str, Any]) -> None:
+        """Let the frames of passage number ``line`` that come from now on have another delay (``for_relay``)."""
+        self.check()
+        self.call("change", timeout_s=_ANSWER_S, line=line, **passage)
+
     def report(self) -> dict[str, Any]:
         """``Lateness.report`` of the frames since the last report; ``MachineError`` if the relay has ended."""
         self.check()
@@ -81,6 +87,11 @@ def _packet_socket(interface: str) -> socket.socket:
     return opened
 
 
+def _of_line(passage: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Delay and jitter in nanoseconds, and room in bytes."""
+    return round(passage["delay_s"] * 1e9), round(passage["jitter_s"] * 1e9), passage["room_bytes"]
+
+
 class _Relay:
     """The running relay: its sockets, the frames that it holds, and the measured lateness."""
 
@@ -88,22 +99,27 @@ class _Relay:
         settings = parent.settings
         self._parent = parent
         self._arrived, self._waiting = Poller(), Poller()  # before many sockets are open
-        parent.operations = {"report": self._report}
+        parent.operations = {"report": self._report, "change": self._change}
         passages = settings["passages"]
         names = dict.fromkeys(passage[end] for passage in passages for end in ("enters", "leaves"))
         with inside(settings["netns_fd"]):
             sockets = {name: _packet_socket(name) for name in names}
         os.close(settings["netns_fd"])
         uniform = random.Random(settings["seed"]).uniform
-        self._holding = Holding(
-            [Line(round(p["delay_s"] * 1e9), round(p["jitter_s"] * 1e9), p["room_bytes"], uniform) for p in passages]
-        )
+        self._lines = [Line(*_of_line(p), uniform) for p in passages]
+        self._holding = Holding(self._lines)
         self._into = {sockets[p["enters"]].fileno(): (n, sockets[p["enters"]]) for n, p in enumerate(passages)}
         self._out = [sockets[p["leaves"]] for p in passages]
-        shortest_ns = min(round((p["delay_s"] - p["jitter_s"]) * 1e9) for p in passages)
-        self._scan_ns = min(_SCAN_NS, max(shortest_ns // 2, _EARLY_NS))
+        self._choose_scan()
         self._late = Lateness()
         self._buffer = bytearray(_LARGEST_FRAME)
+
+    def _choose_scan(self) -> None:
+        self._scan_ns = min(_SCAN_NS, max(min(line.shortest_ns for line in self._lines) // 2, _EARLY_NS))
+
+    def _change(self, line: int, **passage: Any) -> None:
+        self._lines[line].change(*_of_line(passage))
+        self._choose_scan()
 
     def run(self) -> None:
         """Relay frames until the parent asks for the end, or has ended."""

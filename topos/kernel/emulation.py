@@ -10,7 +10,7 @@ import atexit
 import os
 import socket
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -30,11 +30,13 @@ from topos.kernel.fastpath.offload import Forwarding, Offload, check_forwarding,
 from topos.kernel.iperf import IperfLane, answers, measure_iperf
 from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
+from topos.kernel.live_links import LiveLinks
 from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Datapath, PrivateOvs
 from topos.kernel.run_registry import RegisteredRun
+from topos.kernel.transport import Transport, usable_transport
 from topos.options import number
 from topos.plan import FabricPlan
 
@@ -78,7 +80,8 @@ class Emulation(Mininet):  # type: ignore[misc]
       electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
     - ``packet_ins``: whether the controller may be sent packets and send them on, as any but Railyard's own may. Then
       packets that Open vSwitch reads have all checksums filled in and fit the MTU, which costs it processor time;
-    - ``part``: the part of the topology to make, where other machines make the rest.
+    - ``part``: the part of the topology to make, where other machines make the rest;
+    - ``transport``: congestion control of all hosts; None takes cubic, or reno where the kernel has no cubic.
 
     Links and nodes may be added until ``start``, which must run in a thread that lasts as long as the net, since the
     daemons die with it. Raises ``MachineError`` where the machine lacks something and ``ConfigError`` for bad options.
@@ -94,6 +97,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         open_vswitch: Datapath = "auto",
         part: Part = WHOLE,
         packet_ins: bool = True,
+        transport: Transport | None = None,
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -101,7 +105,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self._plan: FabricPlan | None = None
         self._undo = ExitStack()
         self._fds: dict[str, int] = {}
-        self._cut: set[str] = set()
+        self._live: LiveLinks | None = None
         self.openflow = openflow
         self._packet_ins = packet_ins
         self.datapath = check_forwarding(datapath)
@@ -110,6 +114,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.part = part
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
+        self.transport = usable_transport(transport)
         try:
             self.yard = self._make_yard(run_dir, open_vswitch)
             mininet = {"host": RailHost, "switch": RailSwitch, "link": RecordedLink} | mininet
@@ -187,6 +192,8 @@ class Emulation(Mininet):  # type: ignore[misc]
                 self._undo_all()
             raise
         self._running = True
+        ours = self.part, self._fds, self.yard.netns_fd, self.delays
+        self._live = LiveLinks(self.nameToNode, self.switches, *ours, self._set_default_route)
 
     def _begin_offload(self, ports: int) -> None:
         if self.datapath == "ovs" or not ports:
@@ -258,9 +265,9 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._fds[host.name] = fd
         self._undo.callback(self._close_namespaces)
         for host in self._own_hosts:
-            ports = [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
             with namespaces.inside(self._fds[host.name]):
-                namespaces.write_sysctls(tuning.host_sysctls(ports))
+                namespaces.write_sysctls(tuning.host_sysctls(wiring.shaped_ports(host)))
+            host.transport = self.transport
 
     def _make_links(self) -> None:
         """Make all veth pairs from the yard, then each host's addresses, routes, neighbours and shaping."""
@@ -328,35 +335,51 @@ class Emulation(Mininet):  # type: ignore[misc]
         The interfaces at the other ends lose their carrier. Of a host of another part the ends in this part are taken
         down. Does nothing for a host that is cut already. Raises ``ConfigError`` for an unknown host.
         """
-        host = self._known(host_name)
-        if host_name in self._cut:
-            return
-        self._cut.add(host_name)
-        self.delays.cut(self._ends_of(host))
-        with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(wiring.cut_requests(self._yard_ends(host)))
-        if self.part.has(host_name):
-            with Netlink(self._fds[host_name]) as kernel:
-                kernel.run(wiring.cut_requests(host.intfList()))
+        self._check_host(host_name)
+        if not self.live.has_failed(host_name):
+            self.live.fail(host_name)
 
     def mend(self, host_name: str) -> None:
         """Undo ``cut``, if the host is cut. Its links pass packets as soon as OpenFlow has their ports live again."""
-        host = self._known(host_name)
-        if host_name not in self._cut:
-            return
-        self._mend(host, host.intfList())
-        with Netlink(self.yard.netns_fd) as kernel:
-            kernel.run(link_up(intf.index, intf.name) for intf in self._yard_ends(host))
-        self._cut.discard(host_name)
-        self.delays.mend(
-            self._ends_of(host), [end for name in self._cut for end in self._ends_of(self.nameToNode[name])]
-        )
+        self._check_host(host_name)
+        if self.live.has_failed(host_name):
+            self.live.restore(host_name)
 
-    def _mend(self, host: Any, ends: Collection[RecordedIntf]) -> None:
-        """Bring the interfaces ``ends`` of a host up, with the routes and neighbours that went with them."""
-        with Netlink(self._fds[host.name]) as kernel:
-            kernel.run(wiring.mend_requests(host, ends, self.switches))
-        self._set_default_route(host)
+    def link_named(self, name: str) -> RecordedLink:
+        """The link of an interface (``g0-r1``), of a port (``rail0:3``), or between two nodes that have only one."""
+        return self.live.link(name)
+
+    def set_link(
+        self,
+        a: str,
+        b: str | None = None,
+        *,
+        rate_mbps: float | None = None,
+        delay_ms: float | None = None,
+        loss_percent: float | None = None,
+    ) -> None:
+        """Change the links between nodes ``a`` and ``b``, or those that ``a`` alone names (``LiveLinks.set``)."""
+        name = a if b is None else f"{a}-{b}"
+        self.live.set(name, rate_mbps=rate_mbps, delay_ms=delay_ms, loss_percent=loss_percent)
+
+    def fail(self, name: str) -> None:
+        """Take a host, a switch, a port (``rail0:3``) or a link (``g0-rail0``, ``g0-r1``) down (``LiveLinks.fail``)."""
+        self.live.fail(name)
+
+    def restore(self, name: str) -> None:
+        """Undo ``fail``; ``ConfigError`` for what has not failed."""
+        self.live.restore(name)
+
+    def set_transport(self, host: str, name: str) -> None:
+        """Let new connections of a host use congestion control ``name``; ``ConfigError`` if they cannot."""
+        self.live.set_transport(host, name)
+
+    @property
+    def live(self) -> LiveLinks:
+        """The links, to be changed; ``ConfigError`` unless the net is up."""
+        if self._live is None:
+            raise ConfigError("the net is not started, so its links cannot be changed")
+        return self._live
 
     def ping(self, hosts: Sequence[Any] | None = None, timeout: str | float | None = None) -> float:
         """Ping between all ``hosts`` as in Mininet, with 1 s for an answer unless ``timeout`` says more."""
@@ -411,24 +434,16 @@ class Emulation(Mininet):  # type: ignore[misc]
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         """Take the links between two nodes ``up`` or ``down``, as in Mininet; the routes of hosts come up with them."""
-        super().configLinkStatus(src, dst, status)
-        if status == "up" and src in self and dst in self:
-            for intf, far in self[src].connectionsTo(self[dst]):
-                for end in (intf, far):
-                    if not isinstance(end.node, RailSwitch):
-                        self._mend(end.node, [end])
+        if src not in self or dst not in self or not self[src].connectionsTo(self[dst]):
+            super().configLinkStatus(src, dst, status)  # which says what is wrong
+        elif status == "up":
+            self.live.bring_up(f"{src}-{dst}")
+        elif not self.live.has_failed(f"{src}-{dst}"):
+            self.live.fail(f"{src}-{dst}")
 
-    def _ends_of(self, host: Any) -> list[RecordedIntf]:
-        return [*host.intfList(), *self._yard_ends(host)]
-
-    def _yard_ends(self, host: Any) -> list[RecordedIntf]:
-        """The ends in this part's yard of all links that fail with a host."""
-        return [end for end in wiring.own_ends(host, self.switches) if self.part.has(end.node.name)]
-
-    def _known(self, host_name: str) -> Any:
+    def _check_host(self, host_name: str) -> None:
         if self.part.has(host_name):
             self.netns_fd(host_name)
-        return self.nameToNode[host_name]
 
     def addLink(self, *args: Any, **params: Any) -> Any:
         self._check_open("a link")
@@ -481,6 +496,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         """Run all undo steps in reverse order, also after one fails; then raise the error."""
         self._closed = True
         self._running = False
+        self._live = None
         atexit.unregister(self.stop)
         self._undo.close()
 

@@ -20,11 +20,21 @@ class Line:
         self, delay_ns: int, jitter_ns: int, room_bytes: int, uniform: Callable[[float, float], float]
     ) -> None:
         self._delay_ns, self._jitter_ns = delay_ns, jitter_ns
-        self._room = room_bytes
+        self._room = self._most = room_bytes
         self._uniform = uniform
         self._latest_ns = 0
         self.frames: deque[tuple[int, bytes]] = deque()
         """The frames under way with the times at which they are due."""
+
+    def change(self, delay_ns: int, jitter_ns: int, room_bytes: int) -> None:
+        """Delay the frames that come from now on so. Those that are held keep their time, and room never shrinks."""
+        self._delay_ns, self._jitter_ns = delay_ns, jitter_ns
+        self._room += max(0, room_bytes - self._most)
+        self._most = max(self._most, room_bytes)
+
+    @property
+    def shortest_ns(self) -> int:
+        return self._delay_ns - self._jitter_ns
 
     def take(self, frame: bytes, arrived_ns: int) -> bool:
         """Hold a frame that arrived at ``arrived_ns``; False if there is no room, so that it is lost."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from railyard.errors import MachineError
+from railyard.errors import ConfigError, MachineError
 from topos.kernel import namespaces, netlink, queues, tuning
 from topos.kernel.delay_relay import DelayRelay
 from topos.kernel.links import RecordedIntf, RecordedLink, Way
@@ -30,6 +30,7 @@ Method = Literal["none", "netem", "relay"]
 _FIRST_INDEX = 10
 _LEAST_ROOM_BYTES = 1 << 20
 _UNSHAPED_ROOM_BYTES = 16 << 20
+_NO_TROUBLE = Way()
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,17 @@ def room_bytes(way: Way, rate_mbps: float | None) -> int:
     return max(_LEAST_ROOM_BYTES, round(2 * rate_mbps * 1e6 / 8 * (way.delay_s + way.jitter_s)))
 
 
+def _room(sender: RecordedIntf) -> int:
+    return room_bytes(sender.way, sender.rate_mbps)
+
+
 def passages(links: Sequence[RecordedLink]) -> list[Passage]:
     """Both ways of every link that delays or loses packets."""
     ways: list[Passage] = []
     for number, link in enumerate(link for link in links if any(link.intf1.way) or any(link.intf2.way)):
         a, b = (VethEnd(f"mid{number}{side}", _FIRST_INDEX + 2 * number + place) for place, side in enumerate("ab"))
         for sender, enters, leaves in ((link.intf1, a, b), (link.intf2, b, a)):
-            ways.append(Passage(sender, sender.way, enters, leaves, room_bytes(sender.way, sender.rate_mbps)))
+            ways.append(Passage(sender, sender.way, enters, leaves, _room(sender)))
     return ways
 
 
@@ -95,15 +100,20 @@ def switch_end_requests(ways: Sequence[Passage]) -> Iterator[NetlinkRequest]:
 def forwarding_requests(ways: Sequence[Passage], method: Method) -> Iterator[NetlinkRequest]:
     """Requests to the namespace of the middles that delay, lose and forward packets, except what a relay does."""
     for passage in ways:
-        index, name, way = passage.leaves.index, passage.leaves.name, passage.way
-        yield queues.filters(index, name)
-        if method == "netem" and way.delay_s:
-            yield queues.delay_packets(index, name, way.delay_s * 1e6, way.jitter_s * 1e6)
-        if way.loss_percent:
-            yield queues.lose(index, name, way.loss_percent)
+        yield queues.filters(passage.leaves.index, passage.leaves.name)
+        yield from _trouble(passage, method)
     for passage in ways:
         if not passage.relayed(method):
             yield queues.redirect(passage.enters.index, passage.enters.name, passage.leaves.index)
+
+
+def _trouble(passage: Passage, method: Method, before: Way = _NO_TROUBLE) -> Iterator[NetlinkRequest]:
+    """Requests by which the kernel delays and loses packets of a passage, in place of what it did ``before``."""
+    index, name, way = passage.leaves.index, passage.leaves.name, passage.way
+    if method == "netem" and (way.delay_s or before.delay_s):
+        yield queues.delay_packets(index, name, way.delay_s * 1e6, way.jitter_s * 1e6)
+    if way.loss_percent or before.loss_percent:
+        yield queues.lose(index, name, way.loss_percent)
 
 
 def crossing(ways: Sequence[Passage], ends: Collection[RecordedIntf]) -> set[VethEnd]:
@@ -138,6 +148,8 @@ class LinkDelays:
         self.passages = passages(links)
         self.method: Method = _method(choice, self.passages)
         self.relay: DelayRelay | None = None
+        self._lines = [number for number, passage in enumerate(self.passages) if passage.relayed(self.method)]
+        """Numbers of the passages that a relay holds, in its order."""
         self.netns_fd: int | None = None
         """Descriptor of the namespace of the middles; None before ``make`` and without such links."""
 
@@ -153,9 +165,37 @@ class LinkDelays:
             kernel.run(forwarding_requests(self.passages, self.method))
         with Netlink(yard_fd) as kernel:
             kernel.run(switch_end_requests(self.passages))
-        relayed = [passage.for_relay() for passage in self.passages if passage.relayed(self.method)]
-        if relayed:
+        if self._lines:
+            relayed = [self.passages[number].for_relay() for number in self._lines]
             self.relay = DelayRelay(self.netns_fd, relayed).start()
+
+    def change(self, ends: Collection[RecordedIntf]) -> None:
+        """Delay and lose packets of the links of ``ends`` as these are now recorded; frames under way keep their time.
+
+        ``ConfigError``, and nothing is changed, for a link that was made without what this takes.
+        """
+        changed = {
+            number: replace(passage, way=passage.sender.way, room_bytes=_room(passage.sender))
+            for number, passage in enumerate(self.passages)
+            if passage.sender in ends
+        }
+        method = _method(self.choice, [*changed.values()]) if self.method == "none" else self.method
+        ready = {p.sender for n, p in changed.items() if not p.relayed(method) or n in self._lines}
+        for end in ends:
+            if any(end.way) and end not in ready:
+                raise ConfigError(
+                    f"{end.name} cannot get one while it is up, since its link was made without; give the link a small "
+                    "delay when the fabric comes up (delay_ms=0.1)",
+                    key="delay" if end.way.delay_s else "loss",
+                )
+        self.method = method
+        if changed:
+            with Netlink(self.netns_fd) as kernel:
+                kernel.run(request for n, p in changed.items() for request in _trouble(p, method, self.passages[n].way))
+        for number, passage in changed.items():
+            if self.relay is not None and number in self._lines:
+                self.relay.change(self._lines.index(number), passage.for_relay())
+            self.passages[number] = passage
 
     def cut(self, ends: Collection[RecordedIntf]) -> None:
         """Take down the middles of the links of ``ends``, so that the ends on both sides lose their carrier."""

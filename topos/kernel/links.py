@@ -16,7 +16,7 @@ from mininet.link import Intf, Link
 from railyard.errors import ConfigError
 from topos.kernel import tuning
 from topos.kernel.netlink import Tunnel
-from topos.options import number, seconds
+from topos.options import MOST_MBPS, number, seconds
 
 DEFAULT_MTU = 1500
 
@@ -59,6 +59,8 @@ class RecordedIntf(Intf):  # type: ignore[misc]
     made = False
     index = 0
     """Interface index in the namespace of its node."""
+    earlier_mbps: tuple[float, ...] = ()
+    """The lowest and the highest rate that the interface has had before it was changed; empty before the first time."""
 
     @property
     def network(self) -> IPv4Network | None:
@@ -78,8 +80,9 @@ class RecordedIntf(Intf):  # type: ignore[misc]
 
     @property
     def rto_min_ms(self) -> int:
-        """Minimum retransmission time-out of TCP over the interface, in ms (default: that for its rate)."""
-        return int(self.params.get("rto_min_ms", tuning.rto_min_ms(self.rate_mbps, self.mtu)))
+        """Minimum retransmission time-out of TCP over the interface, in ms (default: that for its lowest rate yet)."""
+        slowest = None if self.rate_mbps is None else min(self.rate_mbps, *self.earlier_mbps, MOST_MBPS)
+        return int(self.params.get("rto_min_ms", tuning.rto_min_ms(slowest, self.mtu)))
 
     @property
     def way(self) -> Way:

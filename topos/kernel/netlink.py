@@ -35,7 +35,7 @@ LO_INDEX = 1
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 _NEW = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
 _REPLACE = netlink.NLM_F_CREATE | netlink.NLM_F_REPLACE
-_TABLE_MAIN = 254
+MAIN_TABLE = 254
 _RTAX_RTO_MIN = 13
 _INITIAL_WINDOW = 200
 """Segments that a connection sends, and accepts, at once when it starts."""
@@ -207,14 +207,15 @@ def address(index: int, name: str, ip: str, prefix: int) -> NetlinkRequest:
     return _request(what, rtnl.RTM_NEWADDR, _NEW, ifaddrmsg(), fields, attributes)
 
 
-def _tcp_settings(rto_min_ms: int) -> dict[str, Any]:
-    """TCP settings of a route: large initial windows, quick acknowledgements, minimum retransmission time-out in ms.
+def _tcp_settings(rto_min_ms: int, transport: str | None) -> dict[str, Any]:
+    """TCP settings of a route: large initial windows, quick acknowledgements, minimum retransmission time-out in ms,
+    congestion control.
 
     The time-out must exceed the time that packets wait in the queue of a port (``topos.kernel.tuning.rto_min_ms``).
     """
     windows = {"RTAX_INITCWND": _INITIAL_WINDOW, "RTAX_INITRWND": _INITIAL_WINDOW}
     rto = {"RTAX_LOCK": 1 << _RTAX_RTO_MIN, "RTAX_RTO_MIN": rto_min_ms}  # without the lock TCP ignores it
-    return _nest(windows | rto | {"RTAX_QUICKACK": 1})
+    return _nest(windows | rto | {"RTAX_QUICKACK": 1, "RTAX_CC_ALGO": transport})
 
 
 def route(
@@ -223,14 +224,19 @@ def route(
     prefix: int,
     metric: int,
     rto_min_ms: int | None,
-    table: int = _TABLE_MAIN,
+    table: int = MAIN_TABLE,
     to: str | None = None,
+    *,
+    transport: str | None = None,
+    before_others: bool = False,
 ) -> NetlinkRequest:
     """Route the network of ``ip``/``prefix`` through interface ``index``, with source address ``ip``.
 
     With ``to`` it is the route to that address alone, whatever ``prefix`` is. It takes the place of a route to the same
-    with the same ``metric``. ``rto_min_ms`` is the minimum retransmission time-out in ms, which comes with other TCP
-    settings for fast starts; None leaves the kernel's defaults.
+    with the same ``metric``, or is put ``before_others``, which stay: the kernel discards packets that have a route
+    which is gone, as those of a UDP sender that waits for room have. ``rto_min_ms`` is the minimum retransmission
+    time-out in ms, which comes with other TCP settings for fast starts, among them the congestion control
+    ``transport``; None leaves the kernel's defaults.
     """
     fields = {
         "family": socket.AF_INET,
@@ -245,16 +251,17 @@ def route(
         "RTA_PRIORITY": metric,
         "RTA_PREFSRC": ip,
         "RTA_TABLE": table,
-        "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms),
+        "RTA_METRICS": None if rto_min_ms is None else _tcp_settings(rto_min_ms, transport),
     }
     what = f"routing {to or f'the network of {ip}/{prefix}'} over interface {index}"
-    return _request(what, rtnl.RTM_NEWROUTE, _REPLACE, rtmsg(), fields, attributes)
+    flags = netlink.NLM_F_CREATE if before_others else _REPLACE
+    return _request(what, rtnl.RTM_NEWROUTE, flags, rtmsg(), fields, attributes)
 
 
 def remove_route(to: str, metric: int) -> NetlinkRequest:
     """Remove the route to the address ``to`` alone, with this ``metric``; refused where there is none."""
     fields = {"family": socket.AF_INET, "dst_len": 32, "scope": rtnl.rt_scope["nowhere"]}
-    attributes = {"RTA_DST": to, "RTA_PRIORITY": metric, "RTA_TABLE": _TABLE_MAIN}
+    attributes = {"RTA_DST": to, "RTA_PRIORITY": metric, "RTA_TABLE": MAIN_TABLE}
     return _request(f"removing the route to {to}", rtnl.RTM_DELROUTE, 0, rtmsg(), fields, attributes)
 
 

@@ -194,6 +194,9 @@ def _with_own_mounts(cmd: list[str], hosts_file: str) -> list[str]:
 class RailHost(LazyNode, Host):  # type: ignore[misc]
     """A host: a network namespace, with a shell that starts when it is first used."""
 
+    transport: str | None = None
+    """Congestion control of its TCP connections; None leaves the kernel's default."""
+
 
 class RailSwitch(LazyNode, Switch):  # type: ignore[misc]
     """A bridge of the private Open vSwitch; its shell is in the yard and its ``ovs-vsctl`` reaches that instance.

@@ -130,7 +130,10 @@ def _bucket(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> bytes:
 
 
 def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> NetlinkRequest:
-    """Shape the traffic leaving interface ``index`` by a token bucket (tc-tbf)."""
+    """Shape the traffic leaving interface ``index`` by a token bucket (tc-tbf).
+
+    One that the interface has already is changed in place and keeps its packets, since it has the same handle.
+    """
     message = _bucket(rate_mbps, burst_bytes, limit_bytes)
     return _for(index, message, f"shaping {name} to {rate_mbps:g} Mb/s")
 
@@ -161,18 +164,24 @@ def _link(rate_mbps: float, burst_bytes: int, limit_bytes: int) -> tuple[bytes, 
     )
 
 
-def link_queue(index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int) -> Iterator[NetlinkRequest]:
+def link_queue(
+    index: int, name: str, rate_mbps: float, burst_bytes: int, limit_bytes: int, *, again: bool = False
+) -> Iterator[NetlinkRequest]:
     """Requests that shape the traffic leaving interface ``index`` to ``rate_mbps``, acknowledgements first.
 
     ``burst_bytes`` pass at once after a pause, and up to ``limit_bytes`` may be queued. The interface must not have a
-    queue yet.
+    queue yet, or with ``again`` this one, which then keeps its packets.
     """
     what = f"shaping {name} to {rate_mbps:g} Mb/s, acknowledgements first,"
-    return (_for(index, message, what) for message in _link(rate_mbps, burst_bytes, limit_bytes))
+    queue, *classes, data, classifier = _link(rate_mbps, burst_bytes, limit_bytes)
+    wanted = (*classes, data) if again else (queue, *classes, data, classifier)
+    return (_for(index, message, what) for message in wanted)
 
 
 def delay_packets(index: int, name: str, delay_us: float, jitter_us: float = 0.0) -> NetlinkRequest:
     """Delay packets that leave interface ``index`` by ``delay_us`` microseconds, in place of any earlier delay.
+
+    Packets that are held already keep their time.
 
     The delay of a packet differs by up to ``jitter_us``, evenly distributed; packets keep their order, which netem sees
     to where it has a rate (here the highest).
@@ -229,7 +238,10 @@ def run_program(index: int, program_fd: int, program: str) -> NetlinkRequest:
 
 
 def lose(index: int, name: str, loss_percent: float) -> NetlinkRequest:
-    """Drop ``loss_percent`` percent of the packets that leave interface ``index``, at random and before its queue."""
+    """Drop ``loss_percent`` percent of the packets that leave interface ``index``, at random and before its queue.
+
+    It takes the place of any earlier loss.
+    """
     options = _program(random_drop(loss_percent)) + _attribute(_BPF_FLAGS, struct.pack("=I", _BPF_DIRECT))
-    message = _message(RTM_NEWTFILTER, 0, _OUTGOING, "bpf", options, info=_filter_of(_ETH_P_ALL))
+    message = _message(RTM_NEWTFILTER, 1, _OUTGOING, "bpf", options, info=_filter_of(_ETH_P_ALL))
     return _for(index, message, f"losing {loss_percent:g} % of the packets of {name}")

@@ -39,14 +39,17 @@ YARD_SYSCTLS = {key: value for key, value in _PLAIN_SYSCTLS.items() if "ipv6" in
 
 
 def host_sysctls(ports: Iterable[tuple[float, int]]) -> dict[str, str]:
-    """Sysctls of the namespace of a host with these ``ports``, each (rate in Mb/s, MTU in bytes).
+    """Sysctls of the namespace of a host with these ``ports``, each (rate in Mb/s, MTU in bytes)."""
+    return _PLAIN_SYSCTLS | _LARGE_SYSCTLS | output_limit(ports)
 
-    They limit the bytes that one socket may have in the queue of its own port to the ``unsent_limit`` of the fastest
-    port; the shorter that queue, the sooner TCP detects a loss, as RoCE does.
+
+def output_limit(ports: Iterable[tuple[float, int]]) -> dict[str, str]:
+    """The sysctl that limits the bytes that one socket may have in the queue of its own port, for a host's ``ports``.
+
+    It is the ``unsent_limit`` of the fastest one; the shorter that queue, the sooner TCP detects a loss, as RoCE does.
     """
     limits = [unsent_limit(rate, mtu) for rate, mtu in ports]
-    limit = {"net.ipv4.tcp_limit_output_bytes": str(max(limits))} if limits else {}
-    return _PLAIN_SYSCTLS | _LARGE_SYSCTLS | limit
+    return {"net.ipv4.tcp_limit_output_bytes": str(max(limits))} if limits else {}
 
 
 def rto_min_ms(rate_mbps: float | None, mtu: int) -> int:

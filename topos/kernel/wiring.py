@@ -82,15 +82,33 @@ def switch_shaping(switches: Sequence[RailSwitch]) -> Iterator[NetlinkRequest]:
     To be sent after Open vSwitch has opened the interfaces, since it removes existing queues from them.
     """
     for switch in switches:
-        for intf in switch.intfList() if switch.kind == "electrical" else ():
-            rate = intf.rate_mbps
-            if rate is not None:
-                burst = tuning.switch_burst_bytes(rate, intf.mtu)
-                queue = tuning.queue_bytes(rate, intf.mtu)
-                if isinstance(_far(intf).node, RailSwitch):
-                    yield from link_queue(intf.index, intf.name, rate, burst, queue)
-                else:
-                    yield token_bucket(intf.index, intf.name, rate, burst, queue)
+        for intf in switch.intfList():
+            yield from shaping(intf)
+
+
+def shaping(intf: RecordedIntf, *, again: bool = False) -> Iterator[NetlinkRequest]:
+    """Requests that shape what leaves ``intf`` to its rate: of a host, or of an electrical switch. Others have none.
+
+    ``again``: it is shaped already, and its queue keeps its packets. Then bucket and queue stay as deep as at the
+    highest rate that it has had: a segment that was longer than the bucket would stay in the queue for ever, and a
+    queue that was longer than its limit would lose what comes next.
+    """
+    rate = intf.rate_mbps
+    if rate is None or getattr(intf.node, "kind", "electrical") != "electrical":
+        return
+    deepest = max(rate, *intf.earlier_mbps, 0.0)
+    at_switch = isinstance(intf.node, RailSwitch)
+    burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu)
+    queue = tuning.queue_bytes(deepest, intf.mtu)
+    if at_switch and isinstance(far_end(intf).node, RailSwitch):
+        yield from link_queue(intf.index, intf.name, rate, burst, queue, again=again)
+    else:
+        yield token_bucket(intf.index, intf.name, rate, burst, queue)
+
+
+def shaped_ports(host: Any) -> list[tuple[float, int]]:
+    """Rate (Mb/s) and MTU (bytes) of each interface of a host that is shaped."""
+    return [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
 
 
 @dataclass(frozen=True)
@@ -121,7 +139,7 @@ def _reaches(switches: Sequence[RailSwitch]) -> dict[Any, _Reach]:
         reach = reaches[start] = _Reach([], [])
         todo = [start]
         while todo:
-            for end in map(_far, todo.pop().intfList()):
+            for end in map(far_end, todo.pop().intfList()):
                 if not isinstance(end.node, RailSwitch):
                     if end.ip and end.mac:
                         reach.ports.append(end)
@@ -133,7 +151,8 @@ def _reaches(switches: Sequence[RailSwitch]) -> dict[Any, _Reach]:
     return reaches
 
 
-def _far(intf: RecordedIntf) -> Any:
+def far_end(intf: RecordedIntf) -> Any:
+    """The interface at the other end of the link of ``intf``."""
     link: Any = intf.link
     return link.intf2 if link.intf1 is intf else link.intf1
 
@@ -149,7 +168,7 @@ def forwarding(switches: Sequence[RailSwitch], openflow: bool) -> dict[str, dict
     """
     return {
         switch.name: {
-            mac: switch.ports[intf] for intf in switch.intfList() for mac in _addresses_behind(_far(intf), {switch})
+            mac: switch.ports[intf] for intf in switch.intfList() for mac in _addresses_behind(far_end(intf), {switch})
         }
         for switch in switches
         if switch.learning and not (openflow and switch.controlled)
@@ -163,7 +182,7 @@ def _addresses_behind(end: RecordedIntf, passed: set[Any]) -> Iterator[str]:
     elif end.node not in passed:
         passed.add(end.node)
         for intf in end.node.intfList():
-            yield from _addresses_behind(_far(intf), passed)
+            yield from _addresses_behind(far_end(intf), passed)
 
 
 def bridges(
@@ -194,18 +213,19 @@ def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Itera
     for host in hosts:
         requests = [netlink.link_up(LO_INDEX, "lo")]
         for intf, lane in _lanes(host):
-            reach = reaches.get(_far(intf).node, _NOWHERE)
-            single = intf.way.loss_percent > 0
-            requests.append(netlink.link_up(intf.index, intf.name, reach.largest_segment(intf), single=single))
+            reach = reaches.get(far_end(intf).node, _NOWHERE)
+            requests.append(_up(intf, reach))
             if intf.ip:
                 requests += _addressing(intf, lane)
                 requests += _routing(intf, lane)
             requests += _neighbours(intf, reach)
-            rate = intf.rate_mbps
-            if rate is not None:
-                burst, queue = bucket_burst_bytes(rate, intf.mtu), tuning.queue_bytes(rate, intf.mtu)
-                requests.append(token_bucket(intf.index, intf.name, rate, burst, queue))
+            requests += shaping(intf)
         yield host.name, requests
+
+
+def _up(intf: RecordedIntf, reach: _Reach) -> NetlinkRequest:
+    single = intf.way.loss_percent > 0
+    return netlink.link_up(intf.index, intf.name, reach.largest_segment(intf), single=single)
 
 
 def _lanes(host: Any) -> Iterator[tuple[RecordedIntf, int]]:
@@ -227,17 +247,26 @@ def _addressing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
         yield netlink.source_rule(str(intf.ip), _FIRST_TABLE + intf.index)
 
 
-def _routing(intf: RecordedIntf, lane: int) -> Iterator[NetlinkRequest]:
-    """Requests for the routes of one interface.
+def _routing(intf: RecordedIntf, lane: int, *, before_others: bool = False) -> Iterator[NetlinkRequest]:
+    """Requests for the routes of one interface (``netlink.route``).
 
     A host may have several interfaces (lanes) in one subnet. A socket bound to a device uses the route of that device.
     Unbound traffic takes the lowest metric, which is lane 0; answers from the address of another lane leave by that
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    yield netlink.route(index, ip, prefix, _METRIC + lane, intf.rto_min_ms)
-    if lane:
-        yield netlink.route(index, ip, prefix, _METRIC, intf.rto_min_ms, _FIRST_TABLE + index)
+    tables = [(_METRIC + lane, netlink.MAIN_TABLE), *([(_METRIC, _FIRST_TABLE + index)] if lane else [])]
+    for metric, table in tables:
+        yield netlink.route(
+            index,
+            ip,
+            prefix,
+            metric,
+            intf.rto_min_ms,
+            table,
+            transport=intf.node.transport,
+            before_others=before_others,
+        )
 
 
 def peer_route(intf: RecordedIntf, peer_ip: str) -> NetlinkRequest:
@@ -245,7 +274,11 @@ def peer_route(intf: RecordedIntf, peer_ip: str) -> NetlinkRequest:
 
     A socket that is bound to another device does not see it.
     """
-    return netlink.route(intf.index, str(intf.ip), int(intf.prefixLen), _PEER_METRIC, intf.rto_min_ms, to=peer_ip)
+    prefix = int(intf.prefixLen)
+    transport = intf.node.transport
+    return netlink.route(
+        intf.index, str(intf.ip), prefix, _PEER_METRIC, intf.rto_min_ms, to=peer_ip, transport=transport
+    )
 
 
 def unroute_requests(peer_ips: Iterable[str]) -> list[NetlinkRequest]:
@@ -255,7 +288,7 @@ def unroute_requests(peer_ips: Iterable[str]) -> list[NetlinkRequest]:
 
 def own_ends(host: Any, switches: Sequence[RailSwitch]) -> list[RecordedIntf]:
     """The yard's ends of all links that fail with a host: those of the host and, in a torus, of its node."""
-    ends = [_far(intf) for intf in host.intfList()]
+    ends = [far_end(intf) for intf in host.intfList()]
     nodes = [s for s in switches if "rank" in s.params and s.params["rank"] == host.params.get("rank")]
     return list(dict.fromkeys([*ends, *(intf for node in nodes for intf in node.intfList())]))
 
@@ -273,10 +306,32 @@ def mend_requests(host: Any, ends: Collection[RecordedIntf], switches: Sequence[
     reaches = _reaches(switches)
     requests: list[NetlinkRequest] = []
     for intf, lane in ((intf, lane) for intf, lane in _lanes(host) if intf in ends):
-        requests.append(netlink.link_up(intf.index, intf.name))
+        reach = reaches.get(far_end(intf).node, _NOWHERE)
+        requests.append(_up(intf, reach))
         requests += _routing(intf, lane) if intf.ip else ()
-        requests += _neighbours(intf, reaches.get(_far(intf).node, _NOWHERE))
+        requests += _neighbours(intf, reach)
     return requests
+
+
+def routes(host: Any, ends: Collection[RecordedIntf]) -> Iterator[NetlinkRequest]:
+    """Requests to a host's namespace that replace the routes of its interfaces ``ends``, which are up."""
+    for intf, lane in _lanes(host):
+        if intf in ends and intf.ip:
+            yield from _routing(intf, lane)
+
+
+def retuning(
+    host: Any, ends: Collection[RecordedIntf], switches: Sequence[RailSwitch], patient: Collection[RecordedIntf]
+) -> Iterator[NetlinkRequest]:
+    """Requests to a host's namespace by which its interfaces ``ends``, which are up, take over new rates and losses.
+
+    ``patient`` are those whose minimum retransmission time-out is new.
+    """
+    reaches = _reaches(switches)
+    for intf, lane in ((intf, lane) for intf, lane in _lanes(host) if intf in ends):
+        yield _up(intf, reaches.get(far_end(intf).node, _NOWHERE))
+        if intf.ip and intf in patient:
+            yield from _routing(intf, lane, before_others=True)
 
 
 def yard_interfaces(links: Iterable[RecordedLink], switches: Iterable[RailSwitch]) -> set[str]:

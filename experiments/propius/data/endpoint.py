@@ -30,8 +30,6 @@ _TRY_EVERY_S = 0.02
 _CHUNK_BYTES = 64 << 10
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 512
-_CONGESTION_CONTROLS = (b"cubic", b"reno")
-"""The first that the kernel has is used, whatever the machine's default is."""
 _TCP_USER_TIMEOUT = 18
 """include/uapi/linux/tcp.h; Python has the name from 3.6 on, but not on every platform that mypy checks."""
 
@@ -70,10 +68,6 @@ class FrameStream:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(PATIENCE_S))
         self._sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(1000 * PATIENCE_S))
-        for name in _CONGESTION_CONTROLS:
-            with suppress(OSError):  # the kernel does not have it
-                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-                break
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send a frame; returns when the socket has taken it. ``OSError`` if the connection is broken."""
