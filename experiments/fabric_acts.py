@@ -81,5 +81,9 @@ class FabricActs:
         if channel is None:
             raise ControlError("no controller of ours is there to change circuits")
         client = ChannelClient(channel, timeout_s)
+        try:
+            client.send(op, **fields)
+        except ControlError:
+            client.close()
+            raise
         self._asked[client] = act, op
-        client.send(op, **fields)

@@ -16,6 +16,7 @@ from experiments.point_run import PointRun, note_circuits
 from experiments.timetable import TimedAct, Timetable
 from railyard.errors import AgentError, ControlError, RailyardError
 from railyard.loop import READ, HasFileno, Poller
+from railyard.priority import real_time
 
 STEPS_AFTER = 3
 """Complete steps that the other training jobs must do after their last restart before the run may end."""
@@ -91,7 +92,8 @@ class JobGroup:
         timed, at_steps = (tuple(act for act in faults.acts if (act.step is None) == known) for known in (True, False))
         self._kills = Timetable(faults.kills, self._kill_time, self._kill)
         self._acts = tuple(Timetable(acts, self._act_time, self._act) for acts in (timed, at_steps))
-        self._due: tuple[Timetable[Any], ...] = (*self._acts, self._kills, Timetable(faults.controller_dies, self._kill_time, self._kill))
+        controller = Timetable(faults.controller_dies, self._kill_time, self._kill)
+        self._due: tuple[Timetable[Any], ...] = (*self._acts, self._kills, controller)
         self._fabric_acts = FabricActs(run.session, self._act_refused)
         self._last_kill: float | None = None
         self._first_go: float | None = None
@@ -117,6 +119,7 @@ class JobGroup:
                     job.register()
                 note_circuits(self._run.session, self._run.folder)
                 longer.enter_context(beside or nullcontext())
+                longer.enter_context(real_time() if any(acts.left for acts in self._acts) else nullcontext())
                 if self._trains:
                     self._play_training(timeout_s)
                 else:
