@@ -238,7 +238,7 @@ class JobGroup:
         """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
         launcher, readable = self._run.launcher, set[object]()
         channels = [(job.channel, job) for job in self.jobs if job.channel is not None]
-        asked = self._fabric_acts.unanswered
+        asked = tuple(self._fabric_acts.unanswered)
         if channels or asked:
             with Poller() as poller:
                 watched: list[HasFileno] = [launcher, *asked, *(channel for channel, _ in channels)]

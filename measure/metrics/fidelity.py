@@ -21,14 +21,13 @@ from measure.metrics.quantiles import median
 from measure.metrics.records import fabric_checks, records_checks
 from measure.metrics.stall import read_darks
 from measure.metrics.steps import Steps
-from measure.metrics.timed_acts import acted, timetable_checks
+from measure.metrics.timed_acts import with_timetable
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from measure.metrics.underlay import clock_checks, underlay_checks
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 
 _CONTENDED = "jobs share links, whose queues drop packets when full; that shows in the step time"
-_ACTED = "a timetable acted on the fabric, which may explain any value"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class JudgedPoint:
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
-    checks = (
+    checks: tuple[Check, ...] = (
         *interference_checks(events, limits),
         *underlay_checks(events, limits),
         *clock_checks(events, point.scale.emulated_s(point.reconfiguration_delay_s), limits),
@@ -64,13 +63,13 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _drops(point, events, metrics, limits),
         _retransmissions(point, events, metrics, limits),
         *_dark(point, events, metrics, limits),
-        _spread(point, events, metrics, limits),
-        _model(point, events, metrics, limits),
+        _spread(point, metrics, limits),
+        _model(point, metrics, limits),
         _sums(metrics),
         _steps(metrics),
-        *timetable_checks(events, limits),
         *records_checks(point, events, limits),
     )
+    checks = with_timetable(checks, events, limits)
     return Verdict(all(c.ok for c in checks), checks)
 
 
@@ -79,8 +78,6 @@ def _line_rate(point: Point, events: Sequence[Event], limits: Limits) -> Check:
     name, unit, limit = "link rate", "of line rate", limits.line_rate_share
     if point.plan.delayed or point.plan.lossy:
         return not_judged(name, limit, unit, "transfers wait for link delay or lost packets, which no rate counts")
-    if acted(events):
-        return not_judged(name, limit, unit, _ACTED)
     if point.contended:
         return not_judged(name, limit, unit, "jobs share links from time to time; the step time shows what that costs")
     steps = {e["step"] for e in events if e.kind == "step" and e.source == "agent"}
@@ -195,8 +192,8 @@ def interface_drops(events: Iterable[Event]) -> int:
 
 def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     name, unit = "drops", "of packets"
-    if point.contended or acted(events):
-        return not_judged(name, limits.packet_share, unit, _CONTENDED if point.contended else _ACTED)
+    if point.contended:
+        return not_judged(name, limits.packet_share, unit, _CONTENDED)
     packets = _packets(point, events)
     if not any(e.source == "link" and e.kind == "bytes" for e in events) or not packets:
         return not_measured(name, limits.packet_share, unit, "no link counters, or no socket counters, were recorded")
@@ -216,8 +213,8 @@ def _drops(point: Point, events: Sequence[Event], metrics: PointMetrics, limits:
 def _retransmissions(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
     """Check of retransmitted segments; not applicable if packets were lost at dark ports, which explains them."""
     name, unit = "retransmissions", "of packets"
-    if point.contended or acted(events):
-        return not_judged(name, limits.packet_share * 2, unit, _CONTENDED if point.contended else _ACTED)
+    if point.contended:
+        return not_judged(name, limits.packet_share * 2, unit, _CONTENDED)
     if point.cut_short:
         return not_judged(name, limits.packet_share * 2, unit, "the sockets' counters cover more than this point")
     packets = _packets(point, events)
@@ -285,11 +282,9 @@ def _noise(limits: Limits) -> str:
     return f"under the {_wall(limits.noise_s)} that a process may wait for a processor"
 
 
-def _spread(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+def _spread(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     """Check of the spread of the measured step times, after subtracting the predicted ones."""
     name, unit = "step spread", "of the median step"
-    if acted(events):
-        return not_judged(name, limits.step_spread, unit, _ACTED)
     if point.contended:
         return not_judged(name, limits.step_spread, unit, "jobs share links, so their steps disturb each other")
     planned: Sequence[float] = point.predicted_step_times_s
@@ -306,11 +301,9 @@ def _spread(point: Point, events: Sequence[Event], metrics: PointMetrics, limits
     return Check(name, share, limit, unit, share <= limit, says)
 
 
-def _model(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits) -> Check:
+def _model(point: Point, metrics: PointMetrics, limits: Limits) -> Check:
     """Check against the prediction; a large difference means a disturbance or an effect missing in the model."""
     name, unit, limit = "model", "of the prediction", limits.model_share
-    if acted(events):
-        return not_judged(name, limit, unit, "not predicted, as the model does not know what a timetable does")
     step, predicted = metrics.step_time_s, metrics.predicted_step_time_s
     if not predicted or step is None:
         return not_judged(name, limit, unit, "there is no prediction to compare with")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_rack import READY_S, STEP_S, TICK_S, Channel, Rack
@@ -467,7 +467,7 @@ class Client(Channel):
 def timed(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> Rack:
     monkeypatch.setattr(Client, "rack", rack, raising=False)
     monkeypatch.setattr("experiments.fabric_acts.ChannelClient", Client)
-    rack.context.session.net = SimpleNamespace(  # type: ignore[assignment]
+    cast(Any, rack.context.session).net = SimpleNamespace(
         **{verb: lambda name, verb=verb: rack.log.append(f"{verb} {name}") for verb in ("fail", "restore")},
         set_link=lambda name, **values: rack.log.append(f"set {name} {values}"),
     )

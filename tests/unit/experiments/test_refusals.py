@@ -124,7 +124,6 @@ test_refusals = refusals(
         "timetable": parse,
         "timetable file": of_file("flaps.yaml", lambda text: parse(str(written("flaps.yaml", text)))),
         "timetable on rails": lambda text: check(parse(text), RAILS, steps=4),
-        "timetable beside a remote controller": lambda text: check(parse(text), RAILS, circuits=False),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),
         "file of a demand": lambda name: read_demand(name, 3, 1000, 1),
         "law of stragglers": StragglerLaw,

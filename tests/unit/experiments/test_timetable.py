@@ -48,16 +48,27 @@ def acts(draw: st.DrawFn) -> tuple[TimedAct, ...]:
     return tuple(found)
 
 
+UNITS = {"rate_mbps": "rate={}Mbps", "delay_ms": "delay={}ms", "loss_percent": "loss={}%"}
+
+
+def text_of(act: TimedAct) -> str:
+    when = f"step {act.step:.9f}" if act.at_s is None else f"{act.at_s:.9f}s"
+    words = (UNITS[key].format(f"{v:.9f}") if key in UNITS else v for key, v in act.values.items())
+    return " ".join([when, act.verb, act.target, *map(str, words)])
+
+
 @given(acts())
 def test_what_is_written_of_acts_is_read_as_the_same_acts(made: tuple[TimedAct, ...]) -> None:
-    assert parse("; ".join(map(str, made))) == parse([str(act) for act in made]) == made
+    texts = list(map(text_of, made))
+    assert parse("; ".join(texts)) == parse(texts) == made
+    assert [str(act) for act in parse(texts)] == texts
 
 
 def test_units_and_defaults() -> None:
     (act,) = parse("0.5min set g0-r0 rate=2Gbps delay=500us loss=1")
     assert (act.at_s, act.values) == (30.0, {"rate_mbps": 2000.0, "delay_ms": 0.5, "loss_percent": 1.0})
     (act,) = parse("step 3.5 connect rail0 1-3 2-4")
-    assert (act.at_s, act.step, act.circuits, act.ports) == (None, 3.5, [(1, 3), (2, 4)], [1, 3, 2, 4])
+    assert (act.at_s, act.step, act.values, act.ports) == (None, 3.5, {"circuits": "1-3 2-4"}, [1, 3, 2, 4])
 
 
 def test_a_flap_is_failures_and_repairs_between_which_other_acts_have_their_place() -> None:
@@ -66,13 +77,12 @@ def test_a_flap_is_failures_and_repairs_between_which_other_acts_have_their_plac
     assert moments == [(1.0, "fail"), (1.2, "set"), (1.5, "restore"), (2.0, "fail"), (2.5, "restore")]
 
 
-def test_every_name_of_a_fabric_is_known_and_what_failed_before_may_be_restored() -> None:
+def test_every_name_of_a_fabric_is_known() -> None:
     fabric = plan(RailTopo(servers=2, gpus=2, fabric="ocs"))
     names = ("g0", "rail0", "rail0:1", "g0-rail0", "rail0-g0", fabric.switches[0].ports[0].interface)
     for name in names:
         check(parse(f"1s fail {name}; 2s restore {name}; 3s fail {name}; step 1 restore {name}"), fabric, steps=2)
     check(parse("1s connect rail0 1-3; 2s disconnect rail0 1 3; 3s set rail0:1 delay=1ms"), fabric)
-    check(parse("1s restore g0"), fabric, failed=["g0"])
 
 
 def test_a_loop_does_each_thing_at_its_time_and_waits_for_what_is_not_known() -> None:
