@@ -16,7 +16,7 @@ _PIECE_BYTES = 1 << 20
 _MOST_FILES = 1000
 """Files of a folder of traces that are hashed."""
 _SECRET = "token"
-_NO_INPUT = {"rest_token_file"}
+_NO_INPUT = {"rest_token_file", "events"}
 
 
 def origin(verb: str, arguments: Sequence[str], settings: Mapping[str, Any], files: Iterable[str]) -> dict[str, Any]:

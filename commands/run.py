@@ -256,7 +256,7 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     for keys, says in _OTHER_FILES:
         if unknown & keys:
             raise ConfigError(says.format(path), source=str(path))
-    for key in kind.files:
+    for key in (*kind.files, "events"):
         value = values.get(key)
         if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):
             values[key] = str(path.parent / value)
@@ -280,9 +280,12 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     out = options.out
     found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
-    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, experiment.omitted)
+    omitted = [*experiment.omitted]
+    if getattr(experiment.settings, "events", ""):
+        omitted.append("Not predicted: what the timetable (events) does, which the model does not know.")
+    _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, omitted)
     if options.json == "-":
-        for note in experiment.omitted:
+        for note in omitted:
             print(f"railyard: {note}", file=sys.stderr)
     _say_where(out, options)
     return 0

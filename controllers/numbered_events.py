@@ -34,7 +34,8 @@ class NumberedEvents:
     def begin(self, point: int | None, since: float, results: str | None = None) -> None:
         """Write to the file of ``point`` from now on: what is from ``since`` on, and acts since the last point ended.
 
-        None: the point has ended. ``results`` is the folder of its results (None: that of the start). ``ConfigError`` where the file cannot be written, or no folder for it was named.
+        None: the point has ended. ``results`` is the folder of its results (None: that of the start). ``ConfigError``
+        where the file cannot be written, or no folder for it was named.
         """
         folder = self._results if results is None else Path(results)
         if point is not None and folder is None:

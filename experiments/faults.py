@@ -1,4 +1,7 @@
-"""The faults of a point, as data: which ranks, servers and ports fail and when, and when the controller is killed."""
+"""The faults of a point, as data: which ranks, servers and ports fail and when, and when the controller is killed.
+
+What a timetable does to the fabric is in ``experiments.timetable``; both are carried out alike.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from experiments.timetable import TimedAct
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
 
@@ -40,11 +44,19 @@ class Faults:
 
     The controller is killed ``controller_dies_after_s`` real seconds after the first kill, unless that is None, or
     after ``controller_dies_step`` steps of the first job, as in ``Kill``; jobs without training outlive that.
+    ``acts`` are those of a timetable, in real seconds from the start of the first job, or at its steps.
     """
 
     kills: tuple[Kill, ...] = ()
     controller_dies_after_s: float | None = None
     controller_dies_step: float | None = None
+    acts: tuple[TimedAct, ...] = ()
+
+    @property
+    def controller_dies(self) -> tuple[Kill, ...]:
+        """The end of the controller as a kill, if it is to die."""
+        never = self.controller_dies_step is None and self.controller_dies_after_s is None
+        return () if never else (Kill(-1, self.controller_dies_step, self.controller_dies_after_s),)
 
 
 NO_FAULTS = Faults()

@@ -6,19 +6,24 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from experiments.fabric_acts import FabricActs
 from experiments.faults import NO_FAULTS, Faults, Kill
 from experiments.job_point import JobPoint
 from experiments.job_supervisor import GO_S, JobSupervisor, State
 from experiments.point_run import PointRun, note_circuits
+from experiments.timetable import TimedAct, Timetable
 from railyard.errors import AgentError, ControlError, RailyardError
-from railyard.loop import READ, Poller
+from railyard.loop import READ, HasFileno, Poller
+from railyard.priority import real_time
 
 STEPS_AFTER = 3
 """Complete steps that the other training jobs must do after their last restart before the run may end."""
 _START_AFTER_S = 0.2
 """Seconds from the start message to the first step, in which the message must reach every agent."""
+_ROUNDED_S = 0.001
+"""How long before what is due the loop stops sleeping: epoll(7) rounds sleeps up to a millisecond."""
 _PATIENCE_S = 1.0
 """Longest time from a controller's sockets closing to its end where it is started again, in seconds."""
 
@@ -84,12 +89,15 @@ class JobGroup:
         self._by_name = {job.name: job for job in self.jobs}
         self._placed = [] if arrivals else list(self.jobs)
         """The jobs that have their members, in the order in which they got them."""
-        self._kills = list(faults.kills)
-        self._kill_at: float | None = None
+        timed, at_steps = (tuple(act for act in faults.acts if (act.step is None) == known) for known in (True, False))
+        self._kills = Timetable(faults.kills, self._kill_time, self._kill)
+        self._acts = tuple(Timetable(acts, self._act_time, self._act) for acts in (timed, at_steps))
+        controller = Timetable(faults.controller_dies, self._kill_time, self._kill)
+        self._due: tuple[Timetable[Any], ...] = (*self._acts, self._kills, controller)
+        self._fabric_acts = FabricActs(run.session, self._act_refused)
         self._last_kill: float | None = None
-        self._controller_dies_after_s = faults.controller_dies_after_s
-        self._controller_dies_step = faults.controller_dies_step
-        self._controller_dies_at: float | None = None
+        self._first_go: float | None = None
+        """When the first step of ``jobs[0]`` began, of which the times of acts count (with ``arrivals``: the point)."""
         self._controller_died_at: float | None = None
         self._watches = ExitStack()
         self._pace: dict[str, _Pace] = {}
@@ -111,6 +119,7 @@ class JobGroup:
                     job.register()
                 note_circuits(self._run.session, self._run.folder)
                 longer.enter_context(beside or nullcontext())
+                longer.enter_context(real_time() if any(acts.left for acts in self._acts) else nullcontext())
                 if self._trains:
                     self._play_training(timeout_s)
                 else:
@@ -119,7 +128,10 @@ class JobGroup:
             if self._trains:
                 self.ended = self._run.clock()
             self._run.record_no_more()
-        for kill in self._kills:
+            for act in (act for acts in self._acts for act in acts.left):
+                self._act_refused(act, "the run ended before")
+            self._fabric_acts.close()
+        for kill in self._kills.left:
             self._say(f"the kill {kill} was not executed: the run ended before")
 
     def _play_training(self, timeout_s: float) -> None:
@@ -194,11 +206,12 @@ class JobGroup:
             if self._arrivals is not None:
                 self._come_and_go(self._arrivals, now)
             self._count_steps(now)
-            self._kill_due(now)
+            for each in self._due:
+                each.run_due(self._run.clock())
             jobs_wake = (job.next_poll(now) for job in self._placed)
-            arrives = None if self._arrivals is None else self.began + self._arrivals.next_s
-            wake = (end, self._kill_at, self._controller_dies_at, arrives, *jobs_wake)
-            self._listen(max(0.0, min(t for t in wake if t is not None) - now))
+            arrives = inf if self._arrivals is None else self.began + self._arrivals.next_s
+            wake = (end, arrives, *(each.next_time() - _ROUNDED_S for each in self._due), *jobs_wake)
+            self._listen(max(0.0, min(wake) - self._run.clock()))
         except (ControlError, AgentError) as error:  # agents end when the controller does, and may be noticed first
             if not self._trains and self._controller_died_at is None:
                 raise
@@ -225,16 +238,20 @@ class JobGroup:
         """Wait up to ``wait_s`` for messages of agents and controller, and handle them."""
         launcher, readable = self._run.launcher, set[object]()
         channels = [(job.channel, job) for job in self.jobs if job.channel is not None]
-        if channels:
+        asked = tuple(self._fabric_acts.unanswered)
+        if channels or asked:
             with Poller() as poller:
-                poller.watch(launcher, READ)
-                for channel, _ in channels:
-                    poller.watch(channel, READ)
+                watched: list[HasFileno] = [launcher, *asked, *(channel for channel, _ in channels)]
+                for owner in watched:
+                    poller.watch(owner, READ)
                 readable = {owner for owner, _ in poller.wait(inf, time.monotonic() + wait_s)}
             wait_s = 0.0
         self._heard = more = launcher.listen(wait_s)
         while more:
             more = launcher.listen(0.0)
+        for client in asked:
+            if client in readable:
+                self._fabric_acts.take_answer(client)
         for channel, job in channels:
             if channel in readable and job.channel is channel:
                 members, state = job.members, job.state
@@ -255,6 +272,8 @@ class JobGroup:
     # ---- kills ---------------------------------------------------------------------------------------------------
 
     def _count_steps(self, now: float) -> None:
+        if self._first_go is None and (self._arrivals or self.jobs[0].state == "running"):
+            self._first_go = self.began if self._arrivals else self.jobs[0].go_t
         counted = self.jobs if self._arrivals else self.jobs[:1]
         if (steps := sum(job.steps_done for job in counted)) > self._steps:
             self._steps = steps
@@ -269,35 +288,29 @@ class JobGroup:
             elif done > pace.done:
                 self._pace[name] = _Pace(done, now, (now - pace.since) / (done - pace.done))
 
-    def _kill_due(self, now: float) -> None:
-        if self._controller_dies_step is not None and self._controller_dies_at is None:
-            self._controller_dies_at = self._kill_time(Kill(-1, self._controller_dies_step), self.jobs[0])
-        if self._controller_dies_at is not None and now >= self._controller_dies_at:
-            self._controller_dies_at = self._controller_dies_step = None
-            self._kill_controller()
-        if not self._kills:
-            return
-        kill = self._kills[0]
+    def _job_of(self, kill: Kill) -> JobSupervisor:
         running = (job for job in self._placed if not (self._arrivals and job.over))
-        job = next((job for job in running if kill.rank in job.members), self.jobs[0])
-        if self._kill_at is None:
-            self._kill_at = self._kill_time(kill, job)
-        if self._kill_at is not None and now >= self._kill_at:
-            self._kills.pop(0)
-            self._kill_at = None
-            self._kill(kill, job)
+        return next((job for job in running if kill.rank in job.members), self.jobs[0])
 
-    def _kill_time(self, kill: Kill, job: JobSupervisor) -> float | None:
+    def _kill_time(self, kill: Kill) -> float | None:
         """The time of a kill (event clock); None as long as it is not known."""
         if kill.after_s is not None:
             return None if self._last_kill is None else self._last_kill + self._run.scale.emulated_s(kill.after_s)
+        return self._step_time(kill.step or 0.0, self._job_of(kill))
+
+    def _step_time(self, step: float, job: JobSupervisor) -> float | None:
+        """The time at which ``job`` has done so many steps; None as long as that is not known."""
         pace = self._pace.get(job.name)
-        whole, share = divmod(kill.step or 0.0, 1)
+        whole, share = divmod(step, 1)
         if pace is None or pace.done < whole:
             return None
         return pace.since + share * (pace.took or job.job.expected_step_s)
 
-    def _kill(self, kill: Kill, job: JobSupervisor) -> None:
+    def _kill(self, kill: Kill, due: float) -> None:
+        if kill.rank < 0:
+            self._kill_controller()
+            return
+        job = self._job_of(kill)
         member, plan = kill.rank in job.members, self._run.session.plan
         name, team = (job.name, job.team) if member else ("", None)
         switch, _, port = kill.place.partition(":")
@@ -310,9 +323,24 @@ class JobGroup:
         what = f"a member of job {name}" if member else "a spare"
         place = kill.place and f" ({kill.place})"
         self._say(f"rank {kill.rank}{place} is killed, {what}, {job.steps_done} steps done")
-        if self._controller_dies_after_s is not None:
-            after_s = self._run.scale.emulated_s(self._controller_dies_after_s)
-            self._controller_dies_at, self._controller_dies_after_s = self._last_kill + after_s, None
+
+    # ---- acts of a timetable -------------------------------------------------------------------------------------
+
+    def _act_time(self, act: TimedAct) -> float | None:
+        """The time of an act (event clock); None as long as it is not known."""
+        if act.at_s is None:
+            return self._step_time(act.step or 0.0, self.jobs[0])
+        return None if self._first_go is None else self._first_go + self._run.scale.emulated_s(act.at_s)
+
+    def _act(self, act: TimedAct, due: float) -> None:
+        self._fabric_acts.do(act)
+        now = self._run.clock()
+        self._run.note("act", now, act=str(act), late_s=now - due)
+        self._say(f"{act}: done, {self.jobs[0].steps_done} steps done")
+
+    def _act_refused(self, act: TimedAct, reason: str) -> None:
+        self._run.note("undone", act=str(act), reason=reason)
+        self._say(f"{act}: not done, as {reason}")
 
     # ---- the controller ------------------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ def _name(e: Event) -> str:
         return f"{e['what']} by hand"
     if e.kind in ("wait", "ack", "refused"):
         return f"{e.kind} {e.get('group', '')}"
-    return str(e.get("name") or e.kind)
+    return str(e.get("name") or e.get("act") or e.kind)
 
 
 def _names(found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

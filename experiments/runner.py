@@ -25,7 +25,7 @@ from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
 from experiments.session import Session
-from experiments.settings import PacketSettings
+from experiments.settings import PacketSettings, RepeatedSettings
 from experiments.spread.machines import Cluster
 from measure.live.annotation import annotate, write_pcapng
 from measure.live.calibration import this_machine
@@ -104,6 +104,8 @@ class Runner:
         self._stack = ExitStack()
         self._session: Session | None = None
         self._fabric: Fabric | None = None
+        self._acted_on = False
+        """Whether a timetable acted on the fabric that is up, so that no other point may have it."""
         self._rest_socket: socket.socket | None = None
         self._rest_line: str | None = None
         self._number = 0
@@ -168,7 +170,7 @@ class Runner:
 
     def session(self, fabric: Fabric, *, new: bool = False) -> Session:
         """The session on ``fabric``: the current one if that is equal and not to be ``new``."""
-        if self._session is not None and self._fabric == fabric and not new:
+        if self._session is not None and self._fabric == fabric and not (new or self._acted_on):
             return self._session
         if self._standing is not None:
             return self._stand(self._standing, fabric)
@@ -209,7 +211,7 @@ class Runner:
 
     def take_down(self) -> None:
         if self._session is not None:
-            session, self._session, self._fabric = self._session, None, None
+            session, self._session, self._fabric, self._acted_on = self._session, None, None, False
             if session is not self._standing:
                 session.__exit__(None, None, None)
 
@@ -233,6 +235,7 @@ class Runner:
         added = {"control_s": costs.control_s + session.control_s, "settle_s": costs.settle_s + session.control_s}
         costs = replace(costs, **added)
         prediction = job.prediction(job.predicted_on or session.model_plan, self.scale, costs)
+        job = replace(job, expected_step_s=self.scale.emulated_s(prediction.step_time_s))
         point = job.point(self.next_number(), plan, self.scale, prediction)
         kept = prediction.events if job.each_step else last_step(prediction.events)
         self.record.add_prediction(point, job.fabric.name, kept)
@@ -285,6 +288,9 @@ class Runner:
         }
         with self.recording(first.fabric, mode, title, number, ended=delays, **begun) as run:
             say = self.progress.say
+            if isinstance(self.experiment.settings, RepeatedSettings):
+                faults = replace(faults, acts=self.experiment.settings.acts(run.session.plan, first.steps))
+                self._acted_on = bool(faults.acts)
             group = JobGroup(run, jobs, faults, lambda text: say(f"  {text}"), self.progress.step, arrivals)
             try:
                 if any(job.training is not None for job in jobs):

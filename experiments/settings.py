@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from controllers.northbound.rest_address import read_address
+from experiments.timetable import TimedAct, check, parse, written
 from railyard import __version__
 from railyard.errors import ConfigError, in_file
 from railyard.remote.ssh import HERE, Address
@@ -23,6 +25,7 @@ from railyard.scale import MOST_TIME_SCALE, Scale
 from railyard.size import read_sizes
 from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping
+from topos.plan import FabricPlan
 
 MOST_SEED = 2**63 - 1
 MOST_POINTS = 1000
@@ -209,6 +212,24 @@ class RepeatedSettings(PacketSettings):
         default=False,
         description="no point measured again for a disturbance, once one load disturbed every attempt at the first one",
     )
+    events: Annotated[str, Option(metavar="TEXT|FILE.yaml")] = Field(
+        default="",
+        description="what is done to the fabric in every point, at times of the modelled job or at its steps, such as "
+        "'2s fail rail0:3; step 4.5 restore rail0:3', or a file that has it as its key events (docs/run.md)",
+    )
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _events(cls, value: Any) -> str:
+        """The acts as text, whether they came as text, as a list or in a file."""
+        parse(value)
+        return "; ".join(written(value))
+
+    def acts(self, plan: FabricPlan, steps: float = inf) -> tuple[TimedAct, ...]:
+        """The acts of ``events`` for a job of so many steps; ``ConfigError`` for one that is impossible on ``plan``."""
+        acts = parse(self.events)
+        check(acts, plan, steps)
+        return acts
 
 
 class SpreadSettings(RepeatedSettings):
@@ -229,6 +250,8 @@ class SpreadSettings(RepeatedSettings):
             raise ConfigError("remote works on one machine only; leave out cluster", key="controller")
         if self.cluster and self.pcap:
             raise ConfigError("captures on one machine only; leave out cluster", key="pcap")
+        if self.cluster and self.events:
+            raise ConfigError("acts on one machine only; leave out cluster", key="events")
         for machine in self.cluster:
             if machine not in HERE:
                 Address.of(machine, "cluster")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PR_SET_TIMERSLACK = 29
@@ -34,6 +35,18 @@ def set_real_time(thread: int = 0, *, threads: bool = False) -> None:
     """
     with suppress(OSError):
         os.sched_setscheduler(thread, os.SCHED_RR | (0 if threads else os.SCHED_RESET_ON_FORK), os.sched_param(1))
+
+
+@contextmanager
+def real_time() -> Iterator[None]:
+    """Let this thread run before all others, as ``set_real_time``, while the block runs."""
+    policy, param = os.sched_getscheduler(0), os.sched_getparam(0)
+    set_real_time()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setscheduler(0, policy, param)
 
 
 def set_session_priority(leader: int, nice: int) -> None:

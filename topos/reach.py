@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from textwrap import shorten
 from typing import NamedTuple
 
@@ -69,9 +69,9 @@ def ring(plan: FabricPlan) -> Circuits:
             lanes.setdefault(port.host, []).append(port.number)
         hosts = list(lanes.values())
         if len(hosts) > 1 and all(len(ports) > 1 for ports in hosts):
-            found[switch.name] = [[one[-1], next_one[0]] for one, next_one in zip(hosts, hosts[1:] + hosts[:1])]
+            found[switch.name] = [[one[-1], next_one[0]] for one, next_one in pairwise([*hosts, hosts[0]])]
         elif len(hosts) > 1:
-            found[switch.name] = [[one[0], next_one[0]] for one, next_one in zip(hosts[::2], hosts[1::2])]
+            found[switch.name] = [[one[0], next_one[0]] for one, next_one in zip(hosts[::2], hosts[1::2], strict=False)]
     return found
 
 

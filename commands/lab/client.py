@@ -1,4 +1,4 @@
-"""What a person does with a lab that is up: each verb is one request to its daemon, or a program on one of its hosts."""
+"""What a person does with a lab that is up: a verb is one request to its daemon, or a program on one of its hosts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -92,12 +91,6 @@ def act(lab: Connection, words: Sequence[str]) -> int:
             lab.tell("interrupt", number=number)
 
 
-def _status(name: str | None, words: list[str]) -> int:
-    text = open_lab(name).call("status", words=words, timeout_s=_ANSWER_S)
-    print(text)
-    return 0
-
-
 def _down(name: str | None, words: list[str]) -> int:
     lab = open_lab(name)
     lab.call("down", words=words, timeout_s=_ANSWER_S)
@@ -141,6 +134,8 @@ def _ping(name: str | None, words: list[str]) -> int:
 
 def _mpirun(name: str | None, words: list[str]) -> int:
     """Start MPI on the first host; it reaches the others by a program of the lab in the place of ssh."""
+    from railyard.process.start import run_program
+
     count = None
     if words[:1] in (["-n"], ["-np"]):
         if not words[1:2] or not words[1].isdigit() or not 0 < int(words[1]) <= _MOST_RANKS:
@@ -151,27 +146,17 @@ def _mpirun(name: str | None, words: list[str]) -> int:
     mpirun = shutil.which("mpirun", path=safe_path())
     if mpirun is None:
         raise MachineError("there is no mpirun; install Open MPI or MPICH, or put the folder of yours into PATH")
-    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    version = run_program([mpirun, "--version"], _ANSWER_S).out
     place = open_lab(name).call("mpi", timeout_s=_ANSWER_S)
     hosts = place["hosts"][:count]
     if "Open MPI" in version:
-        agent = ["--mca", "plm_rsh_agent", place["agent"], "--allow-run-as-root", "--oversubscribe"]
+        agent = ["--mca", "plm_rsh_agent", place["agent"], "--allow-run-as-root", "--oversubscribe", "--host"]
     else:
-        agent = ["-launcher", "rsh", "-launcher-exec", place["agent"], "-localhost", hosts[0]]
+        agent = ["-launcher", "rsh", "-launcher-exec", place["agent"], "-localhost", hosts[0], "-hosts"]
     enter(place["first"])
     for key, value in _NO_SHARED_MEMORY.items():
         os.environ.setdefault(key, value)
-    return run_here(
-        [
-            mpirun,
-            *agent,
-            "-hosts" if "-launcher" in agent else "--host",
-            ",".join(hosts),
-            "-n",
-            str(count or len(hosts)),
-            *words,
-        ]
-    )
+    return run_here([mpirun, *agent, ",".join(hosts), "-n", str(count or len(hosts)), *words])
 
 
 def enter(place: dict[str, Any]) -> None:
@@ -180,9 +165,7 @@ def enter(place: dict[str, Any]) -> None:
 
     def check(result: int, what: str) -> None:
         if result != 0:
-            raise MachineError(
-                f"{what} failed ({os.strerror(ctypes.get_errno())}); a lab belongs to root of its machine"
-            )
+            raise MachineError(f"{what} failed ({os.strerror(ctypes.get_errno())}); a lab needs root of its machine")
 
     fd = os.open(place["netns"], os.O_RDONLY | os.O_CLOEXEC)
     check(libc.setns(fd, _CLONE_NEWNET), "entering the host")
@@ -220,7 +203,6 @@ _PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
 _ACTS = "pingall", "trace", "cli"
 _SPECIAL = {
     "down": _down,
-    "status": _status,
     "exec": _exec,
     "shell": _shell,
     "capture": _capture,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import signal
 import socket
@@ -21,11 +20,11 @@ from commands.lab.labs import NAME, SOCKET
 from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, make_token, read_token
 from railyard.checkout import ROOT
-from railyard.errors import ConfigError, MachineError
+from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.loop import Loop
 from railyard.process.connection import Connection, taken_fd
 from railyard.process.parent import LATER, Answering, Parent
-from railyard.process.start import die_with_parent, go_on_as_fork, python_command
+from railyard.process.start import die_with_parent, go_on_as_fork, has_ended, python_command
 from railyard.signals import stop_on_signals
 
 _LOG = "lab.log"
@@ -72,10 +71,16 @@ class Client(Answering):
         fd = sock.detach()
         super().__init__(Connection(fd, fd, "a client of the lab"))
         self._server = server
-        self._acts: dict[int, tuple[int, int]] = {}
-        """Request -> process that acts for it, and its pidfd."""
-        own = {"act": self.act, "interrupt": self.interrupt, "down": self.down, "enter": self.enter, "mpi": self.mpi}
-        self.operations = server.lab.operations | own
+        self._acts: dict[int, Act] = {}
+        """The processes that act for the client, by the number of the request."""
+        own: dict[str, Callable[..., Any]] = {
+            "act": self.act,
+            "interrupt": self.interrupt,
+            "down": self.down,
+            "enter": self.enter,
+            "mpi": self.mpi,
+        }
+        self.operations = {**server.lab.operations, **own}
         server.loop.watch(self, self._arrived)
 
     def _arrived(self, _: int) -> None:
@@ -91,7 +96,7 @@ class Client(Answering):
         return {**place, "netns": f"/proc/{os.getpid()}/fd/{place['netns']}"}
 
     def mpi(self) -> dict[str, Any]:
-        """What ``mpirun`` needs: the hosts, the first one to start on, and a program that starts others as ssh would."""
+        """What ``mpirun`` needs: all hosts, the first, where it starts, and a program that starts others as ssh does."""
         lab = self._server.lab
         hosts = [host.name for host in lab.net.hosts]
         agent = lab.net.run.path / "on_host"
@@ -120,42 +125,56 @@ class Client(Answering):
             _act(self._server.lab, words, environment, streams, self._pid, parent)
         for stream in streams:
             os.close(stream)
-        pidfd = os.pidfd_open(child)
-        self._acts[number] = child, pidfd
-        self._server.loop.watch(pidfd, partial(self._ended, number))
+        self._acts[number] = Act(child)
+        self._server.loop.watch(self._acts[number], partial(self._ended, number))
         return LATER
 
     def _ended(self, number: int, _: int) -> None:
-        child, pidfd = self._acts.pop(number)
-        self._server.loop.forget(pidfd)
-        os.close(pidfd)
-        _, status = os.waitpid(child, 0)
-        self.reply(number, result=abs(os.waitstatus_to_exitcode(status)))
-        with suppress(Exception):
+        act = self._acts.pop(number)
+        self._server.loop.forget(act)
+        self.reply(number, result=act.wait())
+        with suppress(RailyardError):  # which the next status tells
             self._server.lab.follow()
 
     def interrupt(self, number: int) -> None:
         if number in self._acts:
-            signal.pidfd_send_signal(self._acts[number][1], signal.SIGINT)
+            self._acts[number].send(signal.SIGINT)
 
     def close(self) -> None:
         """Forget the client, and end what acts for it."""
         self._server.clients.discard(self)
         self._server.loop.forget(self)
-        for child, pidfd in self._acts.values():
-            self._server.loop.forget(pidfd)
-            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-            waiting = select.poll()
-            waiting.register(pidfd, select.POLLIN)
-            if not waiting.poll(_PATIENCE_MS):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(pidfd)
+        for act in self._acts.values():
+            self._server.loop.forget(act)
+            act.send(signal.SIGTERM)
+            if not has_ended(act.pid, _PATIENCE_S):
+                act.send(signal.SIGKILL)
+            act.wait()
         self._acts.clear()
         self.connection.close()
 
 
-_PATIENCE_MS = 2000
+class Act:
+    """A fork of the daemon that acts for a client; its descriptor is readable once it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, number)
+
+    def wait(self) -> int:
+        """Wait for its end; its exit status, or the number of the signal that ended it."""
+        os.close(self._fd)
+        return abs(os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]))
+
+
+_PATIENCE_S = 2.0
 
 
 def _serve_rest(spec: LabSpec, folder: Path, add_child: Callable[[int], None]) -> str:

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -14,8 +15,11 @@ from typing import Any
 from mininet.topo import Topo
 
 from commands.lab.stretch import Stretch
-from experiments.session import READY_TIMEOUT_S, Session
+from experiments.controller_process import READY_TIMEOUT_S
+from experiments.fabric_acts import BareFabric, FabricActs
+from experiments.session import Session
 from experiments.settings import PacketSettings, validated
+from experiments.timetable import EVENTS, TimedAct, Timetable, check, parse
 from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError, nearest
 from railyard.plugin import code_failed, load_class
 from topos.fabric import FabricTopo
@@ -33,6 +37,7 @@ TOPOLOGIES = {
 }
 """Name of a fabric of ours -> its topology."""
 NO_CONTROLLER = "none"
+_MOST_DONE = 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
@@ -96,6 +101,10 @@ class Lab:
         self.reach: Reach
         self.up_since = time.monotonic()
         self._stretch: Stretch | None = None
+        self.begin_timetable: Callable[[Timetable[TimedAct]], None]
+        """Set by what serves the lab: it waits for the times of a timetable."""
+        self.done = deque[str](maxlen=_MOST_DONE)
+        """What timetables did, and when."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Lab:
@@ -160,7 +169,16 @@ class Lab:
 
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
-        own = (self.status, self.enter, self.address, self.connect, self.disconnect, self.fail, self.restore, self.set)
+        own: tuple[Callable[..., Any], ...] = (
+            self.status,
+            self.enter,
+            self.address,
+            self.connect,
+            self.disconnect,
+            self.fail,
+            self.restore,
+            self.set,
+        )
         own = (*own, self.mark, self.verdict)
         return {operation.__name__: operation for operation in own}
 
@@ -196,6 +214,7 @@ class Lab:
             "hosts": ports,
             "switches": [switch.name for switch in self.net.switches],
             "circuits": {} if trouble else self.circuits(),
+            "timetables": list(self.done),
             "trouble": trouble,
         }
 
@@ -218,42 +237,38 @@ class Lab:
         return self.reach.address(host, peer)
 
     def connect(self, words: Sequence[str]) -> str:
-        """Join ports of a switch, in pairs; returns when the circuits stand."""
-        switch, ports = _ports("connect SWITCH PORT PORT [PORT PORT ...]", words)
-        if len(ports) % 2:
-            raise ConfigError(f"port {ports[-1]} has no other to be joined with; give ports in pairs")
-        pairs = [[a, b] for a, b in zip(ports[::2], ports[1::2], strict=True)]
-        return self._rewire(switch, pairs, "update")
+        """Join ports of a switch, in pairs (``1 3`` or ``1-3``); returns when the circuits stand."""
+        switch, *ports = words or [""]
+        if ports and not any("-" in port for port in ports) and len(ports) % 2 == 0:
+            ports = ["-".join(pair) for pair in zip(ports[::2], ports[1::2], strict=True)]
+        return self._act(["connect", switch, *ports])
 
     def disconnect(self, words: Sequence[str]) -> str:
-        """Take the circuits of ports down."""
-        switch, ports = _ports("disconnect SWITCH PORT [PORT ...]", words)
-        self._optical(switch)
-        had = self.circuits()[switch]
-        lone = set(ports) - {port for pair in had for port in pair}
-        if lone:
-            raise ConfigError(f"port {min(lone)} of {switch} has no circuit")
-        return self._rewire(switch, [pair for pair in had if not set(pair) & set(ports)], "overwrite")
+        return self._act(["disconnect", *words])
 
     def fail(self, words: Sequence[str]) -> str:
-        self.net.fail(_one("fail PORT|LINK|HOST|SWITCH", words))
-        self.follow()
-        return ""
+        return self._act(["fail", *words])
 
     def restore(self, words: Sequence[str]) -> str:
-        self.net.restore(_one("restore PORT|LINK|HOST|SWITCH", words))
-        self.follow()
-        return ""
+        return self._act(["restore", *words])
 
     def set(self, words: Sequence[str]) -> str:
-        """Change rate (Mb/s), delay and loss of a link, or the congestion control of a host, as ``rate=50 delay=2ms``."""
-        usage = "usage: railyard set LINK [rate=50Mbps] [delay=2ms] [loss=1%] | set HOST transport=NAME"
-        target, *pairs = words or [""]
-        if not target or not pairs or not all("=" in pair for pair in pairs):
-            raise ConfigError(usage)
-        values = dict(pair.split("=", 1) for pair in pairs)
-        raise ConfigError("to come")
-        return ""
+        """Change rate, delay and loss of a link, or the congestion control of a host (``transport=reno``)."""
+        if len(words) == 2 and words[1].startswith("transport="):
+            self._check_host(words[0])
+            self.net.set_transport(words[0], words[1].partition("=")[2])
+            return ""
+        return self._act(["set", *words])
+
+    def at(self, words: Sequence[str]) -> str:
+        """Do what a timetable says, its times counted from now; what was refused is in ``status``."""
+        acts = parse(" ".join(words))
+        if any(act.at_s is None for act in acts):
+            raise ConfigError("a lab has no steps; give times, as in '2s fail rail0:3'", key=EVENTS)
+        self._check_acts(acts)
+        begin = time.monotonic()
+        self.begin_timetable(Timetable(acts, lambda act: begin + (act.at_s or 0.0), self._timed))
+        return f"{len(acts)} acts, the last in {acts[-1].at_s:g} s" if acts else ""
 
     def mark(self, words: Sequence[str]) -> str:
         """Begin a stretch that ``verdict`` judges: read all counters, and sample links and processors from now on."""
@@ -279,23 +294,42 @@ class Lab:
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _rewire(self, switch: str, circuits: list[list[int]], update: str) -> str:
-        self._optical(switch)
-        assert self.session is not None
-        self.session.call("rewire", switch=switch, circuits=circuits, update=update)
+    def _act(self, words: Sequence[str]) -> str:
+        """Do one act now; it has been done when this returns, or is refused by an error."""
+        acts = parse(f"0s {' '.join(words)}")
+        self._check_acts(acts)
+        for act in acts:
+            self._do(act)
         self.follow()
-        return f"{switch}: {circuits_text(self.circuits()[switch])}"
+        (target,) = {act.target for act in acts}
+        circuits = self.circuits()
+        return f"{target}: {circuits_text(circuits[target])}" if target in circuits else ""
 
-    def _optical(self, name: str) -> None:
-        """Raise ``ConfigError`` unless ``name`` is an optical switch that the controller of ours wires."""
-        if self.session is None or self.session.controller is None:
-            raise ConfigError(
-                f"this lab runs without Railyard's controller ({self.spec.controller}); it has no circuits"
-            )
-        known = list(self.circuits())
-        if name not in known:
-            there = nearest(name, known) or (f"; there is {', '.join(known[:8])}" if known else "; this lab has none")
-            raise ConfigError(f"{name} is no optical switch of this lab{there}")
+    def _check_acts(self, acts: Sequence[TimedAct]) -> None:
+        ours = self.session is not None and self.session.controller is not None
+        if self.plan is not None:
+            check(acts, self.plan, failed=self.net.failed, circuits=ours)
+        elif any(act.verb in ("connect", "disconnect") for act in acts):
+            raise ConfigError("this lab has no optical switch of ours, so no circuits")
+
+    def _do(self, act: TimedAct) -> None:
+        """Do an act, also where the controller has to; the error of one that was refused."""
+        refused: list[str] = []
+        acts = FabricActs(self.session or BareFabric(self.net), lambda _, why: refused.append(why))
+        acts.do(act)
+        for client in acts.unanswered:
+            acts.take_answer(client)
+        if refused:
+            raise ControlError(refused[0])
+
+    def _timed(self, act: TimedAct, at: float) -> None:
+        late_ms = (time.monotonic() - at) * 1e3
+        try:
+            self._do(act)
+            self.done.append(f"{act}, {late_ms:.1f} ms late")
+        except RailyardError as error:
+            self.done.append(f"{act}: refused: {error}")
+        self.follow()
 
     def _switches(self) -> list[dict[str, Any]]:
         assert self.session is not None
@@ -319,6 +353,7 @@ def status_text(facts: Mapping[str, Any]) -> str:
         lanes = "  ".join(f"{port['ip']}{_rate(port['rate_mbps'])}" for port in ports if port["ip"])
         lines.append(f"  {host:<8} {lanes}")
     lines += [f"  {switch:<8} {circuits_text(pairs)}" for switch, pairs in facts["circuits"].items()]
+    lines += [f"  {done}" for done in facts["timetables"]]
     return "\n".join(lines)
 
 
@@ -328,18 +363,3 @@ def _rate(mbps: float | None) -> str:
 
 def circuits_text(pairs: Sequence[Sequence[int]]) -> str:
     return " ".join(f"{a}-{b}" for a, b in pairs) or "no circuit"
-
-
-def _one(usage: str, words: Sequence[str]) -> str:
-    if len(words) != 1:
-        raise ConfigError(f"usage: railyard {usage}")
-    return words[0]
-
-
-def _ports(usage: str, words: Sequence[str]) -> tuple[str, list[int]]:
-    """The switch and the ports of a command, written as ``1 3`` or ``1-3``."""
-    switch, *rest = words or [""]
-    numbers = [part for word in rest for part in word.split("-")]
-    if not switch or not numbers or not all(re.fullmatch("[0-9]{1,5}", number) for number in numbers):
-        raise ConfigError(f"usage: railyard {usage}")
-    return switch, [int(number) for number in numbers]

@@ -41,11 +41,26 @@ class ChannelClient:
     def close(self) -> None:
         self._socket.close()
 
+    def fileno(self) -> int:
+        """A descriptor that is readable when the answer to ``send`` is there."""
+        return self._socket.fileno()
+
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send one request and return its answer; ``ControlError`` on a refusal, time-out or broken connection."""
+        self.send(op, **fields)
+        return self.answer(op)
+
+    def send(self, op: str, **fields: Any) -> None:
+        """Send one request, whose ``answer`` is taken later."""
         self._last_id += 1
         try:
             self._socket.sendall(encode(self._last_id, op, **fields))
+        except OSError as error:
+            raise ControlError(f"the connection to the controller broke during {op}: {error}") from error
+
+    def answer(self, op: str) -> dict[str, Any]:
+        """The answer to the last request, which was ``op``; errors are those of ``call``."""
+        try:
             answer = self._wait(self._last_id)
         except TimeoutError:
             raise ControlError(f"the controller did not answer {op} within {self._timeout_s:g} s") from None

@@ -73,8 +73,9 @@ class TrialExperiment(RepeatedExperiment[T]):
         return trial.job_point(self.scale, self.settings.iterations + 1, self.settings.seed)
 
     def check(self) -> None:
-        for trial in self.trials:
-            self.job(trial)
+        for job in map(self.job, self.trials):
+            if self.settings.events:
+                self.settings.acts(job.fabric.plan(), job.steps)
 
     def predict(self) -> Iterator[TrialRow]:
         for trial in self.trials:

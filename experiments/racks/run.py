@@ -33,6 +33,7 @@ from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import JudgedPoint
 from measure.metrics.point import Point
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
+from measure.metrics.timed_acts import timetable_checks
 from railyard.timeline import Event
 from workloads.agent.state import expected_checksums
 
@@ -125,6 +126,7 @@ def _events(
     start, end = incarnation.steps.job(steps[0])[0], incarnation.steps.job(steps[-1])[1]
     wanted, ranks = set(steps), {-1, *incarnation.members}
     found = [e for e in incarnation.events if e.get("step") in wanted or (e.kind == "sockets" and not cut_short)]
+    found += [e for e in events if e.source == "run" and e.kind == "act" and e.t <= end]
     found += [e for e in events if e.source in ("controller", "switch") and start <= (e.end or e.t) and e.t <= end]
     counters: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for e in events:
@@ -167,6 +169,7 @@ class RackResult(GroupResult):
         last = read_incarnations(self.events, tenant)[-1:]
         if job.team is not None and job.team.finished.issuperset(job.members):
             checks += [agents_check(each.members, each.events) for each in last]
+        checks += timetable_checks(self.events)
         return [*found, Verdict(all(check.ok for check in checks), tuple(checks))] if found else []
 
     def rows(self) -> list[FailoverRow]:

@@ -101,6 +101,9 @@ class Rails(RepeatedExperiment[RailSettings]):
             late_rank_of(self.workload, settings.late)
         if settings.stale_step:
             check_stale(program_on(settings, workload, "provisioned"))
+        for point in {point.mode: point for point in settings.points()}.values() if settings.events else ():
+            scale = model_scale(settings, workload)
+            settings.acts(fabric_on(settings, workload, point.mode, scale).plan(), settings.steps)
         mode = next((mode for mode in OWN_POLICY if mode in settings.modes), None)
         if settings.policy is not None and mode is not None:
             plan = fabric_on(settings, workload, mode, model_scale(settings, workload)).plan()

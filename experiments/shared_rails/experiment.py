@@ -183,6 +183,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
             except CircuitError as error:
                 raise ConfigError(str(error), key="jobs") from None
         self._kills(plan)
+        self.settings.acts(plan, self.jobs[0].request.steps)
 
     def _check_room(self, job: SharedJob, plan: FabricPlan) -> None:
         if job.servers > self.servers:

@@ -170,6 +170,7 @@ MARKS: Looks = {
     "stranded": Look("cannot go on", _VERMILION, "X", (0, (6, 1))),
     "port": Look("port failed or repaired", _ORANGE, "v", (0, (3, 1, 1, 1))),
     "manual": Look("done by a person", _PURPLE, "*", (0, (1, 1))),
+    "act": Look("done by the timetable", _GREEN, "h", (0, (4, 1, 1, 1))),
     "launch": Look("job started", GREY, ">", (0, (4, 2))),
     "refused": Look("refused", _ORANGE, "s", (0, (5, 2))),
     "left": Look("connection lost", _SKY, "D", (0, (2, 1))),

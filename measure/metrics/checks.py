@@ -17,7 +17,7 @@ from railyard.timeline import Event
 NOT_FAITHFUL = "NOT FAITHFUL"
 CAUSES = frozenset((
     *("other guests", "other processes", "cores", "datapath thread", "fast path", "timer lag", "timer lag of a step"),
-    *("control plane", "link delay", "dark time", "worst dark time"),
+    *("control plane", "link delay", "dark time", "worst dark time", "lateness of the timetable"),
     *("underlay loss", "underlay rate", "clock uncertainty"),
     *("event numbers", "logs", "agent events", "controller events", "sampler events", "samples", "counters"),
 ))  # fmt: skip
@@ -138,6 +138,7 @@ class Limits:
       for each message that it waits for, and a barrier of the switches too.
     - ``clock_delay_share``: by how much the clock of a machine may be unknown, of the shortest reconfiguration delay:
       dark times and waits are differences of times on two machines. Never under ``clock_floor_s``.
+    - ``act_s``: how late an act of a timetable may be, at the p99: what is done to a link shows in the next packets.
     - ``packet_floor``: losses and retransmissions of a run that sends few packets; a time-out shows in its spread.
     """
 
@@ -165,6 +166,7 @@ class Limits:
     noise_s: float = 0.003
     message_s: float = 0.002
     packet_floor: int = 2
+    act_s: float = 0.002
     up_share: float = 0.01
     sample_gap_s: float = 0.3
     sample_gap_share: float = 0.05

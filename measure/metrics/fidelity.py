@@ -21,6 +21,7 @@ from measure.metrics.quantiles import median
 from measure.metrics.records import fabric_checks, records_checks
 from measure.metrics.stall import read_darks
 from measure.metrics.steps import Steps
+from measure.metrics.timed_acts import with_timetable
 from measure.metrics.transfers import ObservedTransfer, read_transfers
 from measure.metrics.underlay import clock_checks, underlay_checks
 from railyard.timeline import Event
@@ -48,7 +49,7 @@ class JudgedPoint:
 def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: Limits | None = None) -> Verdict:
     limits = limits or Limits()
     links = _line_rate(point, events, limits)
-    checks = (
+    checks: tuple[Check, ...] = (
         *interference_checks(events, limits),
         *underlay_checks(events, limits),
         *clock_checks(events, point.scale.emulated_s(point.reconfiguration_delay_s), limits),
@@ -68,6 +69,7 @@ def judge(point: Point, events: Sequence[Event], metrics: PointMetrics, limits: 
         _steps(metrics),
         *records_checks(point, events, limits),
     )
+    checks = with_timetable(checks, events, limits)
     return Verdict(all(c.ok for c in checks), checks)
 
 

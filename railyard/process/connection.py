@@ -76,7 +76,7 @@ def _connections(pid: int) -> Iterator[socket.socket]:
 
 
 def taken_fd(pidfd: int, number: int) -> int:
-    """A descriptor of this process for what descriptor ``number`` of another one refers to; ``OSError`` if it cannot."""
+    """A descriptor here of what ``number`` refers to in the process ``pidfd``; ``OSError`` if that is not permitted."""
     fd = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -197,7 +197,7 @@ def go_on_as_fork() -> None:
     def poll(process: subprocess.Popen[Any]) -> int | None:
         return None if process.returncode is None and not has_ended(process.pid) else own(process)
 
-    subprocess.Popen.poll = poll  # type: ignore[method-assign]
+    vars(subprocess)["Popen"].poll = poll
 
 
 def go_on_in_child() -> int:

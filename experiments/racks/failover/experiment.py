@@ -255,6 +255,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         for name in self.settings.fabrics:
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
+            self.settings.acts(setting.plan, self.settings.steps)
             assert setting.plan.rack is not None
             rings = [Group(tenant.name, "dp", tenant.ranks) for tenant in setting.plan.rack.tenants]
             try_policy(setting.policy, setting.plan, rings)

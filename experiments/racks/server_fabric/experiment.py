@@ -217,7 +217,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def check(self) -> None:
         for fabric in (ELECTRICAL, PHOTONIC):
             for shape in self.settings.shapes:
-                _ = self.settings.setting(fabric, shape).plan
+                self.settings.acts(self.settings.setting(fabric, shape).plan)
 
     def predict(self) -> Iterator[ResultRow]:
         """The model's values: line rate for iperf3, simulated all-reduces, epochs and recovery."""

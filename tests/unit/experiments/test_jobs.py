@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from fake_rack import READY_S, STEP_S, TICK_S, Rack
+from fake_rack import READY_S, STEP_S, TICK_S, Channel, Rack
 
 from experiments.faults import Faults, parse_kills
 from experiments.job_group import STEPS_AFTER, JobGroup
 from experiments.job_point import JobPoint
 from experiments.job_supervisor import GO_S, LAUNCH_S, JobSupervisor
+from experiments.timetable import parse
 from railyard.errors import AgentError, ControlError
 from railyard.point_folder import NOTES
 from railyard.timeline import read_events
@@ -432,6 +434,66 @@ def test_the_end_of_the_nursery_is_the_sentence_of_the_run(rack: Rack) -> None:
     with pytest.raises(AgentError, match="the process that starts the agents is gone"):
         play.run()
     assert [job.state for job in play.jobs] == ["done", "done"] and all(channel.closed for channel in rack.channels)
+
+
+# ---- timetables ------------------------------------------------------------------------------------------------------
+
+
+class Client(Channel):
+    """A connection for one act, which the controller answers at once."""
+
+    rack: Rack
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__(self.rack, "", -1)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, op: str, **fields: Any) -> None:
+        self._rack.controller.ask(self, op, **fields)
+
+    def answer(self, *given: Any) -> None:  # of the controller, or to whom takes it
+        if len(given) == 2:
+            super().answer(*given)
+        elif not self._answers[0]["ok"]:
+            raise ControlError(self._answers[0]["error"])
+
+
+@pytest.fixture
+def timed(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> Rack:
+    monkeypatch.setattr(Client, "rack", rack, raising=False)
+    monkeypatch.setattr("experiments.fabric_acts.ChannelClient", Client)
+    cast(Any, rack.context.session).net = SimpleNamespace(
+        **{verb: lambda name, verb=verb: rack.log.append(f"{verb} {name}") for verb in ("fail", "restore")},
+        set_link=lambda name, **values: rack.log.append(f"set {name} {values}"),
+    )
+    return rack
+
+
+def test_acts_are_done_at_their_times_and_steps_in_the_kernel_and_by_the_controller(timed: Rack) -> None:
+    text = "0.5s set g0-rack0 rate=5; 1.5s fail g16; 2s restore g16; 2s disconnect rack0 64; step 4.5 fail rack0:1"
+    play = Play(timed, acts=parse(f"{text}; step 5.5 fail rack0:1; step 5.9 restore rack0:1; step 40 fail rack0"))
+    assert play.run() == ["done", "done"] and {job.incarnation for job in play.jobs} == {0}
+    begun = timed.teams[0].launched + READY_S + GO_S
+    noted = read_events(timed.context.folder / NOTES)
+    done = {e["act"]: (e.t - begun, e["late_s"]) for e in noted if e.kind == "act"}
+    due = {"0.5s set": 0.5, "1.5s fail": 1.5, "2s restore": 2.0, "2s disconnect": 2.0, "step 4.5": 4.5, "step 5.5": 5.5}
+    for start, moment in due.items():
+        ((after_s, late_s),) = [found for act, found in done.items() if act.startswith(start)]
+        assert moment <= after_s + 1e-9 <= moment + 5 * TICK_S and late_s < 5 * TICK_S
+    changed = [entry for entry in timed.log if entry.startswith(("set", "fail", "restore g"))]
+    assert changed == ["set g0-rack0 {'rate_mbps': 5.0}", "fail g16", "restore g16"]
+    assert timed.controller.engine.optical.switch("rack0").failed == frozenset()
+    undone = {e["act"]: e["reason"] for e in noted if e.kind == "undone"}
+    assert undone == {
+        "2s disconnect rack0 64": "port 64 of rack0 is in no circuit",
+        "step 5.5 fail rack0:1": "port 1 of rack0 has failed already",
+        "step 40 fail rack0": "the run ended before",
+    }
 
 
 # ---- jobs that do not train ----------------------------------------------------------------------------------------

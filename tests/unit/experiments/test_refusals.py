@@ -24,13 +24,16 @@ from experiments.rails.settings import make_settings
 from experiments.registry import find
 from experiments.rest_access import read_token, reserved_address
 from experiments.settings import PacketSettings, validated
+from experiments.timetable import check, parse
 from railyard.errors import ConfigError, MachineError
 from railyard.scale import Floors
 from topos.describe import plan
 from topos.racks import RackTopo
+from topos.rails import RailTopo
 from workloads.catalog import load_workload
 
 HERE = MachineReport("here", "0.5.0", "1eeb9c7", "3.11.2", "root", calibrated="2026-11-01", files={"/w.yaml": "ab"})
+RAILS = plan(RailTopo(servers=2, gpus=2, fabric="ocs"))
 LONG = {"LONG": "x" * 101, "VERY LONG": "x" * 1001}
 PROPIUS = {"loads": [48], "policies": ["irs"], "rounds": 1, "virtual_clients": [6000], "virtual_rounds": 1}
 
@@ -118,6 +121,9 @@ test_refusals = refusals(
         "kill in a run": lambda text: check_kills(
             parse_kills(text, plan(RackTopo())), ranks=20, steps=10, known=[16, 1, 0]
         ),
+        "timetable": parse,
+        "timetable file": of_file("flaps.yaml", lambda text: parse(str(written("flaps.yaml", text)))),
+        "timetable on rails": lambda text: check(parse(text), RAILS, steps=4),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),
         "file of a demand": lambda name: read_demand(name, 3, 1000, 1),
         "law of stragglers": StragglerLaw,
