@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -19,6 +20,7 @@ from commands.lab.lab import Lab, LabSpec
 from commands.lab.labs import NAME, SOCKET
 from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, make_token, read_token
+from experiments.timetable import TimedAct, Timetable
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.loop import Loop
@@ -47,6 +49,7 @@ class Server:
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
         loop.watch(self._listener, self._accept)
+        lab.begin_timetable = self._wait_for
 
     def _accept(self, _: int) -> None:
         with suppress(BlockingIOError):
@@ -55,6 +58,12 @@ class Server:
                 sock.close()
             else:
                 self.clients.add(Client(self, sock))
+
+    def _wait_for(self, timetable: Timetable[TimedAct]) -> None:
+        """Do what a timetable says, each at its time."""
+        timetable.run_due(time.monotonic())
+        if timetable.left:
+            self.loop.at(timetable.next_time(), partial(self._wait_for, timetable))
 
     def close(self) -> None:
         self._listener.close()
@@ -96,7 +105,7 @@ class Client(Answering):
         return {**place, "netns": f"/proc/{os.getpid()}/fd/{place['netns']}"}
 
     def mpi(self) -> dict[str, Any]:
-        """What ``mpirun`` needs: all hosts, the first, where it starts, and a program that starts others as ssh does."""
+        """What ``mpirun`` needs: all hosts, the first, where it starts, and a program that acts as ssh."""
         lab = self._server.lab
         hosts = [host.name for host in lab.net.hosts]
         agent = lab.net.run.path / "on_host"
