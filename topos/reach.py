@@ -128,14 +128,18 @@ def banner(plan: FabricPlan, circuits: Circuits | None, scale: Scale | None = No
 
     ``circuits`` are None where another controller than Railyard's makes them.
     """
+    lines = [*fabric_lines(plan, circuits, scale), *_what_to_type(plan, circuits)]
+    return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in lines)
+
+
+def fabric_lines(plan: FabricPlan, circuits: Circuits | None, scale: Scale | None = None) -> list[str]:
+    """The hosts, the switches with their addresses and circuits, and the scale."""
     hosts = plan.hosts
     lines = [f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}; their names work in every command on a host"]
     lines += [_switch_line(switch, circuits) for switch in plan.switches[:_MOST_SWITCHES]]
     more = [switch.name for switch in plan.switches[_MOST_SWITCHES:]]
     lines += [f"and {len(more)} more switches: {' '.join(more)}"] if more else []
-    lines += list(_scale_line(plan, scale))
-    lines += list(_what_to_type(plan, circuits))
-    return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in lines)
+    return [*lines, *_scale_line(plan, scale)]
 
 
 def _switch_line(switch: SwitchPlan, circuits: Circuits | None) -> str:

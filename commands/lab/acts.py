@@ -23,7 +23,15 @@ def _prompt(lab: Lab, words: Sequence[str]) -> int:
 
 
 def _pingall(lab: Lab, words: Sequence[str]) -> int:
-    raise ConfigError("to come")
+    if words:
+        raise ConfigError("takes no words but --lab NAME", key="pingall")
+    if lab.plan is None:
+        lab.net.pingAll()
+        return 0
+    lab.follow()
+    for line in lab.reach.ping_all():
+        print(line, flush=True)
+    return 0
 
 
 def _run(lab: Lab, words: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.loop import Loop
 from railyard.process.connection import Connection, taken_fd
-from railyard.process.parent import LATER, Answering, Parent
+from railyard.process.parent import LATER, Answering, Parent, outcome_of
 from railyard.process.start import die_with_parent, go_on_as_fork, has_ended, python_command
 from railyard.signals import stop_on_signals
 
@@ -236,7 +236,8 @@ def main() -> int:
     with ExitStack() as stack:
         try:
             settings = parent.settings
-            spec = LabSpec(**{key: settings[key] for key in LabSpec.__dataclass_fields__})
+            spec = LabSpec(**{key: value for key, value in settings.items() if key != "op"})
+            spec.check()
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
             _hold_name(held, spec.name)
             loop = Loop()
@@ -256,8 +257,8 @@ def main() -> int:
         except Exception as error:
             if told:
                 raise
-            parent.tell("error", error=str(error), kinds=[type(error).__name__])
-            status = getattr(error, "exit_status", 1)
+            parent.tell("error", of="up", **outcome_of(error, "up"))
+            status = 1
     return status
 
 

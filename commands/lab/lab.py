@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from mininet.topo import Topo
@@ -27,7 +28,7 @@ from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.reach import Reach
 from topos.kernel.relay import Relay
 from topos.plan import FabricPlan
-from topos.reach import ring
+from topos.reach import fabric_lines, ring
 
 TOPOLOGIES = {
     "rails": "topos.rails:RailTopo",
@@ -38,6 +39,7 @@ TOPOLOGIES = {
 """Name of a fabric of ours -> its topology."""
 NO_CONTROLLER = "none"
 _MOST_DONE = 20
+_COLUMNS = 80
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
@@ -193,7 +195,7 @@ class Lab:
         facts = self.facts()
         if words:
             return json.dumps(facts, indent=2)
-        return status_text(facts)
+        return status_text(facts, self.plan)
 
     def facts(self) -> dict[str, Any]:
         try:
@@ -351,24 +353,21 @@ class Lab:
             raise ConfigError(f"there is no host {name}{nearest(name, known) or '; there is ' + ', '.join(known[:8])}")
 
 
-def status_text(facts: Mapping[str, Any]) -> str:
-    """A lab on 80 columns."""
+def status_text(facts: Mapping[str, Any], plan: FabricPlan | None) -> str:
+    """A lab in lines of 80 columns; of a fabric without a ``plan`` each host with its addresses."""
     lines = [
-        f"{facts['name']}: {facts['topology']}, {len(facts['hosts'])} hosts, {len(facts['switches'])} switches, "
-        f"controller {facts['controller']}, datapath {facts['datapath']}, up {facts['up_s']:g} s"
+        f"{facts['name']}: {facts['topology']}, controller {facts['controller']}, datapath {facts['datapath']}, up "
+        f"{facts['up_s']:g} s"
     ]
     if facts["trouble"]:
         lines.append(f"TROUBLE: {facts['trouble']}")
-    for host, ports in facts["hosts"].items():
-        lanes = "  ".join(f"{port['ip']}{_rate(port['rate_mbps'])}" for port in ports if port["ip"])
-        lines.append(f"  {host:<8} {lanes}")
-    lines += [f"  {switch:<8} {circuits_text(pairs)}" for switch, pairs in facts["circuits"].items()]
-    lines += [f"  {done}" for done in facts["timetables"]]
-    return "\n".join(lines)
-
-
-def _rate(mbps: float | None) -> str:
-    return "" if mbps is None else f" ({mbps:.4g} Mb/s)"
+    if plan is not None:
+        ours = facts["controller"] not in ("remote", NO_CONTROLLER)
+        lines += fabric_lines(plan, facts["circuits"] if ours else None)
+    else:
+        addresses = {host: [port["ip"] for port in ports if port["ip"]] for host, ports in facts["hosts"].items()}
+        lines += [f"{host}: {' '.join(own)}" for host, own in addresses.items()]
+    return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in [*lines, *facts["timetables"]])
 
 
 def circuits_text(pairs: Sequence[Sequence[int]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
@@ -21,6 +20,8 @@ USAGE = """usage: railyard up rails|racks|edge|morphlux|FILE.py:Class|FILE.yaml 
 Brings a fabric up that stays until railyard down. KEY is an option of the
 topology, as in: sudo railyard up rails --servers 4 --gpus 4 --fabric ocs
 FILE.yaml has the same keys, and topology: rails. docs/lab.md has the rest."""
+OWN = "name", "controller", "remote", "datapath", "rest", "rest_token_file"
+"""Keys of ``LabSpec``, which is checked in the daemon; all others are options of the topology."""
 _UP_S = 120.0
 
 
@@ -30,17 +31,16 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE)
         return 0
     spec = read_words(arguments)
+    name = spec.get("name", "lab")
     if os.geteuid() != 0:
         raise MachineError("network namespaces need root; run the command with sudo")
-    child = Child("commands.lab.daemon", spec, (), f"the lab {spec['name']}")
+    child = Child("commands.lab.daemon", spec, (), f"the lab {name}")
     child.begin()
     child.ready(_UP_S)
     print(child.told["status"])
     child.leave()
-    lab = "" if spec["name"] == "lab" else f" --lab {spec['name']}"
-    print(
-        f"try: railyard ping{lab} HOST HOST; railyard exec{lab} HOST -- PROGRAM; railyard cli{lab}; railyard down{lab}"
-    )
+    lab = "" if name == "lab" else f" --lab {name}"
+    print(f"try: railyard pingall{lab} | exec{lab} HOST -- PROGRAM | cli{lab} | down{lab}")
     return 0
 
 
@@ -63,18 +63,8 @@ def read_words(words: Sequence[str]) -> dict[str, Any]:
         topology = given.pop("topology", "")
         if not topology:
             raise ConfigError("says which fabric: rails, racks, edge, or FILE.py:Class", key="topology")
-    from commands.lab.lab import LabSpec
-
-    own = {field.name for field in dataclasses.fields(LabSpec)} - {"topology", "options"}
-    spec = LabSpec(
-        absolute_name(topology),
-        {key: value for key, value in given.items() if key not in own},
-        **{key: value for key, value in given.items() if key in own},
-    )
-    spec.check()
-    spec.settings()
-    spec.topo()
-    return dataclasses.asdict(spec)
+    options = {key: given.pop(key) for key in list(given) if key not in OWN}
+    return {"topology": absolute_name(topology), "options": options, **given}
 
 
 def _file_values(path: Path) -> dict[str, str]:

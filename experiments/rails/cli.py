@@ -14,12 +14,10 @@ from mininet.log import error, output
 from railyard.errors import CircuitError, ConfigError, RailyardError
 from railyard.scale import Scale
 from railyard.signals import ctrl_c_apart
-from topos.kernel.iperf import IperfLane, answers
-from topos.kernel.namespaces import HostEnd
 from topos.kernel.reach import Reach
 from topos.options import number
-from topos.plan import FabricPlan, HostPort
-from topos.reach import Circuits, banner, ping_line
+from topos.plan import FabricPlan
+from topos.reach import Circuits, banner
 
 
 class Channel(Protocol):
@@ -122,20 +120,12 @@ class RailCLI(CLI):  # type: ignore[misc]
             return
         wait_s = number("timeout", line or 1, 0.001, 3600, "s")
         self._follow()
-        sent = lost = 0
-        for host, found in self.reach.ways.items():
-            lanes = [IperfLane(self._end(joint.own), self._end(joint.far)) for joint in found.values()]
-            answered = dict(zip(found, answers(lanes, wait_s), strict=True))
-            output(ping_line(host, found, answered, self.reach.plan.hosts) + "\n")
-            sent, lost = sent + len(found), lost + list(answered.values()).count(False)
-        output(f"*** Results: {lost} of {sent} pings were lost\n")
+        for line in self.reach.ping_all(wait_s):
+            output(line + "\n")
 
     def _unknown(self, plan: FabricPlan) -> bool:
         """Whether another controller than ours makes the circuits of this fabric."""
         return self.channel is None and any(switch.kind == "ocs" for switch in plan.switches)
-
-    def _end(self, port: HostPort) -> HostEnd:
-        return HostEnd(self.mn.netns_fd(port.host), port.interface, port.ip)
 
     def do_link(self, line: str) -> None:
         """Take the link between two nodes up or down (usage: link NODE NODE up|down)."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from railyard import __version__
 from railyard.errors import MachineError
-from railyard.process.connection import Connection
+from railyard.process.connection import Connection, raised_there
 from railyard.process.start import end_child, start_python
 
 START_S = 30.0
@@ -78,7 +78,7 @@ class Child:
             if message is None:
                 raise MachineError(f"{self._what} was not ready within {timeout_s:g} s; {self._when_late}")
             if message["op"] != "ready":
-                raise MachineError(str(message.get("error")))
+                raise raised_there({"error": message["op"], **message}, "")
             version = message.get("version")
             if version != __version__:
                 raise MachineError(

@@ -65,14 +65,14 @@ class Answering:
                 raise ControlError(f"there is no operation {shortened(op)}; there are {', '.join(self.operations)}")
             outcome = {"result": self.operations[op](**message["fields"])}
         except Exception as error:
-            outcome = _outcome(error, op)
+            outcome = outcome_of(error, op)
         if outcome.get("result") is LATER:
             return
         if self.asked is not None:
             try:
                 self.connection.reply(self.asked, **outcome)
             except (MachineError, ValueError, TypeError) as error:  # a result that is too long, or no plain data
-                self.connection.reply(self.asked, **_outcome(error, op))
+                self.connection.reply(self.asked, **outcome_of(error, op))
         elif "error" in outcome:
             self.connection.tell("error", of=op, **outcome)
 
@@ -175,7 +175,8 @@ class Parent(Answering):
             super()._carry_out(message)
 
 
-def _outcome(error: Exception, op: str) -> dict[str, Any]:
+def outcome_of(error: Exception, op: str) -> dict[str, Any]:
+    """The fields of an answer, or of a message ``error``, by which the other side raises ``error``."""
     if isinstance(error, OSError):
         error = from_os_error(error)
     if not isinstance(error, RailyardError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from typing import Any
 from railyard.errors import ConfigError, MachineError
 from topos.kernel import wiring
 from topos.kernel.emulation import HOSTS_FOLDER, Emulation
+from topos.kernel.iperf import IperfLane, answers
+from topos.kernel.namespaces import HostEnd
 from topos.kernel.netlink import Netlink
-from topos.plan import FabricPlan
-from topos.reach import Circuits, Joint, first_addresses, hosts_file, routes, ways
+from topos.plan import FabricPlan, HostPort
+from topos.reach import Circuits, Joint, first_addresses, hosts_file, ping_line, routes, ways
 
 
 class Reach:
@@ -63,6 +65,20 @@ class Reach:
                 names = {host.name: self.names[host.name]}
                 names |= {peer: self.address(host.name, peer) for peer in self.names}
                 _write(self.folder / host.name, hosts_file(names, socket.gethostname(), self._ports))
+
+    def ping_all(self, wait_s: float = 1.0) -> Iterator[str]:
+        """Ping from every host to those that it reaches, and wait ``wait_s`` seconds: a line for each, and the sum."""
+        assert self.plan is not None
+        sent = lost = 0
+        for host, found in self.ways.items():
+            lanes = [IperfLane(self._end(joint.own), self._end(joint.far)) for joint in found.values()]
+            answered = dict(zip(found, answers(lanes, wait_s), strict=True))
+            yield ping_line(host, found, answered, self.plan.hosts)
+            sent, lost = sent + len(found), lost + list(answered.values()).count(False)
+        yield f"*** Results: {lost} of {sent} pings were lost"
+
+    def _end(self, port: HostPort) -> HostEnd:
+        return HostEnd(self._net.netns_fd(port.host), port.interface, port.ip)
 
     def _route(self, host: Any, had: Mapping[str, str], wanted: Mapping[str, str], force: bool) -> dict[str, str]:
         """Change the routes of a host from ``had`` to ``wanted``, and return them.
