@@ -1,0 +1,229 @@
+"""A fabric that stays: brought up, used from other processes, troubled, and taken down; and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from script_runs import PATIENCE_S
+
+from commands.lab.labs import labs
+from topos.kernel.run_registry import clear_dead_runs
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+NAME = f"test-{os.getpid()}"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def railyard(*words: object, status: int | None = 0, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command with its exit status checked (None: any)."""
+    command = [sys.executable, "-m", "commands.main", *map(str, words)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False, **options
+    )  # type: ignore[call-overload]
+    assert status in (None, done.returncode), done
+    return done  # type: ignore[no-any-return]
+
+
+def on_lab(verb: str, *words: object, status: int | None = 0) -> str:
+    """What a verb prints on the lab of this module, or its error."""
+    done = railyard(verb, "--lab", NAME, *words, status=status)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[str]:
+    up = railyard("up", "rails", "--servers", 4, "--gpus", 1, "--name", NAME, "--rest", "127.0.0.1:0")
+    try:
+        yield up.stdout
+    finally:
+        railyard("down", "--lab", NAME)
+    assert NAME not in labs()
+
+
+def test_up_says_what_is_there_and_what_to_type(lab: str) -> None:
+    assert "rail0: 10.1.0.1 g0 to 10.1.0.8 g3, 8 ports; circuits 1-8 2-3 4-5 6-7" in lab
+    assert f"try: railyard pingall --lab {NAME}" in lab
+    facts = json.loads(on_lab("status", "--json"))
+    assert list(facts["hosts"]) == ["g0", "g1", "g2", "g3"] and facts["trouble"] is None
+
+
+def test_a_program_on_a_host_has_its_network_its_names_and_its_own_status(lab: str) -> None:
+    assert on_lab("exec", "g1", "--", "hostname") == "g1\n"
+    assert "inet 10.1.0.3/16" in on_lab("exec", "g1", "--", "ip", "address", "show", "g1-r0")
+    assert on_lab("exec", "g0", "--", "getent", "hosts", "g1").split()[0] == "10.1.0.3"
+    on_lab("exec", "g0", "--", "sh", "-c", "exit 7", status=7)
+    assert on_lab("exec", "g0", "--", "no-such-program", status=127) == "railyard: no-such-program: command not found\n"
+    assert "there is no host g9" in on_lab("exec", "g9", "--", "true", status=2)
+
+
+def test_circuits_follow_and_names_follow_them(lab: str) -> None:
+    assert "0 of 8 pings were lost" in on_lab("pingall")
+    assert "no circuit joins g0 and g2" in on_lab("ping", "g0", "g2", status=2)
+    assert on_lab("connect", "rail0", 1, 5) == "rail0: 1-5 2-3 6-7\n"
+    assert "3 received" in on_lab("ping", "g0", "g2")
+    assert on_lab("disconnect", "rail0", 5) == "rail0: 2-3 6-7\n"
+    assert "no circuit joins g0 and g2" in on_lab("ping", "g0", "g2", status=2)
+    on_lab("connect", "rail0", "1-8", "4-5")
+
+
+def test_what_fails_is_dark_until_it_is_restored(lab: str) -> None:
+    for name in ("rail0:3", "g1", "g1-r0"):
+        on_lab("fail", name)
+        assert "0 received" in on_lab("exec", "g0", "--", "ping", "-c1", "-W1", "10.1.0.3", status=1), name
+        on_lab("restore", name)
+        end = time.monotonic() + 5
+        while "1 received" not in on_lab("exec", "g0", "--", "ping", "-c1", "-W1", "g1", status=None):
+            assert time.monotonic() < end, f"{name} stays dark"
+    assert "has not failed" in on_lab("restore", "g1", status=None)
+
+
+def test_a_timetable_is_kept(lab: str) -> None:
+    assert on_lab("at", "0.1s fail rail0:2; 0.3s restore rail0:2") == "2 acts, the last in 0.3 s\n"
+    time.sleep(0.2)
+    assert "2-3" not in json.dumps(on_lab("status"))
+    end = time.monotonic() + 5
+    while "restore rail0:2, " not in (status := on_lab("status")):
+        assert time.monotonic() < end
+    assert "fail rail0:2, " in status and "2-3" in status
+    assert "comes before the act in front of it" in on_lab("at", "2s fail g1; 1s restore g1", status=2)
+
+
+def test_a_stretch_is_judged(lab: str) -> None:
+    assert "no stretch is under way" in on_lab("verdict", status=2)
+    on_lab("mark", "mine")
+    assert "the stretch mine is under way" in on_lab("mark", status=2)
+    on_lab("exec", "g0", "--", "ping", "-q", "-c50", "-i0.002", "-s1000", "g1")
+    said = on_lab("verdict")
+    assert said.startswith("mine, ") and "packets lost" in said and "0 at a wrong host" in said
+    sent = int(said.split("rails: ")[1].split()[0])
+    assert 100 * 1000 < sent < 100 * 1100 + 2000, "50 echoes and their answers"
+    assert "the user's programs chose how fast to send" in said
+
+
+def test_a_rate_changes_while_the_lab_is_up(lab: str) -> None:
+    on_lab("set", "g0-r1", "rate=20Mbps")
+    shown = on_lab("exec", "g0", "--", "tc", "qdisc", "show", "dev", "g0-r1")
+    assert "rate 20Mbit" in shown
+    on_lab("set", "g0-r1", "rate=100Mbps")
+    assert "no congestion control nosuch" in on_lab("set", "g0", "transport=nosuch", status=2)
+
+
+def test_the_prompt_of_mininet_is_on_the_same_fabric(lab: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "commands.main", "cli", "--lab", NAME],
+        input="circuits\nrewire rail0 1-5\npy 6 * 7\nexit\n",
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert "42" in done.stdout + done.stderr
+    assert "rail0: 1-5 2-3 6-7" in on_lab("status").replace("circuits ", "rail0: ")
+    on_lab("connect", "rail0", "1-8", "4-5")
+
+
+def test_rest_does_what_the_verbs_do_for_who_has_the_token(lab: str) -> None:
+    words = lab.split()
+    address, token = words[words.index("REST") + 2], Path(words[words.index("in") + 1]).read_text().strip()
+
+    def call(path: str, body: object = None, given: str = token) -> dict[str, object]:
+        request = urllib.request.Request(address.removesuffix("/lab") + path)
+        request.add_header("Authorization", f"Bearer {given}")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            request.data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return json.loads(answer.read())  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as error:
+            return {"status": error.code, **json.loads(error.read())}
+
+    assert call("/lab")["name"] == NAME
+    assert call("/lab/disconnect", {"words": ["rail0", "2"]}) == {"text": "rail0: 1-8 4-5 6-7"}
+    assert call("/lab/connect", {"words": ["rail0", "2-3"]}) == {"text": "rail0: 1-8 2-3 4-5 6-7"}
+    assert call("/lab/connect", {"words": ["rail9", "2-3"]})["status"] == 400
+    assert call("/lab/connect", {"words": "rail0"})["status"] == 400
+    assert call("/lab", given="wrong")["status"] == 401
+    assert "/lab/fail" in call("/")["POST"]  # type: ignore[operator]
+
+
+def test_a_name_that_is_taken(lab: str) -> None:
+    said = railyard("up", "rails", "--name", NAME, status=2).stderr
+    assert said == f"railyard: a lab {NAME} is up already; choose another name, or railyard down --lab {NAME}\n"
+
+
+def test_a_job_runs_on_a_lab_with_its_prediction_and_its_verdict(tmp_path: Path) -> None:
+    name = f"{NAME}-job"
+    options = ["--servers", 4, "--gpus", 2, "--rate-mbps", 100, "--mtu", 4200]
+    railyard("up", "rails", "--name", name, *options)
+    try:
+        job = ("rails", "--lab", name, "--workload", "smoke", "--modes", "on-demand", "--delays", "20", "--steps", "2")
+        once = ("--repeats", "1", "--attempts", "1", "--no-figures")
+        wrong = railyard("run", *job, *once, "--rate", "1/50", "--out", tmp_path / "wrong", status=2).stderr
+        assert "up rails --servers 4 --gpus 2 --ports 2 --rate_mbps 250" in wrong
+        out = tmp_path / "results"
+        railyard("run", *job, *once, "--rate", "1/125", "--out", out, status=None)
+        (row,) = json.loads((out / "summary.json").read_text())["rows"]
+        assert row["steps"] == 2 and row["reconfigurations_per_step"] == 2 and row["misdelivered"] == 0
+        assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.1)
+        assert json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"] is None
+    finally:
+        railyard("down", "--lab", name)
+
+
+@pytest.mark.parametrize("forwarding", ["none", "remote"])
+def test_a_topology_of_ones_own(tmp_path: Path, forwarding: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from mininet.topo import Topo\n"
+        "class Mine(Topo):\n"
+        "    def build(self, hosts=2):\n"
+        "        s = self.addSwitch('s1')\n"
+        "        for i in range(int(hosts)): self.addLink(self.addHost(f'h{i}'), s)\n"
+    )
+    name = f"{NAME}-{forwarding}"
+    words = ("up", f"{file}:Mine", "--hosts", 3, "--name", name, "--controller", forwarding)
+    if forwarding == "remote":
+        said = railyard(*words, "--remote", "127.0.0.1:1", status=5).stderr
+        assert "not every switch reached the controller at 127.0.0.1:1" in said and name not in labs()
+        return
+    railyard(*words)
+    try:
+        assert "3 received" in railyard("ping", "--lab", name, "h0", "h2").stdout
+        assert "no optical switch" in railyard("connect", "--lab", name, "s1", 1, 2, status=2).stderr
+        assert "no plan" in railyard("mark", "--lab", name, status=2).stderr
+    finally:
+        railyard("down", "--lab", name)
+
+
+def test_a_daemon_that_is_killed_leaves_nothing() -> None:
+    name = f"{NAME}-killed"
+    railyard("up", "rails", "--servers", 2, "--gpus", 1, "--name", name)
+    folder = labs()[name].parent
+    sleeper = subprocess.Popen(
+        [sys.executable, "-m", "commands.main", "exec", "--lab", name, "g0", "--", "sleep", "1000"], cwd=ROOT
+    )
+    time.sleep(0.5)
+    owner = json.loads((folder / "owner.json").read_text())["pid"]
+    os.kill(owner, signal.SIGKILL)
+    assert sleeper.wait(PATIENCE_S) != 0, "what runs on a host ends with the lab"
+    end = time.monotonic() + 10
+    while folder.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    clear_dead_runs()
+    assert name not in labs()
+    railyard("up", "rails", "--servers", 2, "--gpus", 1, "--name", name)
+    railyard("down", "--lab", name)
