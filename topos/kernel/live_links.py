@@ -25,9 +25,9 @@ from topos.options import number
 
 @dataclass(frozen=True)
 class Place:
-    """What a name means: the interfaces at both ends of its links, and whether these are all links of one node.
+    """The links that a name means, by the interfaces at both ends of each.
 
-    ``key`` is the same for all names of the same links.
+    ``key`` is the same for all names of the same links; ``node``: these are all links of one host or switch.
     """
 
     name: str
