@@ -360,7 +360,7 @@ class Emulation(Mininet):  # type: ignore[misc]
     ) -> None:
         """Change the links between nodes ``a`` and ``b``, or those that ``a`` alone names (``LiveLinks.set``)."""
         name = a if b is None else f"{a}-{b}"
-        self.live.set(name, rate_mbps=rate_mbps, delay_ms=delay_ms, loss_percent=loss_percent)
+        self.live.set(name, rate_mbps, delay_ms, loss_percent)
 
     def fail(self, name: str) -> None:
         """Take a host, a switch, a port (``rail0:3``) or a link (``g0-rail0``, ``g0-r1``) down (``LiveLinks.fail``)."""

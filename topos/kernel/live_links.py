@@ -24,10 +24,10 @@ from topos.options import number
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a name means: the interfaces at both ends of its links, and whether these are all links of one node.
+class NamedLinks:
+    """The links that a name means, by the interfaces at both ends of each.
 
-    ``key`` is the same for all names of the same links.
+    ``key`` is the same for all names of the same links; ``node``: these are all links of one host or switch.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Place:
         return list(dict.fromkeys(links))
 
 
-class Names:
+class LinkNames:
     """The names of a net's hosts (``g3``), switches (``rail0``), their ports (``rail0:3``), and links: those between
     two nodes (``g0-rail0``) and the one of an interface (``g0-r1``). Pure.
     """
@@ -55,7 +55,7 @@ class Names:
             for name in (end.name, f"{node.name}-{wiring.far_end(end).node.name}", *port):
                 self._ends.setdefault(name, []).append(end)
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> NamedLinks:
         """The place ``name``; ``ConfigError`` with the one most like it if there is none.
 
         The links of a host are also those of its node in a torus.
@@ -64,12 +64,12 @@ class Names:
             node = self._nodes[name]
             own = node.intfList()
             far = map(wiring.far_end, own) if isinstance(node, RailSwitch) else wiring.own_ends(node, self._switches)
-            return Place(name, name, tuple(dict.fromkeys([*own, *far])), node=True)
+            return NamedLinks(name, name, tuple(dict.fromkeys([*own, *far])), node=True)
         if name not in self._ends:
             there = nearest(name, [*self._nodes, *self._ends]) or "; name one such as g0, rail0, rail0:3 or g0-rail0"
             raise ConfigError(f"there is no node, port or link {shortened(name)}{there}")
         both = tuple(dict.fromkeys(chain.from_iterable((end, wiring.far_end(end)) for end in self._ends[name])))
-        return Place(name, " ".join(sorted(end.name for end in both)), both)
+        return NamedLinks(name, " ".join(sorted(end.name for end in both)), both)
 
 
 class LiveLinks:
@@ -88,11 +88,11 @@ class LiveLinks:
         delays: LinkDelays,
         when_up: Callable[[Any], None],
     ) -> None:
-        self.place = Names(nodes, switches).place
+        self.place = LinkNames(nodes, switches).place
         self._nodes, self._switches, self._part = nodes, switches, part
         self._fds, self._yard_fd, self._delays = namespaces_of_hosts, yard_fd, delays
         self._when_up = when_up
-        self._failed: dict[str, Place] = {}
+        self._failed: dict[str, NamedLinks] = {}
 
     def link(self, name: str) -> RecordedLink:
         """The only link of a name; ``ConfigError`` where it has several."""
@@ -155,7 +155,6 @@ class LiveLinks:
     def set(
         self,
         name: str,
-        *,
         rate_mbps: float | None = None,
         delay_ms: float | None = None,
         loss_percent: float | None = None,

@@ -6,6 +6,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from railyard.errors import MachineError
@@ -255,18 +256,10 @@ def _routing(intf: RecordedIntf, lane: int, *, before_others: bool = False) -> I
     lane, through a table of its own.
     """
     ip, prefix, index = str(intf.ip), int(intf.prefixLen), intf.index
-    tables = [(_METRIC + lane, netlink.MAIN_TABLE), *([(_METRIC, _FIRST_TABLE + index)] if lane else [])]
-    for metric, table in tables:
-        yield netlink.route(
-            index,
-            ip,
-            prefix,
-            metric,
-            intf.rto_min_ms,
-            table,
-            transport=intf.node.transport,
-            before_others=before_others,
-        )
+    way = partial(netlink.route, index, ip, prefix, transport=intf.node.transport, before_others=before_others)
+    yield way(metric=_METRIC + lane, rto_min_ms=intf.rto_min_ms)
+    if lane:
+        yield way(metric=_METRIC, rto_min_ms=intf.rto_min_ms, table=_FIRST_TABLE + index)
 
 
 def peer_route(intf: RecordedIntf, peer_ip: str) -> NetlinkRequest:

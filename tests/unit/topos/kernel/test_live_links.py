@@ -12,7 +12,7 @@ from topos.kernel import live_links, namespaces
 from topos.kernel.holding import Holding, Line
 from topos.kernel.link_delays import LinkDelays
 from topos.kernel.links import WHOLE
-from topos.kernel.live_links import LiveLinks, Names
+from topos.kernel.live_links import LinkNames, LiveLinks
 from topos.kernel.netlink import NetlinkRequest
 from topos.kernel.transport import usable_transport
 from topos.kernel.wiring import shaping
@@ -59,15 +59,15 @@ def live(net: Mininet, monkeypatch: pytest.MonkeyPatch, sent: list[str] | None =
 )
 def test_names_mean_both_ends_of_links(monkeypatch: pytest.MonkeyPatch, name: str, ends: list[str]) -> None:
     net = rails(monkeypatch)
-    place = Names(net.nameToNode, net.switches).place(name)
+    place = LinkNames(net.nameToNode, net.switches).place(name)
     assert sorted(end.name for end in place.ends) == ends
 
 
 def test_a_switch_means_all_its_links_and_a_chip_of_a_torus_its_node_too(monkeypatch: pytest.MonkeyPatch) -> None:
     net = rails(monkeypatch)
-    assert len(Names(net.nameToNode, net.switches).place("rail0").ends) == 12
+    assert len(LinkNames(net.nameToNode, net.switches).place("rail0").ends) == 12
     torus = recorded(monkeypatch, RackTopo(torus="3x2", server="1", fabric="electrical-torus"))
-    names = {end.name for end in Names(torus.nameToNode, torus.switches).place("g0").ends}
+    names = {end.name for end in LinkNames(torus.nameToNode, torus.switches).place("g0").ends}
     assert {end.name for end in torus["n0"].intfList()} < names
 
 
