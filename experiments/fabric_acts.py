@@ -31,7 +31,7 @@ class FabricActs:
             if request is not None:
                 self._ask(act, **request)
             elif act.verb == "set":
-                self._session.net.set_link(act.target, **act.values)
+                self._session.net.set_link(act.target, None, **{key: float(value) for key, value in act.values.items()})
             else:
                 getattr(self._session.net, act.verb)(act.target)
         except (CircuitError, ConfigError, ControlError) as error:

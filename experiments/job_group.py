@@ -333,9 +333,9 @@ class JobGroup:
         return None if self._first_go is None else self._first_go + self._run.scale.emulated_s(act.at_s)
 
     def _act(self, act: TimedAct, due: float) -> None:
+        began = self._run.clock()
         if self._fabric_acts.do(act):
-            now = self._run.clock()
-            self._run.note("act", now, act=str(act), late_s=now - due)
+            self._run.note("act", began, self._run.clock(), act=str(act), late_s=began - due)
 
     def _act_refused(self, act: TimedAct, reason: str) -> None:
         self._run.note("undone", act=str(act), reason=reason)
