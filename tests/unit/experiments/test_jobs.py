@@ -469,7 +469,7 @@ def timed(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> Rack:
     monkeypatch.setattr("experiments.fabric_acts.ChannelClient", Client)
     cast(Any, rack.context.session).net = SimpleNamespace(
         **{verb: lambda name, verb=verb: rack.log.append(f"{verb} {name}") for verb in ("fail", "restore")},
-        set_link=lambda name, **values: rack.log.append(f"set {name} {values}"),
+        set_link=lambda name, _, **values: rack.log.append(f"set {name} {values}"),
     )
     return rack
 
