@@ -24,18 +24,20 @@ class FabricActs:
         self._session, self._refused = session, refused
         self.unanswered: dict[ChannelClient, TimedAct] = {}
 
-    def do(self, act: TimedAct) -> None:
-        """Do ``act``, or ask the controller to, which tunes circuits for as long as the job says."""
+    def do(self, act: TimedAct) -> bool:
+        """Do ``act``, or ask the controller to, which tunes circuits for as long as the job says; False if refused."""
         try:
             request = self._request(act)
             if request is not None:
                 self._ask(act, **request)
             elif act.verb == "set":
-                self._session.net.set_link(act.target, **act.values)
+                self._session.net.set_link(act.target, None, **{key: float(value) for key, value in act.values.items()})
             else:
                 getattr(self._session.net, act.verb)(act.target)
         except (CircuitError, ConfigError, ControlError) as error:
             self._refused(act, str(error))
+            return False
+        return True
 
     def take_answer(self, client: ChannelClient) -> None:
         """Take the answer on one of ``unanswered``."""

@@ -128,9 +128,9 @@ class JobGroup:
             if self._trains:
                 self.ended = self._run.clock()
             self._run.record_no_more()
-            for act in (act for acts in self._acts for act in acts.left):
-                self._act_refused(act, "the run ended before")
             self._fabric_acts.close()
+            for act in (act for acts in self._acts for act in acts.left):
+                self._run.note("undone", act=str(act), reason="the run ended before")
         for kill in self._kills.left:
             self._say(f"the kill {kill} was not executed: the run ended before")
 
@@ -333,14 +333,13 @@ class JobGroup:
         return None if self._first_go is None else self._first_go + self._run.scale.emulated_s(act.at_s)
 
     def _act(self, act: TimedAct, due: float) -> None:
-        self._fabric_acts.do(act)
-        now = self._run.clock()
-        self._run.note("act", now, act=str(act), late_s=now - due)
-        self._say(f"{act}: done, {self.jobs[0].steps_done} steps done")
+        began = self._run.clock()
+        if self._fabric_acts.do(act):
+            self._run.note("act", began, self._run.clock(), act=str(act), late_s=began - due)
 
     def _act_refused(self, act: TimedAct, reason: str) -> None:
         self._run.note("undone", act=str(act), reason=reason)
-        self._say(f"{act}: not done, as {reason}")
+        self._say(f"not done: {act}, as {reason}")
 
     # ---- the controller ------------------------------------------------------------------------------------------
 

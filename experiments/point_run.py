@@ -122,9 +122,9 @@ class PointRun:
         self.began = self.clock()
         self.counted = Counted(self.session)
 
-    def note(self, kind: str, t: float | None = None, **fields: Any) -> None:
-        """Add an event of the run to the timeline, now or at ``t``."""
-        write_events(self.folder / NOTES, [Event(self.clock() if t is None else t, "run", kind, None, fields)])
+    def note(self, kind: str, t: float | None = None, end: float | None = None, **fields: Any) -> None:
+        """Add an event of the run to the timeline, now or at ``t``, or from then to ``end``."""
+        write_events(self.folder / NOTES, [Event(self.clock() if t is None else t, "run", kind, end, fields)])
 
     def counting(self) -> AbstractContextManager[Counted]:
         """Read all counters before and after, and sample between (``counted``)."""

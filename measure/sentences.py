@@ -86,14 +86,6 @@ def _fault(event: Event) -> str:
     return f"rank {event['rank']}{_of_job(event)} is made to fail: {what}" if event["rank"] >= 0 else what
 
 
-def _act(event: Event) -> str:
-    return f"by the timetable: {event['act']}"
-
-
-def _undone(event: Event) -> str:
-    return f"not done of the timetable: {event['act']}, as {event['reason']}"
-
-
 def _launch(event: Event) -> str:
     again = f" again (incarnation {event['incarnation']})" if event["incarnation"] else ""
     return f"job {event['job']} starts{again} on {_ranks(event['members'])}"
@@ -209,8 +201,8 @@ def _not_acknowledged(event: Event) -> bool:
 
 MARKS: Mapping[tuple[str, str], Mark] = {
     ("run", "fault"): Mark("fault", _fault),
-    ("run", "act"): Mark("act", _act),
-    ("run", "undone"): Mark("refused", _undone),
+    ("run", "act"): Mark("act", lambda event: f"by the timetable: {event['act']}"),
+    ("run", "undone"): Mark("refused", lambda event: f"not done: {event['act']}, as {event['reason']}"),
     ("run", "launch"): Mark("launch", _launch),
     ("run", "cut"): Mark("lost", _cut),
     ("run", "lost"): Mark("lost", _lost),

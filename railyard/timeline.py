@@ -37,8 +37,8 @@ class Event:
     run      predicted   point, same_as (the first point with this prediction), plan (its key in the manifest), title,
                          warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)
     run      fault       job, rank, what (a chip is made to fail: its links are cut and its agent is killed)
-    run      act         act (of a timetable, as text), late_s (after its time, when the kernel had done it or the
-                         controller had been asked for it)
+    run      act         act (of a timetable, as text), late_s (how long after its time it began) (interval: until the
+                         kernel had done it, or the controller had been asked for it)
     run      undone      act (of a timetable that was not done, or not as asked for), reason
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     run      cut         lines (number of lines of a log that are not readable: cut short, by a crash or a full disk, or

@@ -263,7 +263,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
             form = alike((row.completion_s, row.predicted_completion_s))
             took = row.reason or f"over {form(row.completion_s or 0)} s after its arrival"
             runner.progress.result(
-                f"{row.job} ({row.workload}): {took} (model {form(row.predicted_completion_s or 0)} s), {row.verdict}"
+                f"{row.job} ({row.workload}): {took} (model {form(row.predicted_completion_s)} s), {row.verdict}"
             )
         hit = [row for row in played.rows() if row.event != NEIGHBOUR or (row.steps_before and row.steps_after)]
         return [*rows, *hit]

@@ -93,13 +93,9 @@ class MeasuredRow(ResultRow):
         self.faithful, self.verdict, self.checks = verdict.faithful, str(verdict), list(verdict.checks)
         self.steal_share, self.other_cores = verdict.worst(STEAL), verdict.worst(OTHERS)
         if any(check.name == TIMETABLE for check in verdict.checks):
-            self._not_predicted()
-
-    def _not_predicted(self) -> None:
-        """Empty the numbers of the model, which does not know what a timetable does."""
-        for each in described(type(self)):
-            if each.name.startswith("predicted") and not each.only(int):
-                setattr(self, each.name, each.default())
+            for each in described(type(self)):  # the model does not know what a timetable does
+                if each.name.startswith("predicted") and not each.only(int):
+                    setattr(self, each.name, each.default())
 
     def at(self, scale: Scale, seed: int) -> None:
         self.rate_scale, self.time_scale, self.seed = scale.rate, scale.time, seed

@@ -34,6 +34,7 @@ from experiments.redraw import read_folder, trace_json
 from experiments.registry import find
 from experiments.report import show as show_report
 from experiments.settings import validated
+from experiments.timetable import check, parse
 from measure.live import packets
 from measure.live.calibration import load_calibration
 from measure.live.counters import link_counters
@@ -51,6 +52,7 @@ from topos.kernel.fastpath.tables import FlowTables, SimpleFlow
 from topos.kernel.netlink import messages
 from topos.kernel.ovsdb import Ovsdb
 from topos.plan import FabricPlan
+from topos.rails import RailTopo
 from workloads.agent.checkpoint import Store
 from workloads.agent.config import configs_from_json
 from workloads.agent.transport.message import HEADER_BYTES, Header
@@ -94,6 +96,10 @@ def gaps(data: bytes, folder: Path) -> None:
     path = folder / ("gaps.json" if data[:1] == b"{" else "gaps.txt")
     path.write_bytes(data)
     parse_injection(f"replay:{path}{'' if data[:1] == b'{' else ',unit=ms'}").delays(8, 10, 3, 1)
+
+
+def timetable(data: bytes, folder: Path) -> None:
+    check(parse(data.decode(errors="replace")), planned(RailTopo(servers=2, gpus=2, fabric="ocs")))
 
 
 def demand(data: bytes, folder: Path) -> None:

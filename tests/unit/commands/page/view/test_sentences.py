@@ -18,6 +18,13 @@ SENTENCES: list[tuple[str, str, dict[str, Any], str]] = [
         "rank 1 of job A is made to fail: killed: links cut, agent ended",
     ),
     ("run fault", "fault", {"job": "", "rank": -1, "what": "the controller is killed"}, "the controller is killed"),
+    ("run act", "act", {"act": "2s fail rail0:3", "late_s": 0.0}, "by the timetable: 2s fail rail0:3"),
+    (
+        "run undone",
+        "refused",
+        {"act": "2s fail rail0:3", "reason": "port 3 has failed already"},
+        "not done: 2s fail rail0:3, as port 3 has failed already",
+    ),
     ("run launch", "launch", {"job": "A", "incarnation": 0, "members": [0, 1]}, "job A starts on ranks 0, 1"),
     (
         "run launch",
