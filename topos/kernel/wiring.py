@@ -213,7 +213,7 @@ def bridges(
 
 
 def port_speeds(switches: Iterable[RailSwitch], multiple: float) -> dict[str, int]:
-    """What OpenFlow is to tell of the ports behind shaped links: ``multiple`` of the link's rate, in kb/s."""
+    """Speed in kb/s that each port of Open vSwitch behind a shaped link is to tell: ``multiple`` of the link's rate."""
     ends = [(end, end.rate_mbps) for switch in switches for end in switch.intfList()]
     return {tap_name(end.index): min(round(rate * 1000 * multiple), 0xFFFFFFFF) for end, rate in ends if rate}
 
