@@ -51,6 +51,7 @@ COMMANDS = {
     "at": ("lab.client:main at", "a timetable: at '2s fail rail0:3; 4s restore rail0:3'"),
     "mark": ("lab.client:main mark", "begin a stretch that verdict judges"),
     "verdict": ("lab.client:main verdict", "did the emulation keep its promises since mark?"),
+    "manager": ("manager:start", "start OpenFlow apps: os-ken|ryu [OPTIONS] APP..."),
     "doctor": ("doctor:main", "say what this machine lacks for a run, and change nothing"),
     "completion": ("completion:main", "print a completion script: bash, zsh or fish"),
 }

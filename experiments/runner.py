@@ -177,7 +177,8 @@ class Runner:
         self.take_down()
         launcher = self.launcher  # made before the fabric is up, so that it holds none of its descriptors
         settings, topo = self.experiment.settings, fabric.topology()
-        session = Session(settings, topo, self.record.results.folder, self._rest, self.progress.say, self._cluster)
+        places = self.record.results.folder, self._rest, self.progress.say, self._cluster
+        session = Session(settings, topo, *places, self.scale.rate)
         launcher.machine_of = session.machine_of
         session.__enter__()
         return self._begin(session, fabric)

@@ -100,7 +100,8 @@ class Session:
 
     ``data`` is the folder for events and logs of the controller, by default a private one that is deleted at the end.
     ``rest`` is the access to a REST interface; without it there is none. ``say`` takes sentences for the progress of
-    the run. ``cluster`` has the machines that make the fabric, by default this one alone.
+    the run. ``cluster`` has the machines that make the fabric, by default this one alone. ``rate_scale`` (emulated rate
+    / real rate) is for ports that tell their real speed.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Session:
         rest: RestAccess | None = None,
         say: Callable[[str], None] = lambda text: None,
         cluster: Cluster | None = None,
+        rate_scale: float = 1.0,
     ) -> None:
         self.settings = settings
+        self._rate_scale = rate_scale
         self.say = say
         self.plan = describe(topo)
         self._recorded: tuple[int | None, float] = None, 0.0
@@ -163,6 +166,8 @@ class Session:
             "datapath": self.settings.datapath,
             "packet_ins": self.settings.controller == "remote",
             "transport": self.settings.transport,
+            "port_speed": self.settings.port_speed,
+            "rate_scale": self._rate_scale,
         }
         if self.cluster.here is not None:
             orders: dict[str, Any] = {**plain, "topology": self._topo, "plan": self.plan}

@@ -150,6 +150,11 @@ class PacketSettings(Settings):
         default=None,
         description="congestion control of TCP on all hosts, instead of cubic (or reno where the kernel has no cubic)",
     )
+    port_speed: Literal["emulated", "real"] | None = Field(
+        default=None,
+        description="speed that ports tell a controller of your own by OpenFlow: that of the emulated link, or the "
+        "real one that it stands for; without it what Open vSwitch says",
+    )
     ack_timeout_s: Annotated[float, Option("--ack-timeout", "S")] = Field(
         default=30.0,
         gt=0,
@@ -190,6 +195,8 @@ class PacketSettings(Settings):
     def _rest_has_a_controller(self) -> PacketSettings:
         if self.controller == "remote" and self.rest is not None:
             raise ConfigError("belongs to Railyard's controller, and controller is remote; leave it out", key="rest")
+        if self.port_speed is not None and self.datapath == "ovs":
+            raise ConfigError("needs the fast path, which answers for the ports; leave datapath out", key="port_speed")
         return self
 
 

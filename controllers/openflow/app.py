@@ -1,5 +1,7 @@
 """The OpenFlow app: the one module that imports the framework (``os-ken``, or ``ryu`` 4.34, of which it is a fork).
 
+``serve`` runs Railyard's own app, ``run_apps`` apps of a user, as the programs of the frameworks do.
+
 Thin on purpose: events of switches (joined, left, barrier reply, error, counters, port change) go to the controller
 core, and bytes come back. Replies are handled in the framework's thread that reads the connection, and on native
 threads bytes are sent by the thread that has them: queues between threads would take longer than the switch.
@@ -12,16 +14,22 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import select
+import socket
 import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from railyard.checkout import SETUP
 from railyard.errors import ConfigError, MachineError
+from railyard.signals import wait_for_stop
 
 VERSION = 5
 """Of OpenFlow 1.4, in the header of its messages."""
@@ -68,7 +76,7 @@ def _check_entries(message: bytes, at: int, least: int, length_at: int) -> None:
 
 
 if TYPE_CHECKING:  # loaded only when the framework has patched the standard library
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from controllers.openflow.core import ControllerCore
     from controllers.openflow.datapaths import Send
@@ -84,6 +92,10 @@ SPIN_S = {"os-ken": 0.0003, "ryu": 0.0018}
 _MODULES = "cfg", "base.app_manager", "controller.handler", "controller.ofp_event", "ofproto.ofproto_v1_4"
 _READER = "controller.ofp_handler"
 """The modules of the framework that are used, and the one whose app reads the connections of switches."""
+_MANAGED = "log", "controller.controller", "flags", "topology.switches", "app.wsgi"
+"""Modules that declare the options of the framework's program; os-ken has no REST interface, the last."""
+PROGRAMS = {"os-ken": "osken-manager", "ryu": "ryu-manager"}
+"""Framework -> the name of its program, which starts apps."""
 _REMEDIES = {
     "os-ken": "pip install os-ken",
     "ryu": "use os-ken, or install the extra railyard[ryu], which builds with setuptools below 67 only",
@@ -143,6 +155,112 @@ def serve(framework: str, core: ControllerCore, host: str, port: int) -> None:
     manager.applications_cls["railyard"] = _app_class(framework)
     threads = manager.instantiate_apps(core=core)
     hub.joinall(threads)
+
+
+def run_apps(framework: str, arguments: Sequence[str]) -> None:
+    """Run apps (files or modules, with the options of the framework's program) until they end or are stopped.
+
+    OpenFlow and REST listen on loopback, unless ``arguments`` or the framework's configuration file say otherwise: the
+    framework itself would listen on all addresses, without a password. ``ConfigError`` names an app that cannot be
+    loaded or does not start, ``MachineError`` a port that is taken.
+    """
+    prepare(framework)
+    package, hub = PACKAGES[framework], _module(framework, "lib.hub")
+    if hub.HUB_TYPE == "native":
+        _end_with_process(hub)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in _MANAGED if framework == "ryu" else _MANAGED[:-1]:
+            _module(framework, name)
+        conf = _read_options(framework, arguments)
+        manager = _module(framework, "base.app_manager").AppManager.get_instance()
+        apps = [*conf.app_lists, *conf.app] or [f"{package}.{_READER}"]
+        for app in apps:
+            _load(manager, app)
+    _check_free(conf.ofp_listen_host, conf.ofp_tcp_listen_port)
+    if "wsgi" in manager.contexts_cls:
+        _check_free(conf.wsapi_host, conf.wsapi_port)
+    with _one_sentence(" ".join(apps)):
+        services = manager.instantiate_apps(**manager.create_contexts())
+        web = _module(framework, "app.wsgi").start_service(manager) if "wsgi" in manager.contexts_cls else None
+    if web is not None:
+        services.append(hub.spawn(web))
+    if hub.HUB_TYPE == "native" and services:
+        wait_for_stop()
+    hub.joinall(services)
+
+
+def _read_options(framework: str, arguments: Sequence[str]) -> Any:
+    """The framework's configuration, with the options of its program, from ``arguments`` and its own file."""
+    cfg, package = _module(framework, "cfg"), PACKAGES[framework]
+    if "--user-flags" in arguments[:-1]:
+        with _one_sentence("--user-flags"):
+            _module(framework, "utils").import_module(arguments[arguments.index("--user-flags") + 1])
+    cfg.CONF.register_cli_opts(
+        [
+            cfg.MultiStrOpt("app", positional=True, default=[], help="file or module of an app"),
+            cfg.ListOpt("app-lists", default=[], help="files or modules of apps, with commas between them"),
+            cfg.StrOpt("pid-file", help="file for the process id"),
+            cfg.StrOpt("user-flags", help="Python file that declares options of an app"),
+        ]
+    )
+    defaults = {"ofp_listen_host": "127.0.0.1", "ofp_tcp_listen_port": 6653, "wsapi_host": "127.0.0.1"}
+    for name, value in defaults.items():
+        if name in cfg.CONF:
+            cfg.CONF.set_default(name, value)
+    own = Path(f"/usr/local/etc/{package}/{package}.conf")
+    files = [str(own)] if own.exists() else []
+    try:
+        cfg.CONF(list(arguments), project=package, prog=PROGRAMS[framework], default_config_files=files)
+    except cfg.ConfigFilesNotFoundError as error:
+        raise ConfigError(str(error), key="--config-file") from None
+    _module(framework, "log").init_log()
+    if cfg.CONF.pid_file:
+        Path(cfg.CONF.pid_file).write_text(str(os.getpid()))
+    return cfg.CONF
+
+
+def _load(manager: Any, app: str) -> None:
+    with _one_sentence(app):
+        manager.load_apps([app])
+    contexts = {context.__module__ for context in manager.contexts_cls.values()}
+    for name in app.split(","):
+        if name not in manager.applications_cls and name not in contexts:
+            raise ConfigError("has no app, a class that is derived from that of this framework", key=name)
+
+
+@contextmanager
+def _one_sentence(what: str) -> Iterator[None]:
+    """Raise ``ConfigError`` with the kind, the words and the place of whatever error ``what`` raises in the block."""
+    try:
+        yield
+    except Exception as error:
+        # the framework takes a file that Python cannot read for the name of a module
+        cause = error.__context__ if isinstance(error.__context__, SyntaxError) else error
+        *_, last = traceback.extract_tb(error.__traceback__)
+        place = "" if isinstance(cause, (ImportError, SyntaxError)) else f" ({last.filename}:{last.lineno})"
+        raise ConfigError(f"cannot be started: {type(cause).__name__}: {cause}{place}", key=what) from error
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise ``MachineError`` if nothing can listen there: the framework would write a traceback and wait for ever."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise MachineError(
+            f"nothing can listen at {host}:{port}: {os.strerror(error.errno or 0)}; name another port"
+        ) from None
+
+
+def _end_with_process(hub: Any) -> None:
+    """Let the threads of the framework end with the process, which would wait for them for ever."""
+    make = hub.HubThread.__init__
+
+    def made(thread: threading.Thread, *arguments: Any) -> None:
+        make(thread, *arguments)
+        thread.daemon = True
+
+    hub.HubThread.__init__ = made
 
 
 def _check_messages(framework: str, core: ControllerCore) -> None:

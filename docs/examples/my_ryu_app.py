@@ -5,12 +5,13 @@ Start it first, then a run that leaves the switches to it:
     RAILYARD_PLAN=results/plan.json .venv/bin/python docs/examples/my_ryu_app.py
     sudo scripts/rail_reconfiguration.py --controller remote --modes native ...
 
-(Ryu 4.34 of 2020 imports a name that current versions of eventlet no longer have, so plain ``ryu-manager`` does not
-start. The lines before the Ryu imports and the last lines of this file repair that.)
+(Ryu 4.34 of 2020 imports a name that current versions of eventlet no longer have, so Ryu's own ``ryu-manager`` does not
+start. The lines before the Ryu imports and the last lines of this file repair that; ``scripts/ryu-manager`` starts an
+app without them.)
 
 The plan is plain JSON (``topos/plan.py``): every switch with its datapath id, kind and ports. Nothing else of Railyard
-is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``, and start the app as
-``docs/policies.md`` says instead of by the last lines: os-ken 4 has no manager.
+is needed here. With os-ken, write ``os_ken`` for ``ryu`` and ``OSKenApp`` for ``RyuApp``, and start the app by
+``scripts/osken-manager`` instead of by the last lines.
 
 The app listens on loopback only, where the run looks for it. Ryu itself would listen on every address of the machine,
 on two ports, and a message with a length of zero keeps its parsers busy for ever. It is not maintained any more: write

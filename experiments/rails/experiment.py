@@ -289,7 +289,9 @@ def open_cli(rails: Rails, console: Console) -> int:
         folder = stack.enter_context(temporary_folder())
         hand_over(folder)  # the caller of sudo is to read the token in it
         rest = rest_access(settings, held, folder)
-        session = stack.enter_context(Session(settings, rails.fabric(mode).topology(), rest=rest))
+        session = stack.enter_context(
+            Session(settings, rails.fabric(mode).topology(), rest=rest, rate_scale=rails.scale.rate)
+        )
         if session.rest_line is not None:
             print(session.rest_line)
         groups = tuple(program_on(settings, rails.workload, mode).groups.values())

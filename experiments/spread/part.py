@@ -20,7 +20,7 @@ from measure.live.readings import Readings
 from measure.live.sampler import Sampler
 from railyard.ownership import naming
 from railyard.timeline import Event
-from topos.kernel.emulation import OPENFLOW, Emulation
+from topos.kernel.emulation import OPENFLOW, Emulation, PortSpeed
 from topos.kernel.fastpath.offload import Forwarding
 from topos.kernel.iperf import IperfLane, iperf_clients, iperf_servers
 from topos.kernel.links import WHOLE, Part
@@ -63,12 +63,22 @@ class FabricPart:
         datapath: Forwarding = "auto",
         packet_ins: bool = False,
         transport: Transport | None = None,
+        port_speed: PortSpeed | None = None,
+        rate_scale: float = 1.0,
     ) -> dict[str, str]:
         """Make ``part`` of the fabric ``plan``; how it forwards packets and delays links."""
         with ExitStack() as stack:
             self.run = stack.enter_context(RegisteredRun.open())
             self.net = Emulation(
-                topology, self.run.path, datapath, OPENFLOW, part=part, packet_ins=packet_ins, transport=transport
+                topology,
+                self.run.path,
+                datapath,
+                OPENFLOW,
+                part=part,
+                packet_ins=packet_ins,
+                transport=transport,
+                port_speed=port_speed,
+                rate_scale=rate_scale,
             )
             stack.callback(self.net.stop)
             if self.folder is not None:

@@ -58,6 +58,7 @@ def machine_left_alone() -> Iterator[None]:
         Mininet.inited = inited
 
 
+PortSpeed = Literal["emulated", "real"]
 OPENFLOW = "127.0.0.1", 6653
 """Address of the controller in the namespace of the switches."""
 HOSTS_FOLDER = "hosts"
@@ -80,6 +81,10 @@ class Emulation(Mininet):  # type: ignore[misc]
       electrical switches then learn addresses by themselves (except the nodes of a torus) and optical ones stay dark;
     - ``packet_ins``: whether the controller may be sent packets and send them on, as any but Railyard's own may. Then
       packets that Open vSwitch reads have all checksums filled in and fit the MTU, which costs it processor time;
+    - ``port_speed``: what OpenFlow tells as the speed of a port: ``emulated``, the rate of its link, or ``real``, that
+      by ``rate_scale`` (emulated rate / real rate); None: what Open vSwitch says of its own ports;
+    - ``stp``: whether electrical switches agree on a spanning tree (RSTP), which stands when ``start`` returns. Open
+      vSwitch makes it of ports of its own, so it needs the datapath ``ovs``, which ``auto`` then takes;
     - ``part``: the part of the topology to make, where other machines make the rest;
     - ``transport``: congestion control of all hosts; None takes cubic, or reno where the kernel has no cubic.
 
@@ -98,6 +103,9 @@ class Emulation(Mininet):  # type: ignore[misc]
         part: Part = WHOLE,
         packet_ins: bool = True,
         transport: Transport | None = None,
+        port_speed: PortSpeed | None = None,
+        rate_scale: float = 1.0,
+        stp: bool = False,
         **mininet: Any,
     ) -> None:
         self._running = False
@@ -111,6 +119,15 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.datapath = check_forwarding(datapath)
         self._offload: Offload | None = None
         self._why = ""
+        self._stp = stp
+        if stp and datapath == "bpf":
+            raise ConfigError("is made of the ports of Open vSwitch; take datapath ovs or auto with it", key="stp")
+        if stp and datapath == "auto":
+            self.datapath, self._why = "ovs", "a spanning tree is made of the ports of Open vSwitch"
+        multiples = {None: None, "emulated": 1.0, "real": 1 / rate_scale}
+        if port_speed not in multiples:
+            raise ConfigError(f"must be emulated, real or None, not {port_speed}", key="port_speed")
+        self._speed_multiple = multiples[port_speed]
         self.part = part
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
@@ -180,12 +197,16 @@ class Emulation(Mininet):  # type: ignore[misc]
             self._make_hosts()
             self._make_links()
             self._choose_datapath()
-            self.yard.add(wiring.bridges(self._own_switches, self._controller_of, self._offload is not None))
-            self.yard.forward(wiring.forwarding(self._own_switches, self.openflow is not None))
+            fast_path = self._offload is not None
+            self.yard.add(wiring.bridges(self._own_switches, self._controller_of, fast_path, self._stp))
+            if not self._stp:  # whose switches learn, since a table might lead into a blocked link
+                self.yard.forward(wiring.forwarding(self._own_switches, self.openflow is not None))
             with Netlink(self.yard.netns_fd) as kernel:
                 kernel.run(wiring.switch_shaping(self._own_switches))
             self._finish_checksums()
             self._attach()
+            if self._stp:
+                self.yard.wait_tree()
             self._ready()
         except BaseException:
             with suppress(MachineError):  # the first error counts: what could not be deleted ends with its namespace
@@ -250,13 +271,21 @@ class Emulation(Mininet):  # type: ignore[misc]
     def _attach(self) -> None:
         """Bring the ports of Open vSwitch up, and let the fast path forward between them and the links."""
         if self._offload is None:
+            if self._speed_multiple is not None and self._own_switches:
+                raise ConfigError(
+                    "needs the fast path, which answers for ports: those of datapath ovs are veths, of a fixed speed",
+                    key="port_speed",
+                )
             return
         ends = [(switch, intf) for switch in self._own_switches for intf in switch.intfList()]
         with inside(self.yard.netns_fd):
             taps = [(socket.if_nametoindex(tap_name(intf.index)), tap_name(intf.index)) for _, intf in ends]
         with Netlink(self.yard.netns_fd) as kernel:
             kernel.run(link_up(index, name) for index, name in taps)
-        self._offload.attach([(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends])
+        speeds = {} if self._speed_multiple is None else wiring.port_speeds(self._own_switches, self._speed_multiple)
+        self._offload.attach(
+            [(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends], speeds
+        )
         if self.openflow is not None:
             set_real_time(self.yard.pids["ovs-vswitchd"])  # it has little to do but to answer the controller
 

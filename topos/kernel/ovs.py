@@ -98,6 +98,9 @@ _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
 _TABLE_S = 10.0
 _PACKET_S = 10.0
+_TREE_S = 20.0
+_STATUS_MS = 5000
+"""The least interval in which Open vSwitch writes statistics, and what controllers are connected, to its database."""
 _BACKOFF_MS = 1000
 _PROBE_MS = 15_000
 _NICE = -20
@@ -110,24 +113,30 @@ _MUTE_FRAME = "0180c2000001" + "020000000000" + "88b5" + "00" * 46
 class BridgePort:
     """A port of a bridge: its name and OpenFlow number.
 
-    It is an interface of the yard, or, with an MTU, one that Open vSwitch makes itself (an internal port).
+    It is an interface of the yard, or, with an MTU, one that Open vSwitch makes itself (an internal port). Behind one
+    at the ``edge`` is a host, so that a spanning tree forwards there at once.
     """
 
     name: str
     number: int
     mtu: int | None = None
     mac: str | None = None
+    edge: bool = False
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """A bridge to make; with ``standalone`` and no controller it forwards like a plain Ethernet switch."""
+    """A bridge to make; with ``standalone`` and no controller it forwards like a plain Ethernet switch.
+
+    Those with ``spanning_tree`` block ports of loops (RSTP of IEEE 802.1D-2004).
+    """
 
     name: str
     dpid: int
     ports: tuple[BridgePort, ...]
     controllers: tuple[str, ...] = ()
     standalone: bool = False
+    spanning_tree: bool = False
 
 
 def _take_table(name: str, child: subprocess.Popen[str], table: Mapping[str, int]) -> None:
@@ -216,6 +225,7 @@ class PrivateOvs:
         self._db: Ovsdb | None = None
         self._root: list[str] = []
         self._configuration = 0
+        self._status_number = 0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -314,12 +324,43 @@ class PrivateOvs:
                 child.kill()
                 child.communicate()
 
+    def wait_tree(self) -> None:
+        """Return when the spanning tree stands: each of its ports forwards or is blocked as one too many.
+
+        Raises ``MachineError`` naming a port that does neither in ``_TREE_S``.
+        """
+        assert self._db is not None, "start() first"
+        select = {"op": "select", "table": "Port", "where": [], "columns": ["name", "rstp_status"]}
+        deadline = time.monotonic() + _TREE_S
+        while open_ports := [
+            row["name"]
+            for row, status in ((row, dict(row["rstp_status"][1])) for row in self._db.transact(select)[0]["rows"])
+            if not _is_settled(status)
+        ]:
+            self.check()
+            if time.monotonic() > deadline:
+                raise MachineError(f"the spanning tree does not stand after {_TREE_S:g} s: {open_ports[0]} waits")
+            time.sleep(0.02)
+
     def is_connected(self, controllers: int) -> bool:
-        """Whether at least ``controllers`` connections to controllers are established."""
+        """Whether at least ``controllers`` connections to controllers are established.
+
+        Open vSwitch says so every 5 s at most, and whenever that interval is changed, as it is here where some are not.
+        """
         assert self._db is not None, "start() first"
         # select the _uuid, since a select merges rows that are equal in the selected columns
         select = {"op": "select", "table": "Controller", "where": [["is_connected", "==", True]], "columns": ["_uuid"]}
-        return len(self._db.transact(select)[0]["rows"]) >= controllers
+        if len(self._db.transact(select)[0]["rows"]) >= controllers:
+            return True
+        self._status_number += 1
+        interval = str(_STATUS_MS + self._status_number % 2)
+        mutations = [
+            ["other_config", "delete", as_set(["stats-update-interval"])],
+            ["other_config", "insert", as_map({"stats-update-interval": interval})],
+        ]
+        where = [["_uuid", "==", self._root]]
+        self._db.transact({"op": "mutate", "table": "Open_vSwitch", "where": where, "mutations": mutations})
+        return False
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise ``MachineError`` if a daemon has ended, or ends within ``patience_s``: it closes its sockets first."""
@@ -406,6 +447,12 @@ class PrivateOvs:
         return "it wrote no log"
 
 
+def _is_settled(status: Mapping[str, str]) -> bool:
+    """Whether a port of a spanning tree, by its state in the database, will stay as it is; one of no tree is."""
+    blocked = status.get("rstp_port_role") in ("Alternate", "Backup")
+    return not status or blocked or status.get("rstp_port_state") == "Forwarding"
+
+
 def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
     rows: list[Row] = []
     ports: list[list[str]] = []
@@ -421,7 +468,8 @@ def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
         if port.mac is not None:
             interface["mac"] = port.mac
         rows.append(insert("Interface", interface, f"i{key}"))
-        rows.append(insert("Port", {"name": port.name, "interfaces": ["named-uuid", f"i{key}"]}, f"p{key}"))
+        edge = {"other_config": as_map({"rstp-port-admin-edge": "true"})} if port.edge and bridge.spanning_tree else {}
+        rows.append(insert("Port", {"name": port.name, "interfaces": ["named-uuid", f"i{key}"], **edge}, f"p{key}"))
         ports.append(["named-uuid", f"p{key}"])
     controllers = []
     for place, target in enumerate(bridge.controllers):
@@ -436,6 +484,7 @@ def _bridge_rows(number: int, bridge: Bridge, datapath: str) -> list[Row]:
         "ports": as_set(ports),
         "controller": as_set(controllers),
         "other_config": as_map(other),
+        "rstp_enable": bridge.spanning_tree,
     }
     rows.append(insert("Bridge", row, f"b{number}"))
     return rows

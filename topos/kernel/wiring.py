@@ -187,25 +187,36 @@ def _addresses_behind(end: RecordedIntf, passed: set[Any]) -> Iterator[str]:
 
 
 def bridges(
-    switches: Iterable[RailSwitch], controller_of: Callable[[RailSwitch], str | None], fast_path: bool
+    switches: Iterable[RailSwitch],
+    controller_of: Callable[[RailSwitch], str | None],
+    fast_path: bool,
+    spanning_tree: bool = False,
 ) -> list[Bridge]:
     """The bridges of switches, with the targets of their controllers.
 
-    Their ports are the switches' ends of the links, or with a ``fast_path`` those behind them.
+    Their ports are the switches' ends of the links, or with a ``fast_path`` those behind them. With a ``spanning_tree``
+    the electrical ones agree which links between them forward.
     """
     bridges = []
     for switch in switches:
         ports = [
             BridgePort(tap_name(end.index), switch.ports[end], end.mtu, end.mac)
             if fast_path
-            else BridgePort(end.name, switch.ports[end])
+            else BridgePort(end.name, switch.ports[end], edge=not isinstance(far_end(end).node, RailSwitch))
             for end in switch.intfList()
         ]
         controller = controller_of(switch)
         targets = () if controller is None else (controller,)
         alone = switch.learning and not targets
-        bridges.append(Bridge(switch.name, int(switch.dpid, 16), tuple(ports), targets, alone))
+        tree = spanning_tree and switch.kind == "electrical"
+        bridges.append(Bridge(switch.name, int(switch.dpid, 16), tuple(ports), targets, alone, tree))
     return bridges
+
+
+def port_speeds(switches: Iterable[RailSwitch], multiple: float) -> dict[str, int]:
+    """Speed in kb/s that each port of Open vSwitch behind a shaped link is to tell: ``multiple`` of the link's rate."""
+    ends = [(end, end.rate_mbps) for switch in switches for end in switch.intfList()]
+    return {tap_name(end.index): min(round(rate * 1000 * multiple), 0xFFFFFFFF) for end, rate in ends if rate}
 
 
 def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Iterator[tuple[str, list[NetlinkRequest]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import socket
 import struct
 import threading
@@ -25,6 +26,7 @@ from topos.kernel.fastpath.offload import Forwarding
 from topos.kernel.iperf import IperfLane, measure_iperf
 from topos.kernel.links import DEFAULT_MTU
 from topos.kernel.namespaces import HostEnd, inside
+from topos.racks import RackTopo
 from topos.rails import RailTopo
 
 pytestmark = pytest.mark.root
@@ -127,6 +129,15 @@ def call(net: Emulation, path: str, body: dict[str, object]) -> None:
             time.sleep(0.1)
 
 
+def asked(net: Emulation, path: str) -> Any:
+    """What the app's REST interface says to GET; an empty list as long as it does not listen."""
+    try:
+        with inside(net.yard.netns_fd), urlopen(REST + path) as answer:
+            return json.load(answer)
+    except OSError:
+        return []
+
+
 @contextmanager
 def connected(world: World, client: int, server: int) -> Iterator[tuple[socket.socket, socket.socket, float]]:
     """A connection's two ends, and the seconds that it took."""
@@ -186,8 +197,15 @@ def _id(value: Any) -> str:
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("datapath", DATAPATHS)
-@pytest.mark.parametrize("app", APPS, ids=_id)
+@pytest.mark.parametrize(
+    ("app", "datapath"),
+    [
+        *((app, "bpf") for app in [*SWITCHES, *OTHERS]),
+        *((app, "ovs") for app in SWITCHES),
+        *(pytest.param(app, "ovs", marks=pytest.mark.thorough) for app in OTHERS),
+    ],
+    ids=_id,
+)
 def test_tcp_and_udp_pass_a_stock_app_at_the_first_try(app: StockApp, datapath: Forwarding) -> None:
     with driven(app, datapath) as world:
         with connected(world, 0, 1) as (near, far, _):
@@ -208,6 +226,76 @@ def test_a_stock_app_connects_at_once_and_its_flows_carry_the_line_rate(app: Sto
     share = carried / (RATE_MBPS * goodput_share(world.mtu))
     print(f"{_id(app)}, {datapath}: connected in {took * 1e3:.1f} ms, {carried:.1f} Mb/s, {share:.1%} of the line rate")
     assert took <= CONNECT_S and share >= LEAST_SHARE
+
+
+FLOWS = re.compile(r"^0000000000010000 +([0-9a-f]+) ([0-9a-f:]{17}) +[0-9a-f]+ +(\d+) +(\d+)$", re.M)
+PORTS = re.compile(r"^0000000000010000 +([0-9a-f]{1,7}) +(\d+) +(\d+) +\d+ +(\d+) +(\d+) +\d+$", re.M)
+Counts = dict[Any, tuple[int, ...]]
+
+
+def printed(net: Emulation, pattern: re.Pattern[str], keys: int) -> Counts:
+    """The last counts that ``simple_monitor_13`` has printed of each flow (port, address) or port."""
+    text = (net.run.path / "ryu.log").read_text(errors="replace")
+    return {found[:keys]: tuple(map(int, found[keys:])) for found in pattern.findall(text)}
+
+
+def of_interfaces(net: Emulation) -> Counts:
+    """Packets and bytes received and sent by the switch's end of each link, by port."""
+    lines = (line.replace(":", " ").split() for line in net["rail0"].cmd("cat /proc/net/dev").splitlines())
+    ends = {words[0]: words for words in lines if words and words[0].startswith("rail0-eth")}
+    return {
+        (f"{number:x}",): tuple(int(ends[f"rail0-eth{number}"][i]) for i in (2, 1, 10, 9)) for number in range(1, 5)
+    }
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("datapath", DATAPATHS)
+def test_the_counters_that_simple_monitor_prints_equal_the_traffic_to_the_byte(datapath: Forwarding) -> None:
+    with driven(StockApp("ryu.app.simple_monitor_13"), datapath) as world:
+        net, length = world.net, 100 + 14 + 20 + 8
+        assert datagrams(world, 1, 0, 100) == [True] * DATAGRAMS  # flooded, since the app does not know host 0 yet
+        assert datagrams(world, 0, 1, 100) == [True] * DATAGRAMS  # all but the first by the flow that it installs
+        flow = ("1", str(net["g1"].intfList()[0].mac))
+        expected = (DATAGRAMS - 1, (DATAGRAMS - 1) * length), of_interfaces(net)
+        end = time.monotonic() + FORWARDS_S
+        while True:
+            found = printed(net, FLOWS, 2).get(flow), printed(net, PORTS, 1)
+            if found == expected or time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        assert found == expected
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    "topo", [RackTopo(fabric="electrical-torus", torus="2x2"), RailTopo(servers=2, gpus=2, fabric="electrical")]
+)
+def test_topology_discovery_finds_the_switches_ports_and_links_of_racks_and_rails(topo: Topo) -> None:
+    with Emulation(topo) as net, in_charge(net, "ryu.app.rest_topology --observe-links", HURRY):
+        dpids = {switch.name: f"{int(switch.dpid, 16):016x}" for switch in net.switches}
+        ends = [
+            (
+                (dpids[a.node.name], f"{a.node.ports[a]:08x}", a.name),
+                (dpids[b.node.name], f"{b.node.ports[b]:08x}", b.name),
+            )
+            for link in net.links
+            for a, b in ((link.intf1, link.intf2), (link.intf2, link.intf1))
+            if a.node.name in dpids and b.node.name in dpids
+        ]
+        ports = sorted((dpids[s.name], f"{s.ports[i]:08x}", i.name) for s in net.switches for i in s.intfList())
+
+        def port(found: dict[str, Any]) -> tuple[str, ...]:
+            return found["dpid"], found["port_no"], found["name"]
+
+        end = time.monotonic() + FORWARDS_S
+        while True:
+            switches, links = (asked(net, f"/v1.0/topology/{what}") for what in ("switches", "links"))
+            seen = [port(p) for switch in switches for p in switch["ports"]]
+            found = sorted((port(link["src"]), port(link["dst"])) for link in links)
+            if (sorted(seen), found) == (ports, sorted(ends)) or time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        assert (sorted(seen), found) == (ports, sorted(ends))
 
 
 @pytest.mark.beside

@@ -1,7 +1,6 @@
-"""Apps of Ryu 4.34 as they are installed, in charge of the switches of a net.
+"""Apps of Ryu 4.34 as they are installed, started by ``ryu-manager`` in charge of the switches of a net.
 
-Plain ``ryu-manager`` does not start: Ryu imports a name that current versions of eventlet no longer have. Run as a
-program, this file is ``ryu-manager`` with that name; ``HURRY`` in its environment makes the timers of its framework run
+Run as a program, this file is our ``ryu-manager``; ``HURRY`` in its environment makes the timers of its framework run
 so many times as fast.
 """
 
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+ROOT = Path(__file__).resolve().parents[3]
 if TYPE_CHECKING:
     from topos.kernel.emulation import Emulation
 
@@ -28,11 +28,11 @@ def in_charge(net: Emulation, apps: str, hurry: int = 1) -> Iterator[None]:
     """The apps (names of modules, separated by blanks) run until the block ends; all switches are connected."""
     from topos.kernel.namespaces import inside
 
-    loopback = ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", "6653", "--wsapi-host", "127.0.0.1"]
-    command = [sys.executable, "-W", "ignore", str(Path(__file__)), *loopback, *apps.split()]
+    command = [sys.executable, "-u", "-W", "ignore", str(Path(__file__)), *apps.split()]
+    environment = {**os.environ, "HURRY": str(hurry), "PYTHONPATH": str(ROOT)}
     log = net.run.path / "ryu.log"
     with log.open("wb") as output, inside(net.yard.netns_fd):
-        process = subprocess.Popen(command, env={**os.environ, "HURRY": str(hurry)}, stdout=output, stderr=output)
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
         assert net.waitConnected(START_S), log.read_text(errors="replace")
         yield
@@ -42,19 +42,16 @@ def in_charge(net: Emulation, apps: str, hurry: int = 1) -> Iterator[None]:
 
 
 def main() -> None:
-    """Be ``ryu-manager``."""
+    """Be ``ryu-manager`` in a hurry."""
     import eventlet.hubs.hub
-    import eventlet.wsgi
 
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()
     hurry, hub = int(os.environ.get("HURRY", "1")), eventlet.hubs.hub.BaseHub
     schedule_local, schedule_global = hub.schedule_call_local, hub.schedule_call_global
     hub.schedule_call_local = lambda self, s, *a, **k: schedule_local(self, s / hurry, *a, **k)
     hub.schedule_call_global = lambda self, s, *a, **k: schedule_global(self, s / hurry, *a, **k)
-    from ryu.cmd.manager import main as manager
+    from commands.manager import ryu
 
-    manager()
+    sys.exit(ryu())
 
 
 if __name__ == "__main__":

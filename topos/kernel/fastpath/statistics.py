@@ -140,6 +140,9 @@ _OPEN_REQUESTS = 256
 _OXS, _OXS_PACKETS, _OXS_BYTES = 0x8002, 4, 5
 _UNKNOWN = (1 << 64) - 1
 _NAME_LENGTH = 16
+_RATES = {10: 1 << 1, 100: 1 << 3, 1_000: 1 << 5, 10_000: 1 << 6, 40_000: 1 << 7, 100_000: 1 << 8, 1_000_000: 1 << 9}
+"""Mb/s, full duplex -> its bit among the features of a port. OpenFlow 1.0 knows no more than 10 Gb/s."""
+_OTHER_RATE = 1 << 10
 _NICIRA_BODY = 24
 """Where the body of a statistics reply of Nicira's begins."""
 _LEAST_PORT_ENTRY, _LEAST_DESCRIPTION = 80, 40
@@ -371,7 +374,10 @@ class Statistics:
     def _ports(self, data: bytearray, at: int, form: _Version) -> None:
         for start in _entries(data, at, _LEAST_DESCRIPTION, form.description_length, length_at=4):
             place = slice(start + form.name, start + form.name + _NAME_LENGTH)
-            name = self._flows.port_names.get(data[place].rstrip(b"\0").decode("ascii", "replace"))
+            tap = data[place].rstrip(b"\0").decode("ascii", "replace")
+            name, kbps = self._flows.port_names.get(tap), self._flows.port_speeds.get(tap)
+            if kbps is not None:
+                _set_speed(data, start, kbps)
             if name is not None:
                 data[place] = name.encode()[: _NAME_LENGTH - 1].ljust(_NAME_LENGTH, b"\0")
 
@@ -391,6 +397,23 @@ def _flow_at(data: bytearray, start: int, form: _Flow) -> tuple[int, int, Simple
     first = start + form.counters
     places = (first, first + 8) if form.counters else _extended_places(data, at + length)
     return table, priority, match, cookie, places
+
+
+def _set_speed(data: bytearray, start: int, kbps: int) -> None:
+    """Write a rate into the description of a port at ``start``.
+
+    OpenFlow 1.0 has only bits: that of the next lower rate, or of 10 Mb/s.
+    """
+    if data[0] == V10:
+        rate = max([10, *(rate for rate in _RATES if rate <= min(kbps / 1000, 10_000))])
+        struct.pack_into("!I", data, start + 32, _RATES[rate])
+        return
+    late = data[0] >= V14
+    if late and (data[start + 5] < 72 or data[start + 40 : start + 42] != b"\0\0"):
+        return  # its first property is not that of an Ethernet port
+    features = start + (48 if late else 40)  # current, 3 others, current rate, highest rate
+    struct.pack_into("!I", data, features, _RATES.get(kbps // 1000, _OTHER_RATE) if kbps % 1000 == 0 else _OTHER_RATE)
+    struct.pack_into("!II", data, features + 16, kbps, kbps)
 
 
 def _port_number(data: bytearray, at: int) -> int:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from railyard.errors import MachineError
@@ -83,8 +84,11 @@ class Reset(NamedTuple):
 class FlowTables:
     """The flows of ``switch``, whose ports ``ports`` (OpenFlow numbers) the ``forwarder`` serves.
 
-    ``port_names``: name of each port in Open vSwitch -> name of the interface that it stands for.
+    ``port_names``: name of each port in Open vSwitch -> name of the interface that it stands for; ``port_speeds``: the
+    same names -> the rate that OpenFlow tells of the port, in kb/s, where it is not Open vSwitch's.
     """
+
+    port_speeds: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self, switch: str, ports: Iterable[int], forwarder: Forwarder, port_names: Mapping[str, str] | None = None

@@ -139,6 +139,29 @@ def test_all_bridges_are_one_transaction(switch: PrivateOvs, database: Database)
     assert len(set(names)) == len(names), "a name stands for one row"
 
 
+def test_a_spanning_tree_forwards_to_hosts_at_once(switch: PrivateOvs, database: Database) -> None:
+    ports = BridgePort("a", 1), BridgePort("h", 2, edge=True)
+    switch.add([Bridge("s1", 1, ports, standalone=True, spanning_tree=True), Bridge("s2", 2, ports)])
+    assert [row["rstp_enable"] for row in database.rows("Bridge")] == [True, False]
+    edges = [row["name"] for row in database.rows("Port") if "other_config" in row]
+    assert edges == ["h"], "of the first bridge alone"
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "settled"),
+    [
+        ("Root", "Forwarding", True),
+        ("Alternate", "Discarding", True),
+        ("Designated", "Learning", False),
+        ("Designated", "Discarding", False),
+        ("Disabled", "Discarding", False),
+        ("", "", True),
+    ],
+)
+def test_a_port_of_a_tree_is_settled_when_it_forwards_or_is_one_too_many(role: str, state: str, settled: bool) -> None:
+    assert ovs._is_settled({"rstp_port_role": role, "rstp_port_state": state} if role else {}) is settled
+
+
 def test_no_program_that_gives_out_tables_outlives_a_failure(
     switch: PrivateOvs, program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

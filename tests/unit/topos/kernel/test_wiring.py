@@ -15,6 +15,7 @@ from topos.kernel.wiring import (
     link_requests,
     mend_requests,
     own_ends,
+    port_speeds,
     switch_shaping,
 )
 from topos.racks import RackTopo
@@ -44,6 +45,13 @@ def test_only_electrical_switches_shape(monkeypatch: pytest.MonkeyPatch) -> None
     net = rails(monkeypatch, servers=2, gpus=2, fabric="ocs", front_end=True)
     assert {r.what.split()[1].split("-")[0] for r in switch_shaping(net.switches)} == {"fe"}
     assert len(list(link_requests(net.links, {}))) == len(net.links)
+
+
+def test_ports_tell_a_multiple_of_the_rate_of_their_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = rails(monkeypatch, servers=2, gpus=1, rate_mbps=25)
+    assert set(port_speeds(net.switches, 1.0).values()) == {25_000}
+    assert set(port_speeds(net.switches, 16_000).values()) == {400_000_000} and len(port_speeds(net.switches, 1)) == 4
+    assert set(port_speeds(net.switches, 1e9).values()) == {0xFFFFFFFF}, "the most that the field holds"
 
 
 def test_bucket_holds_two_frames_at_least() -> None:

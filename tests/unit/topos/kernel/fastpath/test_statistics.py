@@ -46,6 +46,7 @@ class FakeFlows(FlowTables):
     """A bridge whose fast path forwarded what ``FLOWS`` says."""
 
     port_names: Mapping[str, str] = {"s1-eth1": "veth-of-one", "s1-eth2": "exactly-15-char"}
+    port_speeds: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self.removed: dict[tuple[object, ...], Counts] = {(0, 20, 1, None, 77): REMOVED}
@@ -157,6 +158,34 @@ def test_ports_have_the_names_of_the_veths(version: str, kind: str) -> None:
     assert names_in(version, kind, after) == expected
     if version in VERSIONS and (version, kind) not in (("1.0", "port_description"), ("1.2", "port_description")):
         decode(version, after)
+
+
+@pytest.mark.parametrize(
+    ("kbps", "features", "in_1_0"),
+    [
+        (100_000, 1 << 3, 1 << 3),
+        (25_000, 1 << 10, 1 << 1),
+        (400_000_000, 1 << 10, 1 << 6),
+        (40_000_000, 1 << 7, 1 << 6),
+    ],
+)
+@pytest.mark.parametrize(("version", "kind"), [("1.0", "features"), *((v, "port_status") for v in VERSIONS)])
+def test_ports_tell_their_speed(version: str, kind: str, kbps: int, features: int, in_1_0: int) -> None:
+    flows = FakeFlows()
+    flows.port_speeds = {"s1-eth1": kbps}
+    before, after = (decode(version, message) for message in (reply(version, kind), flows_say(flows, version, kind)))
+    other, one = (found.ports[1] if kind == "features" else found.desc for found in (before, after))
+    if version >= "1.4":
+        other, one = other.properties[0], one.properties[0]
+    assert one.curr == (in_1_0 if version == "1.0" else features)
+    assert version == "1.0" or (one.curr_speed, one.max_speed) == (kbps, kbps)
+    assert (one.advertised, one.supported, one.peer) == (other.advertised, other.supported, other.peer)
+    if kind == "features":
+        assert after.ports[2].curr == before.ports[2].curr, "no other port changes"
+
+
+def flows_say(flows: FakeFlows, version: str, kind: str) -> bytes:
+    return Statistics(flows).answered(reply(version, kind))
 
 
 @pytest.mark.parametrize(("version", "kind"), [(v, "aggregate") for v in VERSIONS] + [("1.0", "nx_aggregate")])
