@@ -28,7 +28,7 @@ PROBES = 10
 LONGEST_S = 0.5
 """How long the last probe may be under way."""
 _INTERVAL_S = 0.001
-_ETH_P_ALL, _ROOM_BYTES, _SO_ATTACH_FILTER = 0x0003, 1 << 16, 26
+_ETH_P_ALL, _ROOM_BYTES, _SO_ATTACH_FILTER = 0x0003, 16 << 20, 26
 _LOAD, _UNLESS, _RETURN = 0x20, 0x15, 0x06
 """Instructions of a socket filter (linux/bpf_common.h): a word of the packet, a jump, how much of it to take."""
 _TAG = struct.Struct("!50xI")
@@ -121,7 +121,9 @@ def _ended(here: str, last: Sighting | None, ends: Mapping[str, End]) -> str:
     if left:
         return f"{end} sends it to {ends[end.far]}" + (", where it does not arrive" if name == here else "")
     if end.port:
-        return f"{end} has no circuit" if end.optical else f"{end.node} drops what comes in at port {end.port}"
+        return (
+            f"{end} has no circuit that is up" if end.optical else f"{end.node} drops what comes in at port {end.port}"
+        )
     return f"it arrives at {end}"
 
 

@@ -134,22 +134,20 @@ def _payloads(data: bytes, source: str) -> Iterator[Payload]:
         for number, (frame, about) in enumerate(reader, 1):
             if number > MOST_PACKETS:
                 raise ConfigError(f"has more than {MOST_PACKETS} packets, the most that are read", source=source)
-            linktype = about.linktype if hasattr(about, "linktype") else reader.linktype
-            found = payload_of(frame, linktype, about.wirelen, _t_ns(about, getattr(reader, "nano", False)))
-            if found is not None:
+            if hasattr(about, "sec"):
+                t_ns, linktype = about.sec * 10**9 + about.usec * (1 if reader.nano else 1000), reader.linktype
+            elif about.tshigh is None:
+                raise ConfigError(f"says no time of packet {number}; capture it as pcap", source=source)
+            else:
+                t_ns = ((about.tshigh << 32) + about.tslow) * 10**9 // about.tsresol
+                linktype = about.linktype
+            if (found := payload_of(frame, linktype, about.wirelen, t_ns)) is not None:
                 yield found
     except _CutOff:
         keep = f", or keep these with editcap -r FILE NEW 1-{number}" if number else ""
         raise ConfigError(f"is cut off behind {number} packets; capture again{keep}", source=source) from None
-    except (Scapy_Exception, struct.error, TypeError) as error:
+    except (Scapy_Exception, struct.error) as error:
         raise ConfigError(f"cannot be read behind packet {number} ({error})", source=source) from None
-
-
-def _t_ns(about: Any, nano: bool) -> int:
-    """When a packet was captured, in ns, from what scapy tells about it; a pcapng need not say it (``TypeError``)."""
-    if hasattr(about, "sec"):
-        return int(about.sec * 1_000_000_000 + about.usec * (1 if nano else 1000))
-    return int(((about.tshigh << 32) + about.tslow) * 1_000_000_000 // about.tsresol)
 
 
 def payload_of(frame: bytes, linktype: int, wire_bytes: int, t_ns: int) -> Payload | None:
@@ -213,8 +211,7 @@ def messages_of(payloads: Iterable[Payload]) -> list[Message]:
 
 def program_of(name: str, hosts: Mapping[bytes, int], messages: Sequence[Message]) -> Program:
     """The program that sends ``messages``, which are in order of their beginning; ``hosts`` has the rank by address."""
-    groups: dict[str, Group] = {}
-    of = _groups(hosts, messages, groups)
+    of = _groups([(hosts[each.flow.src], hosts[each.flow.dst]) for each in messages], messages)
     began = [(each.start_ns, 0, number) for number, each in enumerate(messages)]
     moments = sorted([*began, *((each.end_ns, 1, number) for number, each in enumerate(messages))])
     ranks: list[list[Operation]] = [[] for _ in hosts]
@@ -225,7 +222,7 @@ def program_of(name: str, hosts: Mapping[bytes, int], messages: Sequence[Message
         src, dst = hosts[message.flow.src], hosts[message.flow.dst]
         if ended:
             clock[src] = t_ns, (sends[number],)
-            ranks[dst].append(Recv(len(ranks[dst]), f"from {src}", of[number], src, message.bytes))
+            ranks[dst].append(Recv(len(ranks[dst]), f"from {src}", of[number].name, src, message.bytes))
             clock[dst] = t_ns, (len(ranks[dst]) - 1,)
             continue
         (since_ns, after), mine = clock[src], ranks[src]
@@ -233,23 +230,18 @@ def program_of(name: str, hosts: Mapping[bytes, int], messages: Sequence[Message
             mine.append(Compute(len(mine), "gap", (t_ns - since_ns) / 1e9, after))
             after = (len(mine) - 1,)
         clock[src], sends[number] = (t_ns, after), len(mine)
-        mine.append(Send(len(mine), f"to {dst}", of[number], dst, message.bytes, after))
-    return Program(name, tuple(map(tuple, ranks)), groups, eager=True)
+        mine.append(Send(len(mine), f"to {dst}", of[number].name, dst, message.bytes, after))
+    return Program(name, tuple(map(tuple, ranks)), {group.name: group for group in of}, eager=True)
 
 
-def _groups(hosts: Mapping[bytes, int], messages: Sequence[Message], groups: dict[str, Group]) -> list[str]:
-    """The group of each message: one for each pair of hosts, and more where messages of one direction overlap.
-
-    Messages of a group follow one another. Makes the groups in ``groups``.
-    """
+def _groups(pairs: Sequence[tuple[int, int]], messages: Sequence[Message]) -> list[Group]:
+    """The group of each message: one for its pair of ranks, and another where messages of one direction overlap."""
+    groups: list[Group] = []
     busy: dict[tuple[int, int], list[int]] = defaultdict(list)
-    of = []
-    for message in messages:
-        pair = hosts[message.flow.src], hosts[message.flow.dst]
+    for pair, message in zip(pairs, messages, strict=True):
         ends = busy[pair]
         stream = next((n for n, end_ns in enumerate(ends) if end_ns <= message.start_ns), len(ends))
         ends[stream : stream + 1] = [message.end_ns]
-        name = f"p{min(pair)}-{max(pair)}" + (f".{stream}" if stream else "")
-        groups.setdefault(name, Group(name, "pp", pair))
-        of.append(name)
-    return of
+        members = min(pair), max(pair)
+        groups.append(Group(f"p{members[0]}-{members[1]}" + (f".{stream}" if stream else ""), "pp", members))
+    return groups

@@ -63,7 +63,7 @@ def test_a_circuit_is_two_hops_and_a_port_without_one_is_named(session: Session)
     assert lanes["g0-r0", "g2-r0"].ended == "it arrives at g2-r1"
     assert lanes["g0-r1", "g2-r0"].ended == f"{port(session, 'g4-r0')} sends it to g4-r0"
     back = by_ends(trace(session.net, "g2", "g0"))
-    assert back["g2-r0", "g0-r0"].ended == f"{port(session, 'g2-r0')} has no circuit"
+    assert back["g2-r0", "g0-r0"].ended == f"{port(session, 'g2-r0')} has no circuit that is up"
     assert way(back["g2-r1", "g0-r0"]) == [("g2-r1", port(session, "g2-r1")), (port(session, "g0-r0"), "g0-r0")]
 
 

@@ -50,7 +50,7 @@ def test_a_flooded_probe_is_followed_from_its_end() -> None:
     [
         ((), "nothing leaves g0-r0; its link is down"),
         ((">g0-r0",), "g0-r0 sends it to rail0 port 1, where it does not arrive"),
-        ((">g0-r0", "rail0-eth1"), "rail0 port 1 has no circuit"),
+        ((">g0-r0", "rail0-eth1"), "rail0 port 1 has no circuit that is up"),
         ((">g0-r0", "rail0-eth1", ">rail0-eth4"), "rail0 port 4 sends it to g3-r0"),
         ((">g0-r0", "rail0-eth1", ">rail0-eth4", "g3-r0"), "it arrives at g3-r0"),
         ((">g0-r0", "s1-eth1"), "s1 drops what comes in at port 1"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, CookedLinux, Dot1Q, Ether
 from scapy.packet import Raw
 
+from railyard.errors import ConfigError
 from workloads.catalog import load_workload
 from workloads.formats.pcap import Flow, Message, messages_of, payload_of, program_of, read_pcap
 from workloads.inspection import inspect_file, traffic_of
@@ -128,6 +130,14 @@ def test_a_frame_that_was_not_split_yet_has_the_length_of_the_wire() -> None:
     frame = bytearray(bytes(packet(0, A, B, 1000, seq=5)))
     frame[16:18] = b"\0\0"
     assert (found := payload_of(bytes(frame), 1, len(frame), 0)) and found.bytes == 1000
+
+
+def test_a_packet_without_a_time_is_refused(tmp_path: Path) -> None:
+    data = capture(TALK[:1], ng=True)
+    simple = struct.pack("<IIIIII", 3, 24, 4, 0, 24, 0)[:16] + bytes(4) + struct.pack("<I", 24)
+    (tmp_path / "simple.pcapng").write_bytes(data + simple)
+    with pytest.raises(ConfigError, match="says no time of packet 2"):
+        read_pcap(tmp_path / "simple.pcapng")
 
 
 def test_a_program_of_no_gap_and_of_many_hosts() -> None:
