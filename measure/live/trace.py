@@ -54,8 +54,8 @@ class End(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lane:
-    """What became of the probes from one interface to another: hops with their median delays, or where they ended."""
+class PortPair:
+    """The probes from one interface to another: hops with their median delays, or where they ended."""
 
     here: str
     there: str
@@ -66,35 +66,37 @@ class Lane:
 
 @dataclass(frozen=True)
 class Trace:
-    """What became of ``probes`` probes on each lane from one host to another."""
+    """The ways from one host to another: ``probes`` probes were sent from each port of the one to each of the other."""
 
     here: str
     there: str
     probes: int
-    lanes: tuple[Lane, ...]
+    pairs: tuple[PortPair, ...]
 
     def __str__(self) -> str:
-        joined = [lane for lane in self.lanes if lane.hops]
-        lines = [f"{self.here} to {self.there}: {len(joined)} of {len(self.lanes)} pairs of ports are joined"]
-        for lane in joined:
-            total = f"{sum(seconds for *_, seconds in lane.hops) * 1e6:.0f} us in {len(lane.hops)} hops"
-            lines.append(f"  {lane.here} to {lane.there}: {total} ({lane.arrived} of {self.probes} probes)")
-            lines += [f"  {seconds * 1e6:10.0f} us  {leaves} > {reaches}" for leaves, reaches, seconds in lane.hops]
-        alone = {lane.here for lane in self.lanes} - {lane.here for lane in joined}
-        return "\n".join([*lines, *dict.fromkeys(f"  {n.here}: {n.ended}" for n in self.lanes if n.here in alone)])
+        joined = [pair for pair in self.pairs if pair.hops]
+        lines = [f"{self.here} to {self.there}: {len(joined)} of {len(self.pairs)} pairs of ports are joined"]
+        for pair in joined:
+            total = f"{sum(seconds for *_, seconds in pair.hops) * 1e6:.0f} us in {len(pair.hops)} hops"
+            lines.append(f"  {pair.here} to {pair.there}: {total} ({pair.arrived} of {self.probes} probes)")
+            lines += [f"  {seconds * 1e6:10.0f} us  {leaves} > {reaches}" for leaves, reaches, seconds in pair.hops]
+        alone = {pair.here for pair in self.pairs} - {pair.here for pair in joined}
+        return "\n".join([*lines, *dict.fromkeys(f"  {n.here}: {n.ended}" for n in self.pairs if n.here in alone)])
 
 
-def lane_of(here: str, there: str, probes: Sequence[tuple[int, Sequence[Sighting]]], ends: Mapping[str, End]) -> Lane:
-    """What became of the probes between two interfaces; of each, when it was sent (Unix time in ns) and its sightings.
+def pair_of(
+    here: str, there: str, probes: Sequence[tuple[int, Sequence[Sighting]]], ends: Mapping[str, End]
+) -> PortPair:
+    """The pair of two interfaces by its probes; of each, when it was sent (Unix time in ns) and its sightings.
 
     ``ends`` are those of all links by interface.
     """
     ways = [way for sent_ns, seen in probes if (way := _way(here, there, sent_ns, seen, ends))]
     if not ways:
-        return Lane(here, there, ended=_ended(here, max(probes[-1][1], default=None), ends))
+        return PortPair(here, there, ended=_ended(here, max(probes[-1][1], default=None), ends))
     alike = zip(*(way for way in ways if [hop[:2] for hop in way] == [hop[:2] for hop in ways[-1]]), strict=True)
     hops = tuple((*same[0][:2], median(seconds for *_, seconds in same)) for same in alike)
-    return Lane(here, there, hops, len(ways))
+    return PortPair(here, there, hops, len(ways))
 
 
 def _way(here: str, there: str, sent_ns: int, seen: Iterable[Sighting], ends: Mapping[str, End]) -> list[Hop]:
@@ -152,8 +154,8 @@ def trace(net: Any, here: str, there: str, probes: int = PROBES) -> Trace:
             for n, (a, b) in enumerate(pairs * probes)
         ]
         found = _follow(out, frames, taps, ends)
-    lanes = (lane_of(a.name, b.name, found[place :: len(pairs)], ends) for place, (a, b) in enumerate(pairs))
-    return Trace(here, there, probes, tuple(lanes))
+    each = (pair_of(a.name, b.name, found[place :: len(pairs)], ends) for place, (a, b) in enumerate(pairs))
+    return Trace(here, there, probes, tuple(each))
 
 
 def _follow(

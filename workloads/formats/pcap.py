@@ -37,7 +37,7 @@ _MOST_HOLE_BYTES = 1 << 24
 """More bytes than this cannot be missing between two packets: a new connection has the ports of an old one."""
 
 
-class Flow(NamedTuple):
+class Endpoints(NamedTuple):
     """One direction of a conversation; ports are 0 where the protocol is neither TCP nor UDP."""
 
     protocol: int
@@ -51,11 +51,11 @@ class Flow(NamedTuple):
         return f"{name} {ip_address(self.src)} port {self.src_port} to {ip_address(self.dst)} port {self.dst_port}"
 
 
-class Payload(NamedTuple):
+class SentPayload(NamedTuple):
     """The payload of an IP packet; ``sequence`` is the number of its first byte, None but for TCP."""
 
     t_ns: int
-    flow: Flow
+    flow: Endpoints
     bytes: int
     sequence: int | None = None
     syn: bool = False
@@ -65,7 +65,7 @@ class Payload(NamedTuple):
 class Message:
     """Bytes that a flow sent without a long gap, from its first packet to its last."""
 
-    flow: Flow
+    flow: Endpoints
     start_ns: int
     end_ns: int
     bytes: int
@@ -89,7 +89,7 @@ def read_pcap(path: Path) -> Reading:
 
 
 def _notes(hosts: dict[bytes, int], messages: Sequence[Message]) -> Iterator[str]:
-    flows: dict[Flow, list[Message]] = defaultdict(list)
+    flows: dict[Endpoints, list[Message]] = defaultdict(list)
     for message in messages:
         flows[message.flow].append(message)
     names = [f"rank {rank} is {ip_address(address)}" for address, rank in hosts.items()]
@@ -122,7 +122,7 @@ class _Whole(BytesIO):
         return found
 
 
-def _payloads(data: bytes, source: str) -> Iterator[Payload]:
+def _payloads(data: bytes, source: str) -> Iterator[SentPayload]:
     """The payload of every IP packet of a capture that one host sent to one other, in the order of the file."""
     from scapy.error import Scapy_Exception
     from scapy.utils import RawPcapNgReader
@@ -150,7 +150,7 @@ def _payloads(data: bytes, source: str) -> Iterator[Payload]:
         raise ConfigError(f"cannot be read behind packet {number} ({error})", source=source) from None
 
 
-def payload_of(frame: bytes, linktype: int, wire_bytes: int, t_ns: int) -> Payload | None:
+def payload_of(frame: bytes, linktype: int, wire_bytes: int, t_ns: int) -> SentPayload | None:
     """The payload of a frame of which the headers at least were captured; None for others, and if it has none."""
     at = _IP_AT.get(linktype)
     if at is None or (linktype == _ETHERNET and frame[:1] and frame[0] & 1):
@@ -178,17 +178,17 @@ def payload_of(frame: bytes, linktype: int, wire_bytes: int, t_ns: int) -> Paylo
     to_one = dst[0] < 0xE0 if len(dst) == 4 else dst[0] != 0xFF
     if src == dst or not to_one or (size <= 0 and not syn):
         return None
-    return Payload(t_ns, Flow(protocol, src, ports[0], dst, ports[1]), max(size, 0), sequence, syn)
+    return SentPayload(t_ns, Endpoints(protocol, src, ports[0], dst, ports[1]), max(size, 0), sequence, syn)
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
-def messages_of(payloads: Iterable[Payload]) -> list[Message]:
+def messages_of(payloads: Iterable[SentPayload]) -> list[Message]:
     """The messages of all flows by their beginning. Bytes of TCP that were sent again count once."""
     messages: list[Message] = []
-    last: dict[Flow, Message] = {}
-    due: dict[Flow, int] = {}
+    last: dict[Endpoints, Message] = {}
+    due: dict[Endpoints, int] = {}
     for payload in payloads:
         flow, size = payload.flow, payload.bytes
         if payload.sequence is not None:

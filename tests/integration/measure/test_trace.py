@@ -14,7 +14,7 @@ from mininet.topo import Topo
 from experiments.rails.cli import RailCLI
 from experiments.session import Session
 from experiments.settings import PacketSettings
-from measure.live.trace import PROBES, Lane, Trace, trace
+from measure.live.trace import PROBES, PortPair, Trace, trace
 from railyard.errors import ConfigError
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
@@ -41,12 +41,12 @@ def port(session: Session, name: str) -> str:
     return next(f"rail0 port {p.number}" for p in session.plan.network("rail")[0].ports if p.interface == name)
 
 
-def way(lane: Lane) -> list[tuple[str, str]]:
+def way(lane: PortPair) -> list[tuple[str, str]]:
     return [(leaves, reaches) for leaves, reaches, _ in lane.hops]
 
 
-def by_ends(found: Trace) -> dict[tuple[str, str], Lane]:
-    return {(lane.here, lane.there): lane for lane in found.lanes}
+def by_ends(found: Trace) -> dict[tuple[str, str], PortPair]:
+    return {(lane.here, lane.there): lane for lane in found.pairs}
 
 
 def test_a_circuit_is_two_hops_and_a_port_without_one_is_named(session: Session) -> None:
@@ -73,7 +73,7 @@ def test_a_link_that_is_down_and_bad_hosts_are_said(session: Session, caplog: py
     cli.mn = session.net
     session.net.configLinkStatus("g0", "rail0", "down")
     try:
-        assert {lane.ended for lane in trace(session.net, "g0", "g2").lanes} == {
+        assert {lane.ended for lane in trace(session.net, "g0", "g2").pairs} == {
             "nothing leaves g0-r0; its link is down", "nothing leaves g0-r1; its link is down"
         }  # fmt: skip
     finally:
@@ -99,7 +99,7 @@ class Row(Topo):  # type: ignore[misc]
 @pytest.mark.parametrize("datapath", ["auto", "ovs"])
 def test_a_topology_of_ones_own_and_its_delays_hop_by_hop(datapath: str) -> None:
     with Emulation(Row(), openflow=None, datapath=datapath) as net:  # type: ignore[arg-type]
-        (lane,) = trace(net, "h1", "h2").lanes
+        (lane,) = trace(net, "h1", "h2").pairs
         assert way(lane) == [
             ("h1-eth0", "s1 port 2"), ("s1 port 1", "s2 port 1"), ("s2 port 2", "s3 port 1"), ("s3 port 2", "h2-eth0")
         ]  # fmt: skip

@@ -14,11 +14,11 @@ from scapy.packet import Raw
 
 from railyard.errors import ConfigError
 from workloads.catalog import load_workload
-from workloads.formats.pcap import Flow, Message, messages_of, payload_of, program_of, read_pcap
+from workloads.formats.pcap import Endpoints, Message, messages_of, payload_of, program_of, read_pcap
 from workloads.inspection import inspect_file, traffic_of
 from workloads.program import Compute, Operation, Program, Recv, Send
 
-UDP_AB = Flow(17, b"\x0a\0\0\1", 5000, b"\x0a\0\0\2", 9)
+UDP_AB = Endpoints(17, b"\x0a\0\0\1", 5000, b"\x0a\0\0\2", 9)
 
 
 def read(folder: Path, *packets: Any, ng: bool = False) -> Program:
@@ -141,7 +141,7 @@ def test_a_packet_without_a_time_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_program_of_no_gap_and_of_many_hosts() -> None:
-    flows = [Flow(17, bytes([10, 0, 0, n]), 1, bytes([10, 0, 0, n + 1]), 1) for n in range(5)]
+    flows = [Endpoints(17, bytes([10, 0, 0, n]), 1, bytes([10, 0, 0, n + 1]), 1) for n in range(5)]
     hosts = {bytes([10, 0, 0, n]): n for n in range(6)}
     program = program_of("chain", hosts, [Message(flow, 0, 0, 4) for flow in flows])
     assert [len(operations) for operations in program.operations] == [1, 2, 2, 2, 2, 1]
