@@ -1,4 +1,4 @@
-"""Mininet's command line on a running fabric, with the commands ``circuits`` and ``rewire``, and names that follow."""
+"""Mininet's command line on a running fabric, with ``circuits``, ``rewire``, ``trace``, and names that follow."""
 
 from __future__ import annotations
 
@@ -187,6 +187,14 @@ class RailCLI(CLI):  # type: ignore[misc]
         if self._ask(call) is not None:
             self._follow()
             output("tuned\n")
+
+    def do_trace(self, line: str) -> None:
+        """Follow probes from host to host: hops, delays, or where they end (usage: trace HOST HOST)."""
+        from measure.live.trace import trace
+
+        if len(words := line.split()) != 2:
+            raise ConfigError("usage: trace HOST HOST")
+        output(f"{trace(self.mn, words[0], words[1])}\n")
 
     def _ask(self, call: Callable[[Channel], dict[str, Any]]) -> dict[str, Any] | None:
         """The answer of the controller, or None after printing why there is none."""

@@ -102,7 +102,7 @@ class RailSettings(SpreadSettings):
 
     workload: Annotated[str, Option(metavar="NAME|FILE")] = Field(
         default="llama3-8b-16",
-        description="workload of the catalog, a YAML file, or a trace (MSCCL XML, Chakra ET, SimAI, ASTRA-sim text)",
+        description="workload of the catalog, a YAML file, or a trace (MSCCL XML, Chakra, SimAI, ASTRA-sim text, pcap)",
     )
     modes: tuple[Mode, ...] = Field(
         default=("electrical", "one-shot", "on-demand", "provisioned"), min_length=1, description="modes to measure"

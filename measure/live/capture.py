@@ -99,7 +99,7 @@ class _Spool:
     def empty(self, number: int, tapped: socket.socket) -> None:
         if self.full:
             return
-        for kept, t_ns, outgoing in received(tapped, self._buffer):
+        for kept, t_ns, outgoing, _ in received(tapped, self._buffer):
             self._room -= kept
             if self._room < 0:
                 self.full = True

@@ -27,7 +27,7 @@ End = tuple[str, int]
 
 @dataclass(frozen=True)
 class Tap:
-    """A place to send and receive frames: an interface and the descriptor of its namespace."""
+    """A place to send and receive frames: an interface ("": all of them) and the descriptor of its namespace."""
 
     netns_fd: int
     interface: str
@@ -39,18 +39,21 @@ def open_packets(tap: Tap, ethertype: int, room_bytes: int, *, outgoing: bool = 
     ``room_bytes`` is the size of its buffers. It sees packets that this host sends only if ``outgoing``.
     """
     with inside(tap.netns_fd):
-        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: no packet comes in before the bind
+        at_once = 0 if tap.interface else socket.htons(ethertype)  # protocol 0: no packet comes in before the bind
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, at_once)
     for option, value in ((_SO_SNDBUFFORCE, room_bytes), (_SO_RCVBUFFORCE, room_bytes), (_SO_TIMESTAMPNS, 1)):
         opened.setsockopt(socket.SOL_SOCKET, option, value)
     opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, int(not outgoing))
-    opened.bind((tap.interface, ethertype))
+    if tap.interface:
+        opened.bind((tap.interface, ethertype))
     return opened
 
 
-def received(tapped: socket.socket, buffer: memoryview) -> Iterator[tuple[int, int, bool]]:
+def received(tapped: socket.socket, buffer: memoryview) -> Iterator[tuple[int, int, bool, str]]:
     """Read the packets that wait in a packet socket, one after another, into ``buffer``.
 
-    Yields of each its length in the buffer, when the kernel stamped it (Unix time in ns), and whether it was sent here.
+    Yields of each its length in the buffer, when the kernel stamped it (Unix time in ns), whether it was sent here, and
+    the interface.
     """
     while True:
         try:
@@ -60,7 +63,7 @@ def received(tapped: socket.socket, buffer: memoryview) -> Iterator[tuple[int, i
         seconds, ns = next(
             (_TIMESPEC.unpack_from(data) for _, kind, data in control if kind == _SO_TIMESTAMPNS), (0, 0)
         )
-        yield size, seconds * 1_000_000_000 + ns, address[2] == socket.PACKET_OUTGOING
+        yield size, seconds * 1_000_000_000 + ns, address[2] == socket.PACKET_OUTGOING, address[0]
 
 
 def missed(tapped: socket.socket) -> int:

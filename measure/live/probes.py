@@ -55,7 +55,7 @@ def arrivals(tapped: socket.socket, token: bytes) -> array[int]:
     found, buffer = array("q"), memoryview(bytearray(_PROBE.size))
     before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     offset_ns = (before_ns + after_ns) // 2 - real_ns
-    for size, t_ns, _ in received(tapped, buffer):
+    for size, t_ns, *_ in received(tapped, buffer):
         if size == _PROBE.size:
             of, number = _PROBE.unpack(buffer)
             if of == token:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from captures import TALK, capture
 from hypothesis import strategies as st
 
 from experiments.options import field_options
@@ -82,6 +83,7 @@ TABLE = {reader.name: reader for reader in (
     Reader("msccl-written", readers.msccl_written, grammars.MSCCL, _CONFIG, _MSCCL_WORDS),
     Reader("chakra", readers.chakra, grammars.TRACES, made=grammars.traces(),
            words=(grammars.NEXT_RANK, b"comm_group", b"comm_size", b"pg_name")),
+    Reader("pcap", partial(readers.inspected, "talk.pcap"), [capture(TALK), capture(TALK, ng=True)]),
     Reader("any-file", partial(readers.inspected, "workload"), [*grammars.LAYERS[:2], *grammars.MSCCL[:1]], _CONFIG),
     Reader("recipe", partial(readers.inspected, "recipe.yaml"), list(map(json_bytes, grammars.RECIPES)),
            made=as_yaml(changed_trees(grammars.RECIPES, 3)), slow=True),

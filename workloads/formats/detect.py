@@ -1,7 +1,8 @@
 """Detects the format of a workload file by its name and first bytes, and reads it as a program.
 
 Chakra traces are a folder, one ``NAME.RANK.et`` or the path ``NAME`` of a set; MSCCL algorithms are XML; layer files
-start with their parallelism. Our own YAML is read by ``workloads.training.recipe``, through ``workloads.catalog``.
+start with their parallelism, packet captures with their magic number. Our own YAML is read by
+``workloads.training.recipe``, through ``workloads.catalog``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from railyard.errors import ConfigError
 from railyard.reading import open_at_once
 from workloads.formats.layer_text import PARALLELISMS
 from workloads.formats.layers import read_layers
+from workloads.formats.pcap import MAGICS, read_pcap
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Group, Program
 
-Format = Literal["chakra", "msccl", "layers", "yaml"]
-FORMATS = "Chakra traces (NAME.0.et, ...), MSCCL XML, layer files of ASTRA-sim or AICB, and our own YAML"
+Format = Literal["chakra", "msccl", "layers", "pcap", "yaml"]
+FORMATS = (
+    "Chakra traces (NAME.0.et, ...), MSCCL XML, layer files of ASTRA-sim or AICB, packet captures (pcap, pcapng), "
+    "and our own YAML"
+)
 DEFAULT_BYTES = 1 << 20
 """Buffer size of an MSCCL algorithm, whose file is for any size."""
 
@@ -32,11 +37,16 @@ def format_of(path: Path) -> Format:
         return _trace_set(path)
     if path.suffix == ".xml":
         return "msccl"
+    if path.suffix in (".pcap", ".pcapng"):
+        return "pcap"
     try:
         with open(path, "rb", opener=open_at_once) as file:
-            start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
+            begins = file.read(4096)
     except OSError as error:
         raise ConfigError(f"cannot be read ({error.strerror}); name a workload file", source=str(path)) from None
+    if begins[:4] in MAGICS:
+        return "pcap"
+    start = begins.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"<"):
         return "msccl"
     first = start.split(maxsplit=1)[0].decode("ascii", "replace") if start else ""
@@ -83,6 +93,9 @@ def read_workload_file(
 
         _refuse(path, "a Chakra trace", size=size, model_parallel=model_parallel)
         reading = read_traces(path, compute_unit=compute_unit)
+    elif format_ == "pcap":
+        _refuse(path, "a packet capture", size=size, model_parallel=model_parallel, compute_unit=compute_unit)
+        reading = read_pcap(path)
     else:
         _refuse(path, "an MSCCL algorithm", model_parallel=model_parallel, compute_unit=compute_unit)
         reading = _msccl(path, size)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from captures import TALK, A, B, capture, packet
 from msccl_texts import SWAP
 from refusals import of_file, refusals
 from training_steps import changed_recipe
@@ -47,6 +48,11 @@ TEXTS = {
     "MICRO": "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n",
     "HYBRID": "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n",
     "SWAP": SWAP,
+    "TALK": capture(TALK).decode("latin-1"),
+    "CUT TALK": capture(TALK)[:1200].decode("latin-1"),
+    "CUT TALK NG": capture(TALK, ng=True)[:1500].decode("latin-1"),
+    "SILENCE": capture([packet(0, A, B, 0, seq=1), packet(0, A, A, 100)]).decode("latin-1"),
+    "MANY": capture(packet(0, f"10.0.{n >> 8}.{n & 255}", B, 4) for n in range(4100)).decode("latin-1"),
 }
 
 

@@ -55,6 +55,7 @@ def test_without_our_controller_circuits_are_not_ours(line: str, caplog: pytest.
     ("line", "sentence"),
     [
         ("source", "usage: source FILE"),
+        ("trace g0", "usage: trace HOST HOST"),
         ("source /nonexistent", "/nonexistent cannot be read (No such file or directory)"),
         ("source /", "/ cannot be read (Is a directory)"),
         ("source /dev/zero", "/dev/zero: a line is longer than 65536 characters"),

@@ -90,11 +90,11 @@ def test_a_frame_goes_to_its_mac_and_has_the_token_of_its_train_and_its_number()
 def test_frames_of_other_trains_and_short_ones_have_not_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = [probe_frame(B.mac, A.mac, token, 7) for token in (TOKEN, b"earlier!")] + [b"short"]
 
-    def received(_: object, buffer: memoryview) -> Iterator[tuple[int, int, bool]]:
+    def received(_: object, buffer: memoryview) -> Iterator[tuple[int, int, bool, str]]:
         for frame in frames:
             size = min(len(frame), len(buffer))
             buffer[:size] = frame[:size]
-            yield size, time.time_ns(), False
+            yield size, time.time_ns(), False, "g1-r0"
 
     monkeypatch.setattr(probes, "received", received)
     monkeypatch.setattr(probes, "missed", lambda _: 0)
