@@ -211,6 +211,7 @@ MARKS: Mapping[tuple[str, str], Mark] = {
     ("run", "fault"): Mark("fault", _fault),
     ("run", "act"): Mark("act", _act),
     ("run", "undone"): Mark("refused", _undone),
+    ("run", "left"): Mark("left", lambda event: str(event["what"])),
     ("run", "launch"): Mark("launch", _launch),
     ("run", "cut"): Mark("lost", _cut),
     ("run", "lost"): Mark("lost", _lost),
