@@ -13,16 +13,22 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import finish, rows, start, wait_for_step
+from script_runs import ONCE, finish, rows, wait_for_step
 
 from railyard.timeline import read_events
 from topos.kernel.fastpath import openflow
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-SCRIPT = "rail_reconfiguration.py"
+RAILS = (sys.executable, "-m", "commands.main", "run", "rails")
 COMMON = ("--workload", "pp-only", "--controller", "remote", "--fabric", "ocs", "--time", "0.5", "--no-figures")
 NOT_FAITHFUL, CONTROL = 8, 5
+
+
+def started(*options: str) -> subprocess.Popen[str]:
+    """A run of rails as a child in a session of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*RAILS, *options], cwd=ROOT, text=True, start_new_session=True, **pipes)
 
 
 @contextmanager
@@ -52,7 +58,7 @@ def idle_app() -> Iterator[int]:
 def test_an_app_that_installs_nothing_is_asked_for_circuits(tmp_path: Path) -> None:
     with idle_app() as port:
         status, _, errors = finish(
-            start(SCRIPT, *COMMON, "--remote", f"127.0.0.1:{port}", "--out", str(tmp_path / "r"))
+            started(*COMMON, *ONCE, "--remote", f"127.0.0.1:{port}", "--out", str(tmp_path / "r"))
         )
     assert status == CONTROL, errors
     assert "rail0 has no flow between ports " in errors and "does your app install circuits?" in errors
@@ -64,8 +70,8 @@ def neighbour_app(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int
     """The example app, which joins neighbours, and its port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, str(ROOT / "scripts" / SCRIPT), *COMMON[:-1], "--print-plan"]
-    (tmp_path / "plan.json").write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    plan = started(*COMMON[:-1], "--print-plan").communicate()[0]
+    (tmp_path / "plan.json").write_text(plan)
     app = subprocess.Popen(
         [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", str(port)],
         env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
@@ -87,7 +93,7 @@ def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_
     out = tmp_path / "results"
     with neighbour_app(tmp_path) as (app, port):
         options = ("--remote", f"127.0.0.1:{port}", "--steps", "6", "--datapath", datapath, "--out", str(out))
-        process = start(SCRIPT, *COMMON, *options)
+        process = started(*COMMON, *ONCE, *options)
         wait_for_step(process, out, 1)
         app.kill()
         status, output, errors = finish(process)
@@ -95,5 +101,5 @@ def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_
     (row,) = rows(out)
     assert row["faithful"] is False
     assert "your controller left at " in output + errors
-    (left,) = [e for e in read_events(next(out.glob("events.jsonl"))) if (e.source, e.kind) == ("run", "left")]
+    (left,) = [e for e in Results(out).events() if (e.source, e.kind) == ("run", "left")]
     assert left["what"].startswith("your controller left at ")
