@@ -15,7 +15,7 @@ import pytest
 from checkout import ROOT
 from script_runs import ONCE, finish, rows, wait_for_step
 
-from railyard.timeline import read_events
+from measure.results.results import Results
 from topos.kernel.fastpath import openflow
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
@@ -27,8 +27,8 @@ NOT_FAITHFUL, CONTROL = 8, 5
 
 def started(*options: str) -> subprocess.Popen[str]:
     """A run of rails as a child in a session of its own."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*RAILS, *options], cwd=ROOT, text=True, start_new_session=True, **pipes)
+    command, pipe = [*RAILS, *options], subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, stdout=pipe, stderr=pipe)
 
 
 @contextmanager

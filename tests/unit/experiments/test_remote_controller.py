@@ -65,7 +65,8 @@ def test_a_relay_tells_of_the_end_of_its_far_side_alone(
     ends: tuple[Relay, list[str], socket.socket, socket.socket], who: str
 ) -> None:
     relay, said, switch, controller = ends
-    {"controller": controller, "switch": switch, "relay": relay}[who].close()
+    by_name: dict[str, Relay | socket.socket] = {"controller": controller, "switch": switch, "relay": relay}
+    by_name[who].close()
     other = controller if who == "switch" else switch
     other.settimeout(5.0)
     assert other.recv(10) == b""
