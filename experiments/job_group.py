@@ -161,12 +161,26 @@ class JobGroup:
                 run.note("started", self.began, point=run.number)
                 self._until("done", timeout_s)
                 self.ended = run.clock()
-        except RailyardError:
+        except RailyardError as error:
             self.ended = run.clock()
             run.check()
+            self._blame_remote(error)
             raise
         finally:
             self.ended = max(self.ended, self.began)
+            if left := run.left(self.began):
+                run.note("left", left[0], what=left[1])
+                self._say(left[1])
+
+    def _blame_remote(self, error: RailyardError) -> None:
+        """Raise a ``ControlError`` if a remote controller is why agents failed: it left, or installed no circuits."""
+        run, remote = self._run, self._run.session.remote
+        if remote is None or not isinstance(error, AgentError):
+            return
+        if left := run.left(self.began):
+            raise ControlError(f"{left[1]}, and the run could not go on: {error}") from error
+        native = [group for job in self.jobs if job.job.mode == "native" for group in job.job.program.groups.values()]
+        remote.explain(error, run.session.plan, native)
 
     def _watch(self, pids: Iterable[int]) -> None:
         self._watches.enter_context(self._run.launcher.watching(pids, self._check))

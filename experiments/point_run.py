@@ -158,6 +158,11 @@ class PointRun:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has."""
         self.session.check(LAST_MESSAGES_S)
 
+    def left(self, began: float) -> tuple[float, str] | None:
+        """When a remote controller left during the point, if it did, and that in words, counted from ``began``."""
+        remote = self.session.remote
+        return None if remote is None else remote.left(self.began, began)
+
     def record(self, since: float = 0.0) -> None:
         """Have the controller write its events to the folder of the point, with those from ``since`` on."""
         if self.number is not None:

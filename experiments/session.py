@@ -21,6 +21,7 @@ from mininet.topo import Topo
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from experiments.controller_process import READY_TIMEOUT_S, ControllerFiles, ControllerProcess
+from experiments.remote_controller import RemoteController
 from experiments.rest_access import RestAccess
 from experiments.settings import PacketSettings
 from experiments.spread.machines import Cluster, UnderlayProbes
@@ -41,7 +42,7 @@ from topos.kernel import namespaces
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.iperf import IperfResult, result_of
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
-from topos.kernel.relay import Relay, connected_in
+from topos.kernel.relay import connected_in
 from topos.placement import Placed, placed
 from topos.plan import FabricPlan
 
@@ -122,6 +123,7 @@ class Session:
         self.results: Path | None = None
         """The results folder of the points under way, where it is another one than ``data``."""
         self.controller: ControllerProcess | None = None
+        self.remote: RemoteController | None = None
         self.cluster = cluster = cluster or Cluster()
         spread = (getattr(settings, "placement", "single"), pinned(topo)) if cluster.machines else ("single", None)
         self.placed: Placed = placed(self.plan, cluster.names, *spread)
@@ -264,10 +266,9 @@ class Session:
         self.record(*self._recorded)
 
     def _reach_remote(self, net: Emulation) -> None:
-        host, _, port = self.settings.remote.rpartition(":")
-        self._stack.enter_context(Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port))))
-        if not net.waitConnected(READY_TIMEOUT_S):
-            raise ControlError(f"not every switch reached the controller at {self.settings.remote}")
+        self.remote = RemoteController(net, self.settings.remote)
+        self._stack.callback(self.remote.close)
+        self.remote.wait_connected(READY_TIMEOUT_S)
 
     @property
     def channel_path(self) -> str | None:
@@ -302,9 +303,14 @@ class Session:
     def register(self, job: Job, policy: str, *, resumes: bool = False) -> None:
         """Register a job with the controller and wait until its starting circuits are up.
 
-        One that ``resumes`` keeps the circuits that it has.
+        One that ``resumes`` keeps the circuits that it has. With a remote controller the fabric keeps the dark times of
+        the job's delays from then on. ``ControlError`` if that controller left and did not come back.
         """
+        if self.remote is not None:
+            self.remote.wait_connected(READY_TIMEOUT_S)
         self.call("register", job=job, policy=absolute_name(policy), resumes=resumes)
+        if self.remote is not None:
+            self.net.keep_dark(job.dark_s)
 
     def check(self, patience_s: float = 0.0) -> None:
         """Raise ``ControlError`` if the controller has ended, ``MachineError`` if a process of the network has.

@@ -203,6 +203,7 @@ MARKS: Mapping[tuple[str, str], Mark] = {
     ("run", "fault"): Mark("fault", _fault),
     ("run", "act"): Mark("act", lambda event: f"by the timetable: {event['act']}"),
     ("run", "undone"): Mark("refused", lambda event: f"not done: {event['act']}, as {event['reason']}"),
+    ("run", "left"): Mark("left", lambda event: str(event["what"])),
     ("run", "launch"): Mark("launch", _launch),
     ("run", "cut"): Mark("lost", _cut),
     ("run", "lost"): Mark("lost", _lost),

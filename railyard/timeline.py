@@ -40,6 +40,7 @@ class Event:
     run      act         act (of a timetable, as text), late_s (how long after its time it began) (interval: until the
                          kernel had done it, or the controller had been asked for it)
     run      undone      act (of a timetable that was not done, or not as asked for), reason
+    run      left        what (a remote controller closed a connection, and when)
     run      launch      job, incarnation, members (the agents of an incarnation are forked)
     run      cut         lines (number of lines of a log that are not readable: cut short, by a crash or a full disk, or
                          changed)

@@ -31,6 +31,7 @@ def records_checks(point: Point, events: Sequence[Event], limits: Limits) -> Ite
         yield logs_check(events)
         yield agents_check(ranks, events)
         yield controller_check(point.name if point.controlled else None, events)
+        yield from remote_check(events)
         yield sampler_check(events)
     yield samples_check(interval, events, [port.interface for port in ports], limits)
     switches = [switch.name for switch in point.plan.switches]
@@ -52,6 +53,13 @@ def fabric_checks(
     yield samples_check(interval, events, [port.interface for port in ports], limits)
     switches = [switch.name for switch in plan.switches]
     yield counters_check(interval, events, {port.rank for port in ports}, switches, lossy=plan.lossy)
+
+
+def remote_check(events: Iterable[Event]) -> Iterable[Check]:
+    """A check that fails, if a remote controller left during the point; none otherwise."""
+    for e in events:
+        if e.source == "run" and e.kind == "left":
+            yield Check("your controller", 1.0, 0, "times left", False, e["what"])
 
 
 def numbers_check(events: Iterable[Event]) -> Check:

@@ -247,6 +247,7 @@ class Rack:
             counters=lambda: Counters(),
             cut=lambda rank: self.log.append(f"cut g{rank}"),
             read_disk=lambda rank, store, name: [Path(store, name).read_bytes()],
+            remote=None,
             controller=SimpleNamespace(process=Process(self), pid=1),
             call=self._call,
             register=self._register,

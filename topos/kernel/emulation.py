@@ -64,6 +64,7 @@ OPENFLOW = "127.0.0.1", 6653
 HOSTS_FOLDER = "hosts"
 """Folder in that of a run where ``topos.kernel.reach`` keeps ``/etc/hosts`` of each host."""
 _LAST_MOMENT_S = 0.5
+_LONGEST_DARK_S = 3600.0
 
 
 class Emulation(Mininet):  # type: ignore[misc]
@@ -357,6 +358,20 @@ class Emulation(Mininet):  # type: ignore[misc]
                 self.yard.check(_LAST_MOMENT_S)  # the fast path ends as soon as Open vSwitch closes its sockets
                 raise
         self.delays.check()
+
+    def keep_dark(self, seconds: float) -> None:
+        """Keep ports of optical switches dark for ``seconds`` from each change of their circuits, whoever asks for it.
+
+        This holds until the next call; 0 ends it. Dark ports pass nothing, and replies to barriers and to commits of
+        bundles come when there is light. ``MachineError`` with datapath ``ovs``, which cannot do that.
+        """
+        number("seconds", seconds, 0, _LONGEST_DARK_S, "s")
+        if not self._running:
+            raise ConfigError("dark times can be kept only while the net is up")
+        if self._offload is not None:
+            self._offload.keep_dark(seconds, [switch.name for switch in self._own_switches if switch.kind == "ocs"])
+        elif seconds:
+            raise MachineError("the dark time of circuits needs datapath bpf, and this net forwards by ovs")
 
     def cut(self, host_name: str) -> None:
         """Take all links of a host down at once, in a torus those of its node too (the chip's router fails with it).

@@ -23,18 +23,23 @@ _CHUNK_BYTES = 1 << 16
 class Relay:
     """Relays every connection to ``listener`` to a connection that ``connect`` makes. Use as a context manager.
 
-    ``connect`` may raise ``OSError``, which closes the connection that was to be relayed.
+    ``connect`` may raise ``OSError``, which closes the connection that was to be relayed. ``left`` is called, in a
+    thread, when what it connected to ends a connection first.
     """
 
-    def __init__(self, listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
-        self._connect = connect
+    def __init__(
+        self, listener: socket.socket, connect: Callable[[], socket.socket], left: Callable[[], None] = lambda: None
+    ) -> None:
+        self._connect, self._left = connect, left
         self._listener = listener
         self._open: set[socket.socket] = {self._listener}
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
     @staticmethod
-    def to_controller(netns_fd: int, inside: tuple[str, int], outside: tuple[str, int]) -> Relay:
+    def to_controller(
+        netns_fd: int, inside: tuple[str, int], outside: tuple[str, int], left: Callable[[], None]
+    ) -> Relay:
         """Relay connections to ``inside`` in namespace ``netns_fd`` to ``outside`` in the caller's namespace.
 
         Both are (host, port). Raises ``ControlError`` if nothing listens at ``outside``.
@@ -46,7 +51,7 @@ class Relay:
             raise ControlError(
                 f"no OpenFlow controller answers at {host}:{port} ({error.strerror or error}); start yours first"
             ) from None
-        return Relay(listener_in(netns_fd, inside), lambda: socket.create_connection(outside, timeout=5))
+        return Relay(listener_in(netns_fd, inside), lambda: socket.create_connection(outside, timeout=5), left)
 
     def _accept(self) -> None:
         for switch, _ in accepted(self._listener.accept, "railyard: the relay to the controller"):
@@ -61,17 +66,23 @@ class Relay:
             for source, sink in ((switch, controller), (controller, switch)):
                 if source.family != socket.AF_UNIX:
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._pump, args=(source, sink, controller), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, controller: socket.socket) -> None:
+        ended = source
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
+                ended = sink
                 sink.sendall(data)
+                ended = source
+        with self._lock:
+            first = {source, sink} <= self._open
+            self._open.discard(source)
+        if first and ended is controller:
+            self._left()
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            self._open.discard(source)
         source.close()
 
     def close(self) -> None:

@@ -4,7 +4,8 @@ A dark time ends when a flow-mod that removes its flows has been executed, and h
 uncertain by a part of a millisecond. A controller therefore sends the flow-mod early, after a request of this module:
 the rules of the flows then end at the time that it names, and the reply to its barrier follows them. Times are counted
 from when the kernel held the rules first, so they do not depend on how long replies take either. ``NotBefore`` is for
-changes of other kinds: all changes of the switch wait for a time.
+changes of other kinds: all changes of the switch wait for a time. ``DarkPorts`` keeps dark times by itself, for
+controllers that send neither.
 
 Both requests are experimenter messages of OpenFlow 1.4; the relay between switch and controller carries them out and
 does not pass them on.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from math import inf, isfinite
 from typing import NamedTuple
 
 _REQUEST = struct.Struct("!BBHIIIQQ")
@@ -121,3 +124,73 @@ class Lasting:
 
     def has(self, cookie: int) -> bool:
         return cookie in self._leaving.values()
+
+
+ELSEWHERE = -1
+"""The way of packets for which Open vSwitch does something else than to send them out of one port."""
+Ways = frozenset[int]
+"""The ports out of which the packets that one port receives may go, and ``ELSEWHERE``; empty for a port without."""
+
+
+class DarkPorts:
+    """The ports of an optical switch that are dark since their ways changed. All times are seconds of one clock.
+
+    A port whose ways change is dark for ``seconds``, and so are the ports that it leads to now. A further change
+    begins its dark time again. What leads to a dark port passes nothing either.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ways: dict[int, Ways] = {}
+        self._until: dict[int, float] = {}
+
+    def keep(self, seconds: float, ways: Mapping[int, Ways]) -> set[int]:
+        """Keep dark times of ``seconds`` from now on, where the ways are ``ways``; returns the ports that end theirs.
+
+        That is all of them with 0 seconds, which keeps none.
+        """
+        if not self.seconds:
+            self._ways = dict(ways)
+        self.seconds = seconds
+        return set() if seconds else self.end(inf)
+
+    def see(self, ways: Mapping[int, Ways]) -> set[int]:
+        """Take the ways that ports will have with the next ``committed``; returns the ports that may be dark by then.
+
+        Nothing is seen as long as no dark times are kept.
+        """
+        if not self.seconds:
+            return set()
+        changed = {port for port, way in ways.items() if way != self._ways.get(port, Ways())}
+        self._ways |= ways
+        begun = changed.union(*(ways[port] for port in changed)) - {ELSEWHERE}
+        self._until |= dict.fromkeys(begun, inf)
+        return self.around(begun)
+
+    def committed(self, now: float) -> None:
+        """Take note that the kernel holds the changes: dark times begin."""
+        for port, until in self._until.items():
+            if not isfinite(until):
+                self._until[port] = now + self.seconds
+
+    def is_dark(self, port: int) -> bool:
+        return port in self._until or not self._until.keys().isdisjoint(self._ways.get(port, ()))
+
+    def around(self, ports: Collection[int]) -> set[int]:
+        """``ports``, and those that lead to one of them."""
+        return {*ports, *(port for port, way in self._ways.items() if not way.isdisjoint(ports))}
+
+    def awaited(self) -> set[int]:
+        """The dark ports that get light at the end, since a way begins or ends there."""
+        led_to = Ways().union(*self._ways.values())
+        return {port for port in self._until if port in led_to or self._ways.get(port)}
+
+    def next_end(self) -> float | None:
+        return min(self._until.values(), default=None)
+
+    def end(self, now: float) -> set[int]:
+        """The ports whose dark time is over at ``now``; they are forgotten."""
+        over = {port for port, until in self._until.items() if until <= now}
+        for port in over:
+            del self._until[port]
+        return over

@@ -52,6 +52,8 @@ class Monitor:
         self._held_until: float | None = None
         """No change is put into the kernel before this time (None: at once)."""
         self._after_hold: list[Callable[[], None]] = []
+        self._unlit: list[tuple[set[int], Callable[[], None]]] = []
+        """Ports that are dark, and what is called when the last of them is lit."""
         self._failed = failed
         self._paused = False
         self._more = False
@@ -153,6 +155,7 @@ class Monitor:
             print(f"fast path: Open vSwitch forwards for {self.tables.switch} from now on: {error}", file=sys.stderr)
             self._note_time()
         self.tables.lasting.committed(self._changed_at)
+        self.tables.dark.committed(self._changed_at)
         self._set_timer()
 
     def _note_time(self) -> None:
@@ -171,20 +174,42 @@ class Monitor:
             return True
         return False
 
+    def keep_dark(self, seconds: float) -> None:
+        """Keep ports dark for ``seconds`` from each change of their circuits, from now on; 0: light all."""
+        lit = self.tables.keep_dark(seconds)
+        self.commit()
+        self._tell_lit(lit)
+
+    def when_lit(self, then: Callable[[], None]) -> bool:
+        """Whether circuits are dark; if so, ``then`` is called when the dark time of all of them is over."""
+        awaited = self.tables.dark.awaited()
+        if awaited:
+            self._unlit.append((awaited, then))
+        return bool(awaited)
+
+    def _tell_lit(self, lit: set[int]) -> None:
+        for ports, _ in self._unlit:
+            ports -= lit
+        done = [then for ports, then in self._unlit if not ports]
+        self._unlit = [waiting for waiting in self._unlit if waiting[0]]
+        for then in done:
+            then()
+
     def _set_timer(self) -> None:
-        end = self.tables.lasting.next_end()
-        if end is not None and (self._timer is None or end < self._timer):
-            self._timer = end
+        ends = [end for end in (self.tables.lasting.next_end(), self.tables.dark.next_end()) if end is not None]
+        if ends and (self._timer is None or min(ends) < self._timer):
+            self._timer = end = min(ends)
             self._loop.at(end - self._change_s, self._end_lasting)
 
     def _end_lasting(self) -> None:
         began, self._timer = time.monotonic(), None
         if self._more or self._held_until is not None:
             return  # with the rest of a change, which comes soon
-        self.tables.end_lasting(began + self._change_s)
+        lit = self.tables.end_lasting(began + self._change_s)
         self._put()
         self._learn(began)
         self._tell_gone()
+        self._tell_lit(lit)
 
     def _learn(self, began: float) -> None:
         """Learn how long a change takes from one that began at ``began``; slow ones, which had to wait, weigh less."""

@@ -109,6 +109,10 @@ class Offload(Child):
             for switch, ports in self.call("counts", timeout_s=_ANSWER_S).items()
         }
 
+    def keep_dark(self, seconds: float, switches: Sequence[str]) -> None:
+        """Keep ports of ``switches`` dark for ``seconds`` after each change of their circuits, when this returns."""
+        self.call("keep_dark", seconds=seconds, switches=list(switches), timeout_s=_ANSWER_S)
+
     def check(self) -> None:
         if self.has_ended:
             raise MachineError(f"the fast path ended with status {self.status()}; its message, if any, is above")

@@ -60,7 +60,7 @@ class OffloadServer:
             if openflow is not None:
                 target = self._own / f"{bridge}.controller"  # Open vSwitch connects to sockets of its own folder only
                 Listener(self._loop, target, tcp((openflow[0], openflow[1])), "bridge", monitor)
-        parent.operations = {"attach": self._attach, "counts": self._port_counts}
+        parent.operations = {"attach": self._attach, "counts": self._port_counts, "keep_dark": self._keep_dark}
         self._loop.watch(parent, self._commanded)
 
     def run(self, found: dict[str, str]) -> None:
@@ -99,6 +99,10 @@ class OffloadServer:
         for name, monitor in self._monitors.items():
             monitor.tables.suspend(name in bridges)
             monitor.commit()
+
+    def _keep_dark(self, seconds: float, switches: list[str]) -> None:
+        for switch in switches:
+            self._monitors[switch].keep_dark(seconds)
 
     def _port_counts(self) -> dict[str, dict[int, list[int]]]:
         """Packets and bytes received, sent, and dropped by a rule, at each port of each switch."""

@@ -1,7 +1,9 @@
 """Connections between a bridge and its clients (a controller, ``ovs-ofctl``), by way of this process.
 
 A reply that promises that something holds (a barrier reply, a commit of a bundle, statistics, a removed flow) passes
-when the fast path holds it too. Messages of a connection keep their order.
+when the fast path holds it too. Messages of a connection keep their order, but while a reply waits for the end of a
+dark time, which may take minutes, echoes pass it, without which Ryu takes a connection for dead after 15 s, and so do
+packets and states of ports, which nobody has asked for.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ _RETRY_S, _PATIENCE_S = 0.02, 0.9
 second, and then waits for another."""
 _MOST_ENDS = 256
 """Barriers of one connection that are remembered because their reply is to follow the end of flows."""
+_PACKET_IN, _COMMIT_REPLY = 10, 5  # OFPBCT_COMMIT_REPLY
+_UNASKED = {openflow.ECHO_REQUEST, openflow.ECHO_REPLY, _PACKET_IN, openflow.PORT_STATUS}
+_MOST_HELD = 1 << 14
+"""Messages that may wait behind a reply; a client that asks for more is disconnected."""
 
 Connect = Callable[[], socket.socket]
 
@@ -120,6 +126,8 @@ class BridgeRelay:
         self._ends: dict[int, int] = {}
         """Xids of barriers whose reply is to say that the flows with a cookie have ended in the kernel."""
         self._held: deque[bytes] = deque()
+        self._unlit = False
+        """Whether the first held message waits for the end of a dark time."""
         self._bridge = BufferedStream(loop, bridge, self._from_bridge, self._end)
         self._client = BufferedStream(loop, client, self._from_client, self._end)
 
@@ -166,6 +174,7 @@ class BridgeRelay:
         messages = openflow.split(buffer)
         if self._held:
             self._held.extend(messages)
+            self._overtake()
         else:
             self._pass(deque(messages))
 
@@ -180,12 +189,40 @@ class BridgeRelay:
                 current = monitor.synchronize(self._release)
                 if not current:
                     break
+            if self._waits_for_light(messages[0]):
+                break
             ready += self._passed(messages.popleft())
         self._held = messages
         self._client.send(ready)
+        self._overtake()
+
+    def _waits_for_light(self, message: bytes) -> bool:
+        """Whether a message, which is or will be the first held one, is to follow the end of dark times."""
+        monitor = self._monitor()
+        self._unlit = monitor is not None and _tells_of_light(message) and monitor.when_lit(self._lit)
+        return self._unlit
+
+    def _overtake(self) -> None:
+        """Pass on what may overtake a message that waits for the end of a dark time."""
+        if not self._unlit:
+            return
+        passing = [message for message in self._held if message[1] in _UNASKED]
+        if passing:
+            self._held = deque(message for message in self._held if message[1] not in _UNASKED)
+            self._client.send(b"".join(map(self._passed, passing)))
+        if len(self._held) > _MOST_HELD:
+            self._client.close()
 
     def _release(self) -> None:
-        """Pass on the first held message, whose promise the fast path holds, and what may follow it."""
+        """Pass on the first held message, whose promise the fast path holds, unless it waits for light."""
+        if self._held and self._waits_for_light(self._held[0]):
+            self._overtake()
+        else:
+            self._lit()
+
+    def _lit(self) -> None:
+        """Pass on the first held message, whose promise holds, and what may follow it."""
+        self._unlit = False
         if self._held:
             self._client.send(self._passed(self._held.popleft()))
             self._pass(self._held)
@@ -206,3 +243,10 @@ class BridgeRelay:
 
 def _promises(message: bytes) -> bool:
     return message[1] in (_BARRIER_REPLIES.get(message[0], openflow.BARRIER_REPLY), openflow.BUNDLE_CONTROL)
+
+
+def _tells_of_light(message: bytes) -> bool:
+    """Whether a reply says that changes hold: that of a barrier, or of a bundle's commit."""
+    if message[1] == openflow.BUNDLE_CONTROL:
+        return int.from_bytes(message[12:14], "big") == _COMMIT_REPLY
+    return _promises(message)

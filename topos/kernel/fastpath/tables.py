@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from railyard.errors import MachineError
 from topos.kernel.fastpath import openflow
-from topos.kernel.fastpath.lasting import Lasting
+from topos.kernel.fastpath.lasting import ELSEWHERE, DarkPorts, Lasting, Ways
 from topos.kernel.fastpath.openflow import FlowUpdate, SimpleMatch
 from topos.kernel.fastpath.rules import (
     ANY_FLOW,
@@ -37,13 +37,15 @@ _MOST_REMOVED = 1 << 16
 _ALL_TABLES = 255
 _BLOCKED = openflow.PORT_DOWN | openflow.PORT_NO_RECV | openflow.PORT_NO_FWD
 _Key = tuple[int, bytes]
+_DARK = PortRules(Rule(DROP))
 
 
 @dataclass(slots=True)
 class _Flow:
     """A flow of table 0; ``simple`` is False if it compares other fields too.
 
-    ``before``: what its slot had counted when the flow's counts were set to zero.
+    ``before``: what its slot had counted when the flow's counts were set to zero; ``way``: the port to which it sends,
+    ``ELSEWHERE``, or None if it drops.
     """
 
     priority: int
@@ -52,6 +54,7 @@ class _Flow:
     eth_dst: bytes | None
     cookie: int
     rule: Rule
+    way: int | None
     slot: int = ANY_FLOW
     before: Counts = Counts()
 
@@ -109,7 +112,7 @@ class FlowTables:
         self._removed: OrderedDict[tuple[int, int | None, bytes | None, int], Counts] = OrderedDict()
         self._resets: OrderedDict[tuple[int, int | None, bytes | None], None] = OrderedDict()
         self.suspended = self.refused = False
-        self.lasting = Lasting()
+        self.lasting, self.dark = Lasting(), DarkPorts()
 
     def update(self, update: FlowUpdate) -> None:
         """Take a change of a flow; ``commit`` puts it into the kernel."""
@@ -148,7 +151,8 @@ class FlowTables:
             rule = Rule(DROP)
         elif match.is_simple and output in self._ports:
             rule = Rule(OUT, output)
-        return _Flow(update.priority, match.is_simple, match.in_port, match.eth_dst, update.cookie, rule)
+        way = output if output is None or output in self._ports else ELSEWHERE
+        return _Flow(update.priority, match.is_simple, match.in_port, match.eth_dst, update.cookie, rule, way)
 
     def _remove(self, key: _Key, flow: _Flow) -> None:
         del self._flows[key]
@@ -171,10 +175,19 @@ class FlowTables:
             self._leaving.pop((*_named(flow), flow.cookie), None)
         self._ended.append((key, flow))
 
-    def end_lasting(self, now: float) -> None:
-        """End the flows that lasted longer than in Open vSwitch, and whose time is over."""
+    def end_lasting(self, now: float) -> set[int]:
+        """End the flows and the dark times that are over at ``now``; returns the ports of these dark times."""
         for key in self.lasting.end(now):
             self._end(key, self._flows[key])
+        over = self.dark.end(now)
+        self._dirty |= self.dark.around(over)
+        return over
+
+    def keep_dark(self, seconds: float) -> set[int]:
+        """Keep ports dark for ``seconds`` from each change of their circuits (0: no more); the ports that are lit."""
+        over = self.dark.keep(seconds, {port: self._ways(port, self._rules(port)) for port in self._ports})
+        self._dirty |= self.dark.around(over)
+        return over
 
     def _mark(self, in_port: int | None) -> None:
         """Note that the rules of a port have changed (None: of every port)."""
@@ -203,7 +216,7 @@ class FlowTables:
         """
         if self._dirty:
             try:
-                self._forwarder.set(self.switch, {port: self._rules(port) for port in self._dirty})
+                self._forwarder.set(self.switch, self._rules_of(self._dirty))
             except MachineError:
                 self.refused = True
                 self._forwarder.set(self.switch, {port: PortRules() for port in self._ports})
@@ -254,6 +267,25 @@ class FlowTables:
                 before, flow.before = flow.before, Counts(*self._forwarder.flow_counts(flow.slot))  # tells resets apart
                 zeroed.append((flow, before, flow.before))
         return partial(_take_back, zeroed)
+
+    def _rules_of(self, ports: Iterable[int]) -> dict[int, PortRules]:
+        """The rules of ports, and of those whose dark time begins with them: dark ports drop all that they receive."""
+        rules = {port: self._rules(port) for port in ports}
+        if self.refused or not self.dark.seconds:
+            return rules
+        begun = self.dark.see({port: self._ways(port, own) for port, own in rules.items()})
+        rules |= {port: self._rules(port) for port in begun - rules.keys()}
+        return {port: _DARK if self.dark.is_dark(port) else own for port, own in rules.items()}
+
+    def _ways(self, port: int, rules: PortRules) -> Ways:
+        """Where the packets of a port go by its ``rules``, and by flows for which Open vSwitch forwards."""
+        every = rules.other, *rules.to.values()
+        ways = {rule.port for rule in every if rule.kind == OUT}
+        if any(rule.kind == UP for rule in every):
+            own, shared = self._by_port.get(port, {}).values(), self._by_port[None].values()
+            ways |= {flow.way for flow in own if flow.way is not None}
+            ways |= {flow.way for flow in shared if flow.way in self._ports}  # not those of a table miss
+        return frozenset(ways - {port})
 
     def _rules(self, port: int) -> PortRules:
         if self.suspended or self.refused or port in self._blocked:

@@ -139,3 +139,9 @@ def test_a_line_that_was_cut_is_named() -> None:
 def test_a_job_without_controller_needs_no_events_of_it() -> None:
     left: list[Any] = [e for e in EVENTS if e.source != "controller"]
     assert "controller events" not in failed(left, replace(POINT, controlled=False))
+
+
+def test_a_point_whose_own_controller_left_is_not_faithful() -> None:
+    left = Event(HALF, "run", "left", None, {"what": "your controller left at 3 s"})
+    (check,) = verdict([*EVENTS, left]).failed
+    assert (check.name, check.says) == ("your controller", "your controller left at 3 s")

@@ -448,3 +448,28 @@ def test_a_database_that_ends_is_a_failure(database: Database) -> None:
     database.server.close()
     turn(database.loop)
     assert database.failed == ["the database of Open vSwitch closed the connection of the fast path"]
+
+
+def test_a_dark_time_ends_on_time_and_who_waits_hears_it(bridge: Bridge) -> None:
+    bridge.monitor.keep_dark(0.03)
+    bridge.ovs.send(monitor_reply(added()))
+    assert bridge.monitor.synchronize(bridge.then) and bridge.monitor.when_lit(bridge.end)
+    began, bridge.loop.ended = time.monotonic(), False
+    assert bridge.rule() == Rule(DROP)
+    bridge.loop.run()
+    assert 0.029 < time.monotonic() - began < 0.06 and bridge.events == ["end OUT"]
+    assert not bridge.monitor.when_lit(bridge.end)
+
+
+def test_a_change_in_the_dark_lets_wait_on_and_the_end_of_all_dark_times_does_not(bridge: Bridge) -> None:
+    bridge.monitor.keep_dark(0.02)
+    bridge.ovs.send(monitor_reply(added()))
+    assert bridge.monitor.synchronize(bridge.then) and bridge.monitor.when_lit(bridge.then)
+    bridge.loop.turn(time.monotonic() + 0.01)
+    bridge.ovs.send(monitor_reply(flow_update(REMOVED, flow_match(1)), flow_update(ADDED, flow_match(2), output(1))))
+    until = time.monotonic() + 0.015
+    while time.monotonic() < until:
+        bridge.loop.turn(until)
+    assert not bridge.events and bridge.rule() == Rule(DROP)
+    bridge.monitor.keep_dark(0.0)
+    assert bridge.events == ["then UP"] and bridge.kernel.receive(2, MAC).kind == OUT

@@ -34,6 +34,7 @@ class FakeMonitor:
         self.current, self.asked, self.woken = True, 0, 0
         self.lasting: list[Callable[[], None]] | None = None
         self.waiting: list[Callable[[], None]] = []
+        self.dark, self.unlit = False, list[Callable[[], None]]()
 
     def synchronize(self, then: Callable[[], None]) -> bool:
         self.asked += 1
@@ -49,6 +50,11 @@ class FakeMonitor:
             return False
         self.lasting.append(then)
         return True
+
+    def when_lit(self, then: Callable[[], None]) -> bool:
+        if self.dark:
+            self.unlit.append(then)
+        return self.dark
 
     def follow(self) -> None:
         """The fast path holds what was waited for."""
@@ -318,3 +324,38 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             tcp(nobody.getsockname())()
+
+
+COMMITTED, OPENED = (struct.pack("!IHH", 1, kind, 0) for kind in (5, 1))
+
+
+@pytest.mark.parametrize("reply", [message(BARRIER, 1), message(19, 1, version=1), message(BUNDLE, 1, COMMITTED)])
+@pytest.mark.parametrize("current", [True, False])
+def test_what_tells_of_light_waits_for_it_and_echoes_do_not(pair: Pair, reply: bytes, current: bool) -> None:
+    pair.monitor.current, pair.monitor.dark = current, True
+    early = pair.says(reply, message(openflow.ERROR, 2), message(openflow.ECHO_REQUEST, 3))
+    pair.monitor.follow()
+    assert early + pair.got() == [(openflow.ECHO_REQUEST, 3)]
+    assert pair.says(message(openflow.ECHO_REPLY, 4), message(BARRIER, 5)) == [(openflow.ECHO_REPLY, 4)]
+    pair.client.send(message(openflow.ECHO_REPLY, 3))
+    turn(pair.loop)
+    assert pair.bridge.recv(100) == message(openflow.ECHO_REPLY, 3)
+    pair.monitor.current, pair.monitor.dark = True, False
+    (lit,) = pair.monitor.unlit
+    lit()
+    assert pair.got() == [(reply[1], 1), (openflow.ERROR, 2), (BARRIER, 5)], "and the order is kept"
+    assert pair.says(message(BARRIER, 6)) == [(BARRIER, 6)]
+
+
+def test_the_opening_of_a_bundle_waits_for_no_light(pair: Pair) -> None:
+    pair.monitor.dark = True
+    assert pair.says(message(BUNDLE, 1, OPENED)) == [(BUNDLE, 1)]
+
+
+def test_a_client_that_asks_on_and_on_in_the_dark_is_disconnected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relays, "_MOST_HELD", 8)
+    pair.monitor.dark = True
+    pair.says(*(message(BARRIER, xid) for xid in range(8)))
+    assert not pair.ended
+    pair.says(message(BARRIER, 9))
+    assert pair.ended

@@ -305,3 +305,117 @@ def test_a_flow_in_place_of_one_that_lasts_has_counts_of_its_own() -> None:
     switch.check(exact=True)
     assert [one.cookie for one in switch.tables.each()] == [78]
     assert switch.tables.removed_counts(0, 9, 1, None, 77) == (1, 100)
+
+
+class DarkSwitch(Switch):
+    """A switch that keeps ports dark for 2 s; ``now`` is its clock."""
+
+    now = 100.0
+
+    def __init__(self, *circuits: tuple[int, int | None]) -> None:
+        super().__init__()
+        self.change(*circuits)
+        self.tables.keep_dark(2.0)
+
+    def change(self, *circuits: tuple[int, int | None], after: float = 0.0) -> None:
+        """New outputs of ports, all at once (None: no flow)."""
+        self.pass_time(after)
+        for port, out in circuits:
+            self.apply(REMOVED if out is None else ADDED, Flow(5, port, output=out))
+        self.commit()
+
+    def commit(self) -> None:
+        self.tables.commit()
+        self.tables.dark.committed(self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.tables.end_lasting(self.now)
+        self.commit()
+
+    @property
+    def lit(self) -> dict[int, int]:
+        """Where packets come out, by port."""
+        rules = {port: self.kernel.receive(port, MACS[0]) for port in PORTS}
+        return {port: rule.port for port, rule in rules.items() if rule.kind == OUT}
+
+    @property
+    def dark(self) -> set[int]:
+        return {port for port in PORTS if self.kernel.receive(port, MACS[0]).kind == DROP}
+
+
+def test_ports_are_dark_from_a_change_of_their_circuit_on() -> None:
+    switch = DarkSwitch((1, 2), (2, 1))
+    assert switch.lit == {1: 2, 2: 1}, "what was there is lit"
+    switch.change((1, 3), (3, 1), (2, None), after=1.0)
+    assert switch.dark == {1, 2, 3} and switch.tables.dark.awaited() == {1, 3}, "nobody waits for light on port 2"
+    assert switch.tables.dark.next_end() == 103.0
+    switch.pass_time(1.9)
+    assert not switch.lit
+    switch.pass_time(0.11)
+    assert switch.lit == {1: 3, 3: 1} and not switch.dark and switch.tables.dark.next_end() is None
+
+
+def test_a_first_circuit_and_one_that_comes_back_have_dark_times() -> None:
+    switch = DarkSwitch()
+    switch.change((1, 2))
+    assert switch.dark == {1, 2} and switch.tables.dark.awaited() == {1, 2}
+    switch.pass_time(2.0)
+    switch.change((1, None))
+    assert switch.dark == {1} and not switch.tables.dark.awaited()
+    switch.change((1, 2), after=5.0)
+    assert switch.dark == {1, 2}
+
+
+def test_a_further_change_begins_the_dark_time_of_its_ports_again_and_not_that_of_others() -> None:
+    switch = DarkSwitch()
+    switch.change((1, 2), (3, OTHER))
+    switch.change((1, 3), after=1.5)
+    switch.pass_time(0.5)
+    assert switch.dark == {1, 3}, "port 2 has waited long enough"
+    switch.pass_time(1.5)
+    assert switch.lit == {1: 3}
+
+
+def test_what_leads_to_a_dark_port_passes_nothing() -> None:
+    switch = DarkSwitch((1, 2), (2, 1), (3, 1))
+    switch.change((1, 3))
+    assert switch.dark == {1, 2, 3}
+    switch.pass_time(2.0)
+    assert switch.lit == {1: 3, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [Flow(5, 1, output=2, cookie=9), Flow(9, 1, output=2), Flow(0, output=None), Flow(0, output=OTHER), Flow(9, 2)],
+    ids=["the same", "another priority", "drop all else", "table miss", "drop where nothing passed"],
+)
+def test_what_changes_no_way_has_no_dark_time(flow: Flow) -> None:
+    switch = DarkSwitch((1, 2))
+    switch.apply(ADDED, flow)
+    switch.commit()
+    assert switch.lit == {1: 2} and switch.tables.dark.next_end() is None
+
+
+@pytest.mark.parametrize("flow", [Flow(9, 1), Flow(9, 1, output=OTHER), Flow(9, 1, eth_type=0x800, output=3)])
+def test_flows_of_any_kind_change_the_way(flow: Flow) -> None:
+    switch = DarkSwitch((1, 2))
+    switch.apply(ADDED, flow)
+    switch.commit()
+    assert 1 in switch.dark and not switch.lit
+    switch.pass_time(2.0)
+    assert switch.kernel.receive(1, MACS[0]).kind == (DROP if flow.output is None else UP)
+
+
+def test_the_end_of_all_dark_times_and_another_length() -> None:
+    switch = DarkSwitch()
+    switch.change((1, 2))
+    assert switch.tables.keep_dark(5.0) == set()
+    switch.change((3, OTHER), after=1.0)
+    assert switch.tables.dark.next_end() == 102.0, "a dark time that has begun is not prolonged"
+    switch.pass_time(1.0)
+    assert switch.lit == {1: 2} and switch.dark == {3}
+    assert switch.tables.keep_dark(0.0) == {3}
+    switch.commit()
+    switch.change((1, 3))
+    assert switch.lit == {1: 3}
