@@ -34,6 +34,16 @@ def _pingall(lab: Lab, words: Sequence[str]) -> int:
     return 0
 
 
+def _trace(lab: Lab, words: Sequence[str]) -> int:
+    if len(words) != 2:
+        raise ConfigError("usage: railyard trace HOST HOST")
+    from measure.live.trace import trace
+
+    here, there = words
+    print(trace(lab.net, here, there))
+    return 0
+
+
 def _run(lab: Lab, words: Sequence[str]) -> int:
     if lab.session is None:
         raise ConfigError("this lab has no plan of ranks; jobs run on rails, racks or edge with a controller")
@@ -42,4 +52,9 @@ def _run(lab: Lab, words: Sequence[str]) -> int:
     return main(words, standing=lab.session)
 
 
-_ACTS: dict[str, Callable[[Lab, Sequence[str]], int]] = {"cli": _prompt, "pingall": _pingall, "run": _run}
+_ACTS: dict[str, Callable[[Lab, Sequence[str]], int]] = {
+    "cli": _prompt,
+    "pingall": _pingall,
+    "run": _run,
+    "trace": _trace,
+}

@@ -29,7 +29,6 @@ from railyard.process.parent import LATER, Answering, Parent, outcome_of
 from railyard.process.start import die_with_parent, go_on_as_fork, has_ended, python_command
 from railyard.signals import stop_on_signals
 
-_LOG = "lab.log"
 _BACKLOG = 64
 _MOST_CLIENTS = 256
 
@@ -232,6 +231,7 @@ def main() -> int:
     """Bring the lab of the settings up, tell the parent, and serve until it is taken down."""
     stop_on_signals()
     parent = Parent()
+    _print_to(os.memfd_create("lab.log"))  # nothing that the lab starts may hold the terminal or pipe of the caller
     status, told = 0, False
     with ExitStack() as stack:
         try:
@@ -244,13 +244,12 @@ def main() -> int:
             lab = stack.enter_context(Lab(spec))
             folder = lab.net.run.path
             (folder / NAME).write_text(spec.name, encoding="utf-8")
+            line = _serve_rest(spec, folder, lab.net.run.add_child)
             server = Server(lab, loop, folder / SOCKET)
             stack.callback(server.close)
-            line = _serve_rest(spec, folder, lab.net.run.add_child)
             parent.ready(status=lab.status() + line)
             told = True
             parent.connection.close()
-            _log_to(folder / _LOG)
             loop.run()
         except KeyboardInterrupt:
             status = 130
@@ -270,8 +269,7 @@ def _hold_name(held: socket.socket, name: str) -> None:
         raise ConfigError(f"a lab {name} is up already; choose another name, or railyard down --lab {name}") from None
 
 
-def _log_to(path: Path) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _print_to(fd: int) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)

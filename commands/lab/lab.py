@@ -16,8 +16,10 @@ from typing import Any
 from mininet.topo import Topo
 
 from commands.lab.stretch import Stretch
+from controllers.engine.jobs import Job
 from experiments.controller_process import READY_TIMEOUT_S
 from experiments.fabric_acts import FabricActs
+from experiments.remote_controller import RemoteController
 from experiments.session import Session
 from experiments.settings import PacketSettings, validated
 from experiments.timetable import EVENTS, TimedAct, Timetable, check, parse
@@ -26,7 +28,7 @@ from railyard.plugin import code_failed, load_class
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.reach import Reach
-from topos.kernel.relay import Relay
+from topos.options import number
 from topos.plan import FabricPlan
 from topos.reach import fabric_lines, ring
 
@@ -39,6 +41,7 @@ TOPOLOGIES = {
 """Name of a fabric of ours -> its topology."""
 NO_CONTROLLER = "none"
 _MOST_DONE = 20
+_MOST_DARK_MS = 600_000.0
 _COLUMNS = 80
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
@@ -48,7 +51,8 @@ class LabSpec:
     """What ``railyard up`` asks for: a topology with its options (text), and who controls the switches.
 
     ``controller`` is a framework for Railyard's controller, ``remote`` for the user's at ``remote``, or ``none``.
-    ``rest`` is the address of a REST interface (empty: none), ``rest_token_file`` the file with its token.
+    Circuits that change are dark for ``dark_ms``. ``rest`` is the address of a REST interface (empty: none),
+    ``rest_token_file`` the file with its token.
     """
 
     topology: str
@@ -57,6 +61,7 @@ class LabSpec:
     controller: str = "os-ken"
     remote: str = "127.0.0.1:6653"
     datapath: str = "auto"
+    dark_ms: float = 0.0
     rest: str = ""
     rest_token_file: str = ""
 
@@ -130,19 +135,23 @@ class Lab:
         stack.callback(net.stop)
         net.start()
         if remote:
-            host, _, port = settings.remote.rpartition(":")
-            stack.enter_context(Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port))))
-            if not net.waitConnected(READY_TIMEOUT_S):
-                raise ControlError(f"not every switch reached the controller at {settings.remote}")
+            controller = RemoteController(net, settings.remote)
+            stack.callback(controller.close)
+            controller.wait_connected(READY_TIMEOUT_S)
         return net
 
     def _first_circuits(self) -> None:
         """Join neighbours, so that the first ping answers; a mesh that cannot hold the ring stays dark."""
+        dark_s = number("--dark-ms", self.spec.dark_ms, 0, _MOST_DARK_MS, "ms") / 1e3
         if self.session is None or self.session.controller is None:
+            if dark_s:
+                self.net.keep_dark(dark_s)
             return
         for switch, pairs in ring(self.session.plan).items():
             with suppress(CircuitError):
-                self.session.call("rewire", switch=switch, circuits=pairs, update="overwrite")
+                self.session.call("rewire", switch=switch, circuits=pairs, update="overwrite", delay_s=0.0)
+        if dark_s:
+            self.session.register(Job("lab", (), "native", reconfiguration_delay_s=dark_s), "static")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -323,7 +332,7 @@ class Lab:
         refused: list[str] = []
         if self.session is None:
             if act.verb == "set":
-                self.net.set_link(act.target, **{key: float(value) for key, value in act.values.items()})
+                self.net.live.set(act.target, **{key: float(value) for key, value in act.values.items()})
             else:
                 getattr(self.net, act.verb)(act.target)
             return

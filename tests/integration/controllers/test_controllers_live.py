@@ -194,7 +194,8 @@ def relay_to(net: Emulation, port: int) -> Relay:
     end = time.monotonic() + 20
     while True:
         try:
-            return Relay.to_controller(net.yard.netns_fd, net.openflow or ("127.0.0.1", 6653), ("127.0.0.1", port))
+            inside = net.openflow or ("127.0.0.1", 6653)
+            return Relay.to_controller(net.yard.netns_fd, inside, ("127.0.0.1", port), lambda: None)
         except ControlError:
             if time.monotonic() > end:
                 raise

@@ -42,8 +42,8 @@ def test_both_ends_of_each_circuit_leave_by_it(ports: list[int], count: int) -> 
     joined = {(a, b) for pair in circuits["rail1"] for a, b in (pair, pair[::-1])}
     for host, found in routes(SMOKE, circuits).items():
         assert all((device[interface], number[ip]) in joined for ip, interface in found.items()), host
-    for found in ways(SMOKE, circuits).values():
-        assert all((joint.own.number, joint.far.number) in joined for joint in found.values())
+    for reached in ways(SMOKE, circuits).values():
+        assert all((joint.own.number, joint.far.number) in joined for joint in reached.values())
     assert len(joined_pairs(SMOKE, circuits)) == sum((a - 1) // 2 != (b - 1) // 2 for a, b in joined)
 
 
