@@ -174,9 +174,9 @@ class Lab:
             return {}
         return {each["name"]: each["circuits"] for each in self._switches() if each["kind"] == "ocs"}
 
-    def follow(self) -> None:
-        """Let names and routes of the hosts follow the circuits."""
-        self.reach.follow(self.circuits(), force=True)
+    def follow(self, *, force: bool = False) -> None:
+        """Let names and routes of the hosts follow the circuits, which also change by themselves, as after a repair."""
+        self.reach.follow(self.circuits(), force=force)
 
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
@@ -234,6 +234,7 @@ class Lab:
     def enter(self, host: str) -> dict[str, Any]:
         """Where a program finds a host: its namespace, its file of names, and the variables by which it ends here."""
         self._check_host(host)
+        self.follow()
         return {
             "name": host,
             "netns": self.net.netns_fd(host),
@@ -245,6 +246,7 @@ class Lab:
         """The address by which ``host`` reaches ``peer``; ``ConfigError`` if no circuit joins them."""
         self._check_host(host)
         self._check_host(peer)
+        self.follow()
         if self.circuits() and peer not in (host, *self.reach.ways.get(host, {})):
             raise ConfigError(f"no circuit joins {host} and {peer}; status lists the circuits, connect makes one")
         return self.reach.address(host, peer)
@@ -316,7 +318,7 @@ class Lab:
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
         for act in acts:
             self._do(act)
-        self.follow()
+        self.follow(force=True)
         (target,) = {act.target for act in acts}
         circuits = self.circuits()
         return f"{target}: {circuits_text(circuits[target])}" if target in circuits else ""
@@ -350,7 +352,7 @@ class Lab:
             self.done.append(f"{act}, {late_ms:.1f} ms late")
         except RailyardError as error:
             self.done.append(f"{act}: refused: {error}")
-        self.follow()
+        self.follow(force=True)
 
     def _switches(self) -> list[dict[str, Any]]:
         assert self.session is not None
