@@ -9,11 +9,12 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from commands.lab.labs import open_lab
 from railyard.errors import ConfigError, MachineError
 from railyard.process.connection import Connection
+from railyard.process.start import become
 from railyard.tools import safe_path
 
 _ANSWER_S = 60.0
@@ -181,19 +182,14 @@ def enter(place: dict[str, Any]) -> None:
 def run_here(command: Sequence[str]) -> int:
     """Become ``command``, found in absolute folders only; the status of a shell where that cannot be."""
     sys.stdout.flush()
-    os.environ["PATH"] = safe_path()
     try:
-        _become(command)
+        become(command)
     except FileNotFoundError:
         print(f"railyard: {command[0]}: command not found", file=sys.stderr)
         return NOT_FOUND
     except OSError as error:
         print(f"railyard: {command[0]}: {error.strerror}", file=sys.stderr)
         return NOT_RUNNABLE
-
-
-def _become(command: Sequence[str]) -> NoReturn:
-    os.execvp(command[0], [*command])
 
 
 _NO_SHARED_MEMORY = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_pml": "ob1"}

@@ -26,19 +26,19 @@ from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.loop import Loop
 from railyard.process.connection import Connection, taken_fd
 from railyard.process.parent import LATER, Answering, Parent, outcome_of
-from railyard.process.start import die_with_parent, go_on_as_fork, has_ended, python_command
+from railyard.process.start import has_ended, python_command, start_fork
 from railyard.signals import stop_on_signals
 
 _BACKLOG = 64
 _MOST_CLIENTS = 256
 
 
-class Server:
+class LabServer:
     """Serves the clients of a lab; ``stopped`` are those that asked to take it down."""
 
     def __init__(self, lab: Lab, loop: Loop, path: Path) -> None:
         self.lab, self.loop = lab, loop
-        self.clients: set[Client] = set()
+        self.clients: set[LabClient] = set()
         mask = os.umask(0o177)
         try:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -56,7 +56,7 @@ class Server:
             if len(self.clients) == _MOST_CLIENTS:
                 sock.close()
             else:
-                self.clients.add(Client(self, sock))
+                self.clients.add(LabClient(self, sock))
 
     def _wait_for(self, timetable: Timetable[TimedAct]) -> None:
         """Do what a timetable says, each at its time."""
@@ -70,10 +70,10 @@ class Server:
             client.close()
 
 
-class Client(Answering):
+class LabClient(Answering):
     """One client of a lab, and the processes that act for it."""
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
+    def __init__(self, server: LabServer, sock: socket.socket) -> None:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self._pid, _, _ = struct.unpack("3i", credentials)
         fd = sock.detach()
@@ -104,7 +104,7 @@ class Client(Answering):
         return {**place, "netns": f"/proc/{os.getpid()}/fd/{place['netns']}"}
 
     def mpi(self) -> dict[str, Any]:
-        """What ``mpirun`` needs: all hosts, the first, where it starts, and a program that acts as ssh."""
+        """All hosts, how to enter the first, where ``mpirun`` starts, and a program that starts others as ssh does."""
         lab = self._server.lab
         hosts = [host.name for host in lab.net.hosts]
         agent = lab.net.run.path / "on_host"
@@ -128,9 +128,7 @@ class Client(Answering):
             streams = [taken_fd(client, stream) for stream in range(3)]
         finally:
             os.close(client)
-        parent, child = os.getpid(), os.fork()
-        if child == 0:
-            _act(self._server.lab, words, environment, streams, self._pid, parent)
+        child = start_fork(partial(_act, self._server.lab, words, environment, streams, self._pid))
         for stream in streams:
             os.close(stream)
         self._acts[number] = Act(child)
@@ -189,42 +187,38 @@ def _serve_rest(spec: LabSpec, folder: Path, add_child: Callable[[int], None]) -
     """Serve REST in a fork, if it is asked for; a line that tells how to call it."""
     if not spec.rest:
         return ""
-    from commands.lab.rest import reserved, serve
+    from commands.lab.rest import reserved
 
     file = Path(spec.rest_token_file) if spec.rest_token_file else folder / TOKEN_FILE
     token = read_token(file) if spec.rest_token_file else make_token(file)
     with reserved(spec.rest) as held:
         address = written(*held.getsockname()[:2])
-        parent, child = os.getpid(), os.fork()
-        if child == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            die_with_parent(parent)
-            os._exit(attempted(lambda: serve(held, token, spec.name)))
+        child = start_fork(lambda: _serve(held, token, spec.name))
     add_child(child)
     return f"\nREST on http://{address}/lab with the token in {file}"
 
 
-def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[int], client: int, parent: int) -> None:
-    """In a fork of the daemon: carry ``words`` out as the command line would, and end with the status."""
-    status = 1
-    try:
-        go_on_as_fork()
-        die_with_parent(parent, signal.SIGTERM)
-        with suppress(OSError):
-            os.chdir(f"/proc/{client}/cwd")
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the one of the daemon was empty
-        os.environ.update(environment)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
-        stop_on_signals()
-        from commands.lab.acts import act
+def _serve(held: socket.socket, token: str, name: str) -> int:
+    from commands.lab.rest import serve
 
-        status = attempted(lambda: act(lab, words))
-        sys.stdout.flush()
-    finally:
-        os._exit(status)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return serve(held, token, name)
+
+
+def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[int], client: int) -> int:
+    """In a fork of the daemon: carry ``words`` out as the command line would; the exit status."""
+    with suppress(OSError):
+        os.chdir(f"/proc/{client}/cwd")
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the one of the daemon was empty
+    os.environ.update(environment)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    stop_on_signals()
+    from commands.lab.acts import act
+
+    return attempted(lambda: act(lab, words))
 
 
 def main() -> int:
@@ -245,7 +239,7 @@ def main() -> int:
             folder = lab.net.run.path
             (folder / NAME).write_text(spec.name, encoding="utf-8")
             line = _serve_rest(spec, folder, lab.net.run.add_child)
-            server = Server(lab, loop, folder / SOCKET)
+            server = LabServer(lab, loop, folder / SOCKET)
             stack.callback(server.close)
             parent.ready(status=lab.status() + line)
             told = True
@@ -273,7 +267,3 @@ def _print_to(fd: int) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

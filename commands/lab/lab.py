@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 @dataclass(frozen=True)
 class LabSpec:
-    """What ``railyard up`` asks for: a topology with its options (text), and who controls the switches.
+    """A topology with its options (text), and who controls its switches, as ``railyard up`` has them.
 
     ``controller`` is a framework for Railyard's controller, ``remote`` for the user's at ``remote``, or ``none``.
     Circuits that change are dark for ``dark_ms``. ``rest`` is the address of a REST interface (empty: none),
@@ -198,7 +198,7 @@ class Lab:
     # ---- operations --------------------------------------------------------------------------------------------------
 
     def status(self, words: Sequence[str] = ()) -> str:
-        """What is up: hosts with their addresses, circuits, and who acts on the switches; with ``--json`` as JSON."""
+        """Hosts with their addresses, circuits, and who acts on the switches; with ``--json`` as JSON."""
         if words not in ([], ["--json"], ()):
             raise ConfigError("usage: railyard status [--json]")
         facts = self.facts()

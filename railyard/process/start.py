@@ -14,9 +14,9 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError
@@ -190,14 +190,34 @@ def has_ended(pid: int, patience_s: float = 0.0) -> bool:
         os.close(pidfd)
 
 
-def go_on_as_fork() -> None:
-    """In a fork: let ``poll`` tell of the ends of processes that the parent started, which only it can wait for."""
-    own = subprocess.Popen.poll
+def start_fork(act: Callable[[], int]) -> int:
+    """Run ``act`` in a fork of this process, which ends with the status that it returns; the fork's process id.
 
-    def poll(process: subprocess.Popen[Any]) -> int | None:
-        return None if process.returncode is None and not has_ended(process.pid) else own(process)
+    It ends with this process. ``poll`` tells it of the ends of processes that this one started, for which only this one
+    can wait.
+    """
+    parent, child = os.getpid(), os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        die_with_parent(parent, signal.SIGTERM)
+        own = subprocess.Popen.poll
 
-    vars(subprocess)["Popen"].poll = poll
+        def poll(process: subprocess.Popen[Any]) -> int | None:
+            return None if process.returncode is None and not has_ended(process.pid) else own(process)
+
+        vars(subprocess)["Popen"].poll = poll
+        status = act()
+        sys.stdout.flush()
+    finally:
+        os._exit(status)
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Go on as another program, found in absolute folders only; ``OSError`` if that cannot be."""
+    os.environ["PATH"] = safe_path()
+    os.execvp(command[0], [*command])
 
 
 def go_on_in_child() -> int:
