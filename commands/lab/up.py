@@ -12,10 +12,11 @@ from railyard.errors import ConfigError, MachineError
 from railyard.plugin import absolute_name
 from railyard.process.child import Child
 
-USAGE = """usage: railyard up rails|racks|edge|morphlux|FILE.py:Class|FILE.yaml [--KEY VALUE ...]
-                   [--name lab] [--controller os-ken|ryu|remote|none]
-                   [--remote HOST:PORT] [--datapath auto|bpf|ovs]
-                   [--dark-ms MS] [--rest 127.0.0.1:PORT [--rest-token-file FILE]]
+USAGE = """usage: railyard up rails|racks|edge|morphlux|FILE.py:Class|FILE.yaml
+                   [--KEY VALUE ...] [--name lab]
+                   [--controller os-ken|ryu|remote|none] [--remote HOST:PORT]
+                   [--datapath auto|bpf|ovs] [--dark-ms MS]
+                   [--rest 127.0.0.1:PORT [--rest-token-file FILE]]
 
 Brings a fabric up that stays until railyard down. KEY is an option of the
 topology, as in: sudo railyard up rails --servers 4 --gpus 4 --fabric ocs

@@ -1,6 +1,6 @@
 """Requests of a session to its controller, without a network."""
 
-import subprocess
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,13 +52,9 @@ def _session(network: _Network) -> Session:
     session.cluster = Cluster()
     session.cluster.here = cast(FabricPart, network)
     session.settings = SimpleNamespace(ack_timeout_s=1.0)  # type: ignore[assignment]
-    running = SimpleNamespace(files=SimpleNamespace(channel=Path("channel")), process=SimpleNamespace(wait=_runs))
+    running = SimpleNamespace(files=SimpleNamespace(channel=Path("channel")), pid=os.getpid())
     session.controller = running  # type: ignore[assignment]
     return session
-
-
-def _runs(patience_s: float) -> None:
-    raise subprocess.TimeoutExpired("controller", patience_s)
 
 
 def test_a_request_refused_since_open_vswitch_ended_names_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,13 @@ def test_the_framework_that_is_an_extra_is_no_requirement() -> None:
     assert not required & (set(app.PACKAGES) - {app.DEFAULT})
 
 
-def test_one_command_is_installed() -> None:
-    (line,) = setup_cfg()["options.entry_points"]["console_scripts"].strip().splitlines()
-    assert line == "railyard = commands.main:main"
+def test_one_command_and_the_managers_of_the_frameworks_are_installed() -> None:
+    lines = setup_cfg()["options.entry_points"]["console_scripts"].strip().splitlines()
+    assert [line.split(" = ")[0] for line in lines if not line.startswith("#")] == [
+        "railyard",
+        "osken-manager",
+        "ryu-manager",
+    ]
 
 
 def imported(file: Path) -> set[str]:

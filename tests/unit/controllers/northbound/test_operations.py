@@ -548,9 +548,9 @@ def test_gates_of_a_mesh_are_noted_too() -> None:
 
 
 def test_only_the_user_of_the_controller_says_where_its_events_go() -> None:
-    desk, told = Desk(), list[tuple[int | None, float]]()
+    desk, told = Desk(), list[tuple[int | None, float, str | None]]()
     desk.operations.on_record = lambda *begun: told.append(begun)
     with pytest.raises(ControlError, match="only the user of the controller"):
         desk.request("record", Caller(trusted=False), point=3)
     assert desk.request("record", point=3, since=1.5)[0]["ok"] and desk.request("record")[0]["ok"]
-    assert told == [(3, 1.5), (None, 0.0)]
+    assert told == [(3, 1.5, None), (None, 0.0, None)]

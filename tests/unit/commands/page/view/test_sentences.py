@@ -25,6 +25,7 @@ SENTENCES: list[tuple[str, str, dict[str, Any], str]] = [
         {"act": "2s fail rail0:3", "reason": "port 3 has failed already"},
         "not done: 2s fail rail0:3, as port 3 has failed already",
     ),
+    ("run left", "left", {"what": "your controller left at 10 s"}, "your controller left at 10 s"),
     ("run launch", "launch", {"job": "A", "incarnation": 0, "members": [0, 1]}, "job A starts on ranks 0, 1"),
     (
         "run launch",
