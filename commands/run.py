@@ -49,12 +49,17 @@ _OTHER_FILES = (
     ({"sweep", "base", "grid", "together"}, "is a sweep; use railyard sweep {}"),
 )
 """Keys by which other files that people write are recognized in the place of an experiment file, and what to say."""
-_NOT_PREDICTED = {*_RUN_ONLY, "verify", "remote", "transport", "ack_timeout_s", "repeats", "attempts", "give_up"}
+_NOT_PREDICTED = {
+    *_RUN_ONLY,
+    *("verify", "remote", "app_socket", "transport", "ack_timeout_s", "repeats", "attempts", "give_up"),
+}
 """Keys of options that a prediction does not have: with them its numbers would be the same."""
 _NOT_ACTED = {*_RUN_ONLY, "repeats", "attempts", "give_up", "placement", "out", "no_figures", "json"}
 """Keys of options that an action has only if it ``uses`` them."""
-_FOR_OUR_CONTROLLER = ("delays_ms", "link_recovery_ms", "slot_ms", "guard_ms", "rest_token_file")
-"""Options of Railyard's controller, which nothing uses where a controller of one's own sets the circuits."""
+_FOR_CIRCUITS = ("delays_ms", "link_recovery_ms")
+"""Options that nothing uses where a controller of one's own is not asked for circuits."""
+_FOR_OUR_CONTROLLER = ("slot_ms", "guard_ms", "rest_token_file")
+"""Options that nothing uses where a controller of one's own sets the circuits."""
 
 
 def main(arguments: Sequence[str], *, predict: bool = False, standing: Session | None = None) -> int:
@@ -79,9 +84,11 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace, standing:
     """Do what the options ask for; returns the exit status."""
     experiment = experiment_of(kind, options)
     if getattr(experiment.settings, "controller", None) == "remote":
-        refuse_unused(options, _FOR_OUR_CONTROLLER, "with --controller remote")
+        asked = experiment.settings.app_path is not None
+        unused = _FOR_OUR_CONTROLLER if asked else (*_FOR_CIRCUITS, *_FOR_OUR_CONTROLLER)
+        refuse_unused(options, unused, "with --controller remote")
     else:
-        refuse_unused(options, ("remote",), "without --controller remote")
+        refuse_unused(options, ("remote", "app_socket"), "without --controller remote")
     action = kind.actions.get(options.verb)
     if action is not None:
         if action.root:

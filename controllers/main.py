@@ -71,6 +71,14 @@ def _options() -> argparse.Namespace:
     add("--ovsdb", type=Path, metavar="SOCKET", help="Open vSwitch's database, to have lost switches connect at once")
     add("--exact-barriers", action="store_true", help="packets follow when a switch replies to a barrier: do not wait")
     add("--take-over", action="store_true", help="begin with the circuits that the switches have of another controller")
+    add(
+        "--app-socket",
+        type=Path,
+        metavar="SOCKET",
+        help="where an app of the user's connects that sets up all circuits",
+    )
+    add("--app-owner", type=int, metavar="UID", help="user id that may open --app-socket, besides root")
+    add("--bridges", type=Path, metavar="FOLDER", help="with --app-socket: the management sockets of the switches")
     add("--orphan", action="store_true", help="keep running when the parent process ends")
     return parser.parse_args()
 
@@ -85,11 +93,13 @@ def _run(options: argparse.Namespace) -> NoReturn:
     set_priority(NICENESS)
     allow_all_open_files()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    app.prepare(options.framework)
+    if options.app_socket is None:
+        app.prepare(options.framework)
     # imported only now: under ryu the standard library has just been patched for green threads
     import threading
 
     from controllers.northbound import channel, http_server, rest
+    from controllers.northbound.app_core import AppCore
     from controllers.numbered_events import NumberedEvents
     from controllers.openflow.clock import Alarm
     from controllers.openflow.core import ControllerCore
@@ -119,7 +129,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if options.yard_netns is not None:
         namespaces.enter(options.yard_netns)
     alarm, caches = Alarm(app.SPIN_S[options.framework]), EXACT if options.exact_barriers else OPEN_VSWITCH
-    core = ControllerCore(plan, events.add, ready, alarm=alarm, caches=caches, takes_over=options.take_over)
+    kind = ControllerCore if options.app_socket is None else AppCore
+    core = kind(plan, events.add, ready, alarm=alarm, caches=caches, takes_over=options.take_over)
     core.on_record = events.begin
     set_real_time(threads=True)
     if options.ovsdb is not None:
@@ -129,11 +140,23 @@ def _run(options: argparse.Namespace) -> NoReturn:
     if server is not None:
         server.set_app(rest.make_app(core, token, hosts))
         threading.Thread(target=server.serve, name="rest", daemon=True).start()
-    _check_free(options.openflow_host, options.openflow_port)
     try:
-        app.serve(options.framework, core, options.openflow_host, options.openflow_port)
+        _serve(options, core)
     finally:
         options.channel.unlink(missing_ok=True)
+
+
+def _serve(options: argparse.Namespace, core: ControllerCore) -> NoReturn:
+    """Serve switches, or the user's app; raises the error that ends the process."""
+    from controllers.northbound import channel
+    from controllers.northbound.app_core import AppCore
+    from controllers.northbound.app_server import AppServer
+
+    if isinstance(core, AppCore):
+        print(f"controller: no app has connected to {options.app_socket}", file=sys.stderr)
+        AppServer(channel.listen(options.app_socket, options.app_owner), core, options.bridges).serve()
+    _check_free(options.openflow_host, options.openflow_port)
+    app.serve(options.framework, core, options.openflow_host, options.openflow_port)
     raise MachineError("the OpenFlow framework stopped by itself")
 
 

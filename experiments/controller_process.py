@@ -20,7 +20,7 @@ from controllers.openflow import app
 from experiments.rest_access import RestAccess
 from measure.results.results import CONTROLLER_LOG
 from railyard.errors import ControlError
-from railyard.ownership import open_binary, remove_file
+from railyard.ownership import invoker, open_binary, remove_file
 from railyard.point_folder import CONTROLLER
 from railyard.process.start import end_child, start_python
 from topos.plan import FabricPlan
@@ -66,6 +66,8 @@ class ControllerProcess:
     ``rest_address`` once the controller is ready. ``ovsdb`` is the socket of the database of the switches, if
     these are to connect again at once after a connection is lost. ``open_channel``: all who can enter the folder of
     the job channel can open it. ``takes_over``: the switches keep the circuits that they have of an earlier controller.
+    ``own_app``: the socket at which it asks an app of the user's for circuits, and the folder with the management
+    sockets of the switches; it needs no framework then.
     ``MachineError`` if the OpenFlow ``framework`` is not installed.
     """
 
@@ -80,15 +82,18 @@ class ControllerProcess:
         *,
         open_channel: bool = False,
         takes_over: bool = False,
+        own_app: tuple[Path, Path] | None = None,
     ) -> None:
-        app.check_installed(framework)
+        if own_app is None:
+            app.check_installed(framework)
+        self._own_app = own_app
         self.files = files
         self.rest_address: str | None = None
         self._ready_read, ready_write = os.pipe()
         arguments = [
             *("--plan", str(files.plan), "--channel", str(files.channel), "--events", str(files.events)),
             *([] if files.results is None else ["--points", str(files.results)]),
-            *("--framework", framework),
+            *(["--framework", framework] if own_app is None else _app_options(*own_app)),
             *("--yard-netns", str(yard_netns), "--ready-fd", str(ready_write)),
             *(["--exact-barriers"] if exact_barriers else []),
             *(["--ovsdb", str(ovsdb)] if ovsdb is not None else []),
@@ -147,6 +152,13 @@ class ControllerProcess:
         self.rest_address = ready.get("rest")
         return ready
 
+    @property
+    def last_words(self) -> str:
+        """Why a controller that has ended did, in a sentence: with an app of the user's, what that did wrong."""
+        last = self.last_log_line()
+        sentence = last.removeprefix("controller: ")
+        return sentence if self._own_app and sentence != last else f"the controller ended during the run: {last}"
+
     def last_log_line(self) -> str:
         try:
             lines = self.files.log.read_text(errors="replace").strip().splitlines()
@@ -158,6 +170,8 @@ class ControllerProcess:
         """End the controller: SIGTERM first, SIGKILL if the process does not end in time."""
         self.process.terminate()  # does nothing once it has ended
         end_child(self.process, _PATIENCE_S)
+        if self._own_app is not None:
+            self._own_app[0].unlink(missing_ok=True)
         if self._ready_read >= 0:
             os.close(self._ready_read)
             self._ready_read = -1
@@ -167,6 +181,12 @@ class ControllerProcess:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
+
+
+def _app_options(socket: Path, bridges: Path) -> list[str]:
+    owner = invoker()
+    mine = [] if owner is None else ["--app-owner", str(owner[0])]
+    return ["--app-socket", str(socket), "--bridges", str(bridges), *mine]
 
 
 def _filled_pipe(text: str) -> int:

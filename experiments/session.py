@@ -149,6 +149,8 @@ class Session:
                 self._start_in(self.net)
             elif self.plan.controlled.switches and not ours:
                 self._reach_remote(self.net)
+                if self.settings.app_path is not None:
+                    self._start_in(self.net, self.settings.app_path)
             if self.controller is not None:
                 self.controller.wait_ready(check=self.check_network)
         except BaseException:
@@ -226,10 +228,13 @@ class Session:
 
     # ---- the controller ----------------------------------------------------------------------------------------------
 
-    def _start_in(self, net: Emulation) -> None:
-        """Start the controller in the namespace of the switches."""
-        exact, database = self.datapath != "ovs", net.yard.database
-        self._start(net.yard.netns_fd, exact_barriers=exact, ovsdb=database)
+    def _start_in(self, net: Emulation, app_path: Path | None = None) -> None:
+        """Start the controller in the namespace of the switches; one with ``app_path`` asks an app for circuits."""
+        options: dict[str, Any] = {"ovsdb": net.yard.database}
+        if app_path is not None:
+            self.say(f"your controller is asked for circuits at {app_path}")
+            options = {"own_app": (app_path, net.run.path)}
+        self._start(net.yard.netns_fd, exact_barriers=self.datapath != "ovs", **options)
 
     def _start_apart(self) -> None:
         """Start the controller in a namespace of its own, and lead the machines' connections to it."""
@@ -304,12 +309,15 @@ class Session:
         """Register a job with the controller and wait until its starting circuits are up.
 
         One that ``resumes`` keeps the circuits that it has. With a remote controller the fabric keeps the dark times of
-        the job's delays from then on. ``ControlError`` if that controller left and did not come back.
+        the job's delays from then on, where it can. ``ControlError`` if that controller left and did not come back.
         """
+        exact = self.remote is not None and self.datapath != "ovs"
         if self.remote is not None:
             self.remote.wait_connected(READY_TIMEOUT_S)
+        if exact:
+            self.net.keep_dark(0.0)
         self.call("register", job=job, policy=absolute_name(policy), resumes=resumes)
-        if self.remote is not None:
+        if exact:
             self.net.keep_dark(job.dark_s)
 
     def check(self, patience_s: float = 0.0) -> None:
@@ -321,7 +329,7 @@ class Session:
         if self.controller is None:
             return
         if has_ended(self.controller.pid, patience_s):
-            raise ControlError(f"the controller ended during the run: {self.controller.last_log_line()}")
+            raise ControlError(self.controller.last_words)
 
     def check_network(self) -> None:
         """Raise ``MachineError`` if a process of the network has ended, or a machine is gone."""

@@ -133,6 +133,11 @@ class PacketSettings(Settings):
     remote: Annotated[str, Option(metavar="HOST:PORT")] = Field(
         default="127.0.0.1:6653", description="address of your own controller"
     )
+    app_socket: Annotated[str | None, Option(metavar="PATH")] = Field(
+        default=None,
+        description="Unix socket at which your own controller is asked for circuits (default "
+        "/run/railyard/app-PORT.sock, with the port of remote)",
+    )
     rest: Annotated[str | None, Option(metavar="IP:PORT")] = Field(
         default=None, description="address of a REST interface during the run; port 0 stands for any free one"
     )
@@ -191,12 +196,19 @@ class PacketSettings(Settings):
             raise ValueError(f"must be HOST:PORT such as 127.0.0.1:6653, not {shown(value)}")
         return value
 
+    @property
+    def app_path(self) -> Path | None:
+        """Where a controller of the user's own is asked for circuits; None if it is not asked."""
+        return None if self.app_socket is None else Path(self.app_socket).absolute()
+
     @model_validator(mode="after")
     def _rest_has_a_controller(self) -> PacketSettings:
         if self.controller == "remote" and self.rest is not None:
             raise ConfigError("belongs to Railyard's controller, and controller is remote; leave it out", key="rest")
         if self.port_speed is not None and self.datapath == "ovs":
             raise ConfigError("needs the fast path, which answers for the ports; leave datapath out", key="port_speed")
+        if self.controller != "remote" and self.app_socket is not None:
+            raise ConfigError("is for a controller of your own; add controller remote", key="app_socket")
         return self
 
 

@@ -183,6 +183,10 @@ class OpticalState:
             owner.awaiting.add(number)
         return darken
 
+    def owner(self, reconfiguration_id: int) -> PendingRequest | None:
+        """The request that a reconfiguration under way is for; None for a repair."""
+        return self._running[reconfiguration_id].owner
+
     def finish(self, reconfiguration_id: int) -> Reconfiguration:
         """Finish a reconfiguration: its circuits are up. ``ControlError`` if it is not under way."""
         done = self._take(reconfiguration_id)

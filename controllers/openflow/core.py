@@ -140,10 +140,13 @@ class ControllerCore:
         """
         try:
             if not self._operations.take_heartbeat(request, requester, self._clock()):
-                self._run(lambda now: self._operations.execute(request, requester, now))
+                self._run(lambda now: self._perform(request, requester, now))
         except RailyardError as error:
             if request.op != "alive":
                 requester.answer(request.id, failure(error))
+
+    def _perform(self, request: AnyRequest, requester: Requester, now: float) -> Iterable[Action]:
+        return self._operations.execute(request, requester, now)
 
     def closed(self, requester: Requester) -> None:
         self._run(lambda now: self._operations.closed(requester, now))
@@ -229,11 +232,15 @@ class ControllerCore:
         """Send ``build(xid)`` to switch ``name``; False if it cannot be sent now (``Recovery``)."""
         xid = self.datapaths.send(name, step, build, now, reconfiguration_id)
         if xid:
-            wait_s = self._recovery.answer_s(name)
+            wait_s = self._answer_s(name)
             problem = f"did not answer within {wait_s:g} s"
             overdue: Decide = lambda later: self._not_executed(xid, problem, later, at_once=True)  # noqa: E731
             self._alarm.at(now + wait_s, lambda: self._run(overdue), rough=True)
         return bool(xid)
+
+    def _answer_s(self, name: str) -> float:
+        """How long a reply of a switch is waited for."""
+        return self._recovery.answer_s(name)
 
     def later(self, moment: float, decide: Decide) -> None:
         """Call ``decide`` at time ``moment``, under the lock, and execute the actions that it returns."""
@@ -278,7 +285,7 @@ class ControllerCore:
             action = queue.pop(0)
             if isinstance(action, Darken):
                 self.on_darken(action)
-                queue += self._tuning.begin(action, now)
+                queue += self._begin(action, now)
             elif isinstance(action, Reroute):
                 queue += self._forwarding.begin(action, now)
             elif isinstance(action, SlotEnds):
@@ -287,6 +294,9 @@ class ControllerCore:
                 self._notes.append(action)
             else:
                 self._operations.pending_replies.report(action)
+
+    def _begin(self, action: Darken, now: float) -> Iterable[Action]:
+        return self._tuning.begin(action, now)
 
     def _schedule_slot_end(self, ends: SlotEnds) -> None:
         """End a slot early enough that its ports go dark when its time is over."""

@@ -18,12 +18,14 @@ Flows of an electrical switch: priority 10, eth_dst -> output port (on a torus: 
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from controllers.circuits.circuits import Circuit
 from controllers.engine.actions import Darken
 from topos.kernel.fastpath.lasting import Lasts, encode
+from topos.kernel.fastpath.openflow import SimpleMatch, read_match
 from topos.plan import SwitchPlan
 
 VERSION = 5
@@ -237,9 +239,9 @@ def fill(
 
 
 def flow_stats_request(xid: int) -> bytes:
-    """A request for all flows of a switch, then a barrier request."""
+    """A request for all flows of a switch."""
     body = struct.pack("!H6xB3xII4xQQ", MULTIPART_FLOW, ALL_TABLES, ANY, ANY, 0, 0) + MATCH_NOTHING
-    return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body + barrier(xid)
+    return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body
 
 
 def circuits_in(entries: bytes) -> tuple[set[Circuit], set[Circuit]]:
@@ -270,3 +272,81 @@ _CIRCUIT_ENTRY = 48 + len(match_in_port(1)) + len(output(1))
 def port_stats_request(xid: int) -> bytes:
     body = struct.pack("!HH4xI4x", MULTIPART_PORT, 0, ANY)
     return header(TYPE_MULTIPART_REQUEST, xid, len(body)) + body
+
+
+# ---- flows of any controller --------------------------------------------------------------------------------------
+
+_APPLY, _CLEAR, _METER = 4, 5, 6
+_WRITE = 3
+_GROUP, _EXPERIMENTER = 22, 0xFFFF
+_TO_CONTROLLER, _MOST_PORT = 0xFFFFFFFD, 0xFFFFFF00
+
+
+class Flow(NamedTuple):
+    """A flow of table 0: the ports that it sends to, and whether these are all (``clear``): it uses no group, no other
+    table and no reserved port.
+    """
+
+    priority: int
+    match: SimpleMatch
+    outputs: frozenset[int]
+    clear: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes all packets of its port."""
+        return not self.match.others and self.match.eth_dst is None
+
+
+def flows_in(entries: bytes) -> list[Flow]:
+    """The flows of table 0, highest priority first, from flow statistics (``ValueError`` if these are cut short)."""
+    found, at = [], 0
+    while at < len(entries):
+        length, table = struct.unpack_from("!HB", entries, at) if len(entries) - at >= 56 else (0, 0)
+        if not 56 <= length <= len(entries) - at:
+            raise ValueError("a flow of a switch is shorter than its header")
+        if table == 0:
+            found.append(_flow(entries[at : at + length]))
+        at += length
+    return sorted(found, key=lambda flow: -flow.priority)
+
+
+def _flow(entry: bytes) -> Flow:
+    (priority,), (match_bytes,) = struct.unpack_from("!H", entry, 12), struct.unpack_from("!H", entry, 50)
+    outputs: set[int] = set()
+    clear = True
+    for kind, body in _elements(entry, 48 + (match_bytes + 7) // 8 * 8):
+        if kind not in (_APPLY, _WRITE):
+            clear &= kind in (_CLEAR, _METER)
+            continue
+        for action, fields in _elements(body, 8):
+            port = int.from_bytes(fields[4:8], "big")
+            if action == 0 and port <= _MOST_PORT:
+                outputs.add(port)
+            elif action in (_GROUP, _EXPERIMENTER) or (action == 0 and port != _TO_CONTROLLER):
+                clear = False
+    return Flow(priority, read_match(entry[48 : 48 + match_bytes]), frozenset(outputs), clear)
+
+
+def _elements(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    """The instructions or actions from ``at`` on, by kind; ``ValueError`` for one that is too short."""
+    while at + 4 <= len(data):
+        kind, length = struct.unpack_from("!HH", data, at)
+        if length < 8:
+            raise ValueError("an instruction or an action of a flow is shorter than its header")
+        yield kind, data[at : at + length]
+        at += length
+
+
+def leads(found: Iterable[Flow], port: int, peer: int) -> bool | None:
+    """Whether the flows send packets from ``port`` out of ``peer``; None if they do not tell."""
+    for flow in found:
+        if flow.match.in_port not in (None, port):
+            continue
+        if peer in flow.outputs:
+            return True
+        if not flow.clear:
+            return None
+        if flow.whole:
+            return False
+    return False

@@ -75,7 +75,7 @@ class Recovery:
         if plan.name in self._datapaths.troubles:
             self._datapaths.troubles[plan.name].away_since = None
         if self._takes_over and not known and plan.kind == "ocs" and plan.mesh is None:
-            self._sender.send(plan.name, "read", flows.flow_stats_request, now)
+            self._sender.send(plan.name, "read", lambda xid: flows.flow_stats_request(xid) + flows.barrier(xid), now)
         else:
             self._fill(plan.name, now)
 

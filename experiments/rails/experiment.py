@@ -243,6 +243,7 @@ class Rails(RepeatedExperiment[RailSettings]):
             fabric=self.settings.fabric_of(point.mode),
             mode=point.mode,
             policy=policy_name(self.settings, self.modelled, point.mode),
+            controller=self.settings.controller,
             reconfiguration_delay_ms=point.delay_ms,
             link_recovery_ms=self.settings.link_recovery_ms,
             late=point.late,

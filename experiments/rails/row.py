@@ -30,6 +30,7 @@ class RailRow(JobRow):
     fabric: Annotated[str, "electrical, one-shot, four-lane or ocs"]
     mode: Annotated[str, "mode of the job"]
     policy: Annotated[str, "policy of the controller"]
+    controller: Annotated[str, "framework of the controller; remote: one of the user's own"] = ""
     reconfiguration_delay_ms: Annotated[float, "configured reconfiguration delay"]
     link_recovery_ms: Annotated[float, "configured link recovery after a reconfiguration"]
     stall_law_step_time_s: Annotated[float | None, "step time by Opus's stall law from the electrical row"] = None

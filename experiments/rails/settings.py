@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, SpreadSettings, validated
+from railyard.app_channel import default_socket
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.size import parse_size
@@ -167,8 +169,6 @@ class RailSettings(SpreadSettings):
 
     @model_validator(mode="after")
     def _policy_has_a_use(self) -> RailSettings:
-        if self.policy and self.controller == "remote":
-            raise ConfigError("is for Railyard's controller, and controller is remote; leave it out", key="policy")
         if self.profile_steps and not self.profile_steps < self.steps:
             raise ConfigError(
                 f"must be more than profile_steps {self.profile_steps}, so that a step is left to measure", key="steps"
@@ -182,9 +182,12 @@ class RailSettings(SpreadSettings):
             raise ConfigError(reason, key="stale_step")
         if self.policy and not set(OWN_POLICY) & set(self.modes):
             raise ConfigError("needs mode on-demand or provisioned; other modes have fixed policies", key="policy")
-        if self.controller == "remote" and set(self.modes) != {"native"}:
+        slots = [mode for mode in self.modes if MODES[mode].slots]
+        if self.controller == "remote" and slots:
             raise ConfigError(
-                "remote needs mode native alone: your own controller sets all circuits and routes", key="controller"
+                f"mode {slots[0]} changes circuits slot by slot, for which your own controller is not asked; take "
+                "on-demand, or leave controller remote out",
+                key="modes",
             )
         if self.fabric.kind == "ocs" and self.controller != "remote":
             raise ConfigError(
@@ -196,6 +199,10 @@ class RailSettings(SpreadSettings):
     def _controller_dies_in_a_step(self) -> RailSettings:
         if self.controller_dies_step is None:
             return self
+        if self.controller == "remote":
+            raise ConfigError(
+                "kills Railyard's controller, and controller is remote; leave it out", key="controller_dies_step"
+            )
         without = [mode for mode in self.modes if mode == "native" or MODES[mode].slots]
         if without:
             raise ConfigError(
@@ -210,6 +217,13 @@ class RailSettings(SpreadSettings):
                 key="controller_dies_step",
             )
         return self
+
+    @property
+    def app_path(self) -> Path | None:
+        """Where a controller of the user's own is asked for circuits: in all modes but native, whose jobs ask none."""
+        if self.app_socket is None and self.controller == "remote" and set(self.modes) != {"native"}:
+            return Path(default_socket(int(self.remote.rpartition(":")[2])))
+        return super().app_path
 
     def fabric_of(self, mode: Mode) -> str:
         """The fabric that ``mode`` runs on: ``ocs``, ``electrical``, ``one-shot`` or ``four-lane``."""

@@ -30,6 +30,7 @@ class World:
         clock: FakeClock | None = None,
         record: Callable[[Event], None] | None = None,
         before: World | None = None,
+        kind: type[ControllerCore] = ControllerCore,
     ) -> None:
         """``before``: the world of a controller that has ended, whose switches this one takes over."""
         self.plan = plan
@@ -38,7 +39,7 @@ class World:
         self.ready = threading.Event()
         record = record or self.events.append
         takes_over = before is not None
-        self.core = ControllerCore(self.plan, record, self.ready.set, self.clock, self.clock, takes_over=takes_over)
+        self.core = kind(self.plan, record, self.ready.set, self.clock, self.clock, takes_over=takes_over)
         self.core.start()
         self.switches: dict[int, FakeSwitch] = (
             before.switches if before is not None else {s.dpid: FakeSwitch() for s in self.plan.switches}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -150,8 +151,18 @@ def clear_dead_runs(registry: Path = REGISTRY) -> list[str]:
                 if time.time() - path.stat().st_mtime > _UNREGISTERED_AGE_S:
                     shutil.rmtree(path, ignore_errors=True)
             continue
+        if path.is_socket():
+            _remove_if_dead(path)
+            continue
         run = RegisteredRun(path)
         if run.is_dead():
             run.clear()
             cleared.append(run.id)
     return cleared
+
+
+def _remove_if_dead(path: Path) -> None:
+    """Remove the socket at which a run asked an app for circuits, unless it is new or somebody listens there."""
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        if time.time() - path.stat().st_mtime > _UNREGISTERED_AGE_S and probe.connect_ex(str(path)):
+            path.unlink()

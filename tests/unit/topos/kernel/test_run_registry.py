@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -64,6 +65,20 @@ def test_living_and_unregistered_runs_are_left_alone(tmp_path: Path) -> None:
         assert one.id != two.id
         assert clear_dead_runs(tmp_path) == []
         assert one.path.is_dir() and two.path.is_dir() and (tmp_path / ".new-x").is_dir()
+
+
+def test_an_old_socket_is_removed_unless_somebody_listens(tmp_path: Path) -> None:
+    for name in ("dead", "new", "alive"):
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(tmp_path / name))
+            if name == "alive":
+                bound.listen()
+                os.utime(tmp_path / name, (0, 0))
+                assert clear_dead_runs(tmp_path) == []
+        os.utime(tmp_path / name, None if name == "new" else (0, 0))
+        assert (tmp_path / name).exists()
+    assert clear_dead_runs(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 def test_zombie_does_not_live(tmp_path: Path) -> None:
