@@ -45,11 +45,11 @@ class AppAnswer:
 
 @dataclass
 class _Asked:
-    """A reconfiguration that the app was asked for at ``since``; ``up``: it has said that its circuits stand."""
+    """A reconfiguration that the app was asked for at ``since``; ``up_at``: when it said that its circuits stand."""
 
     action: Darken
     since: float
-    up: bool = False
+    up_at: float | None = None
 
 
 class AppBridge:
@@ -92,13 +92,13 @@ class AppBridge:
                 self.ready = answer.ok
                 return [] if answer.ok else self._fail(f"your controller refused the fabric: {answer.refuse}", now)
             asked = self._asked.get(answer.id)
-            if asked is None or asked.up:
+            if asked is None or asked.up_at is not None:
                 raise ConfigError(f"no request {answer.id} waits for an answer", key="id")
         except ConfigError as error:
             return self._wrong(str(error), now)
         if answer.refuse:
             return self._fail(f"your controller refused {self._named(answer.id)}: {answer.refuse}", now)
-        asked.up = True
+        asked.up_at = now
         if not self._sender.send(asked.action.switch, "read", flows.flow_stats_request, now, answer.id):
             return self._fail(f"{asked.action.switch} cannot be asked for its flows", now)
         return []
@@ -185,9 +185,11 @@ class AppBridge:
 
     def _end(self, number: int, now: float, *, verified: bool) -> list[Action]:
         asked = self._asked.pop(number, None)
-        if asked is None:
+        if asked is None or asked.up_at is None:
             return []
-        actions = self._sender.engine.reconfigured(number, now, since=asked.since)
+        # where the fabric keeps the dark time, that has begun with the flows and ended when the app could confirm them
+        since = max(asked.since, asked.up_at - asked.action.delay_s)
+        actions = self._sender.engine.reconfigured(number, now, since=since)
         note = actions[0]
         if isinstance(note, Note) and not verified:
             actions[0] = replace(note, fields={**note.fields, "verified": False})
@@ -195,7 +197,7 @@ class AppBridge:
 
     def _overdue(self, number: int, now: float) -> list[Action]:
         asked = self._asked.get(number)
-        if asked is None or asked.up:
+        if asked is None or asked.up_at is not None:
             return []
         waited = PATIENCE_S + asked.action.delay_s
         return self._fail(f"your controller did not answer {self._named(number)} within {waited:g} s", now)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from railyard.accepting import accepted
 from railyard.errors import ControlError
+from railyard.priority import set_real_time
 from topos.kernel import namespaces
 
 _CHUNK_BYTES = 1 << 16
@@ -69,6 +70,7 @@ class Relay:
                 threading.Thread(target=self._pump, args=(source, sink, controller), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, controller: socket.socket) -> None:
+        set_real_time()  # circuits wait for what it carries
         ended = source
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
