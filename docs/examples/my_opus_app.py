@@ -2,14 +2,12 @@
 
 Start it first, then a run that leaves the switches to it and asks it for circuits:
 
-    .venv/bin/python docs/examples/my_opus_app.py                 # os-ken
+    scripts/osken-manager docs/examples/my_opus_app.py              # or scripts/ryu-manager
     sudo railyard run rails --controller remote --workload smoke --modes on-demand
 
 Before each phase the run asks for the circuits of a group, when nothing is in flight on the ports that change. The app
 decides: here it takes the circuits that would serve, as Opus does. It says that they stand when the switch has
 confirmed them (a barrier reply), and the run then looks at the switch itself before it lets ranks send.
-
-With Ryu start it by ``ryu-manager`` (docs/policies.md). Both listen on loopback only, where the run looks for the app.
 """
 
 import importlib
@@ -114,16 +112,3 @@ def flow_mod(datapath, match, port):
         return parser.OFPFlowMod(datapath, match=parser.OFPMatch(**match), **fields)
     apply = parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, [parser.OFPActionOutput(port)])
     return parser.OFPFlowMod(datapath, priority=PRIORITY, match=parser.OFPMatch(**match), instructions=[apply])
-
-
-def run(file):
-    """Run the app in ``file`` under os-ken, which has no program for that."""
-    from os_ken import cfg
-
-    loopback = ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", "6653"]
-    cfg.CONF(args=[*loopback, *sys.argv[1:]], project="os_ken", default_config_files=[])
-    app_manager.AppManager.run_apps([file])
-
-
-if __name__ == "__main__":
-    run(__file__)

@@ -28,18 +28,17 @@ RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
 JOB = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--no-figures")
 ENDS_S = 5.0
-IDS = ["os-ken", "ryu"]
 WITH_RYU = pytest.mark.skipif(find_spec("ryu") is None, reason="Ryu is not installed")
 
 
 @contextmanager
-def app(*words: object, fault: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A Python program with an app, and the port that it listens on for switches."""
+def app(file: Path, framework: str = "osken", fault: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process with the app in ``file``, and the port that it listens on for switches."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    loopback = ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), SOCKET_VARIABLE: default_socket(port), "FAULT": fault}
-    command = [sys.executable, "-W", "ignore", str(words[0]), *loopback, *map(str, words[1:])]
+    environment = {**os.environ, SOCKET_VARIABLE: default_socket(port), "FAULT": fault}
+    manager = ROOT / "scripts" / f"{framework}-manager"
+    command = [sys.executable, str(manager), "--ofp-tcp-listen-port", str(port), str(file)]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + PATIENCE_S
@@ -60,9 +59,9 @@ def begin(port: int, out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("program", [(APP,), pytest.param((SUPPORT / "ryu_apps.py", APP), marks=WITH_RYU)], ids=IDS)
-def test_opus_as_an_app_runs_a_job_as_the_built_in_controller_does(program: tuple[Path, ...], tmp_path: Path) -> None:
-    with app(*program) as (_, port):
+@pytest.mark.parametrize("framework", ["osken", pytest.param("ryu", marks=WITH_RYU)])
+def test_opus_as_an_app_runs_a_job_as_the_built_in_controller_does(framework: str, tmp_path: Path) -> None:
+    with app(APP, framework) as (_, port):
         run = begin(port, tmp_path / "out", "--steps", "2", "--verify")
         status, _, errors = finish(run)
     assert status in RAN, errors

@@ -1,4 +1,4 @@
-"""Run as a program, this is ``docs/examples/my_opus_app.py`` under os-ken with a fault, named by ``FAULT``.
+"""``docs/examples/my_opus_app.py`` under os-ken with a fault, named by ``FAULT`` in the environment.
 
 ``lies``: it says that its second circuits stand, and installs none; ``silent``: it answers no request after the first;
 ``floods``: it then sends lines without an end. The first request of each switch is for starting circuits.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "docs" / "examples"))
 
-from my_opus_app import OpusApp, run  # type: ignore[import-not-found]
+from my_opus_app import OpusApp  # type: ignore[import-not-found]
 
 
 class FaultyApp(OpusApp):  # type: ignore[misc]
@@ -26,7 +26,3 @@ class FaultyApp(OpusApp):  # type: ignore[misc]
             self.channel.up(request)
         while os.environ["FAULT"] == "floods" and request["group"]:
             self.channel.up({"id": 0})
-
-
-if __name__ == "__main__":
-    run(__file__)

@@ -51,7 +51,7 @@ def _session(network: _Network) -> Session:
     session = object.__new__(Session)
     session.cluster = Cluster()
     session.cluster.here = cast(FabricPart, network)
-    session.settings = SimpleNamespace(ack_timeout_s=1.0, app_path=None)  # type: ignore[assignment]
+    session.settings = SimpleNamespace(ack_timeout_s=1.0)  # type: ignore[assignment]
     running = SimpleNamespace(files=SimpleNamespace(channel=Path("channel")), process=SimpleNamespace(wait=_runs))
     session.controller = running  # type: ignore[assignment]
     return session
