@@ -154,7 +154,12 @@ def _serve(options: argparse.Namespace, core: ControllerCore) -> NoReturn:
 
     if isinstance(core, AppCore):
         print(f"controller: no app has connected to {options.app_socket}", file=sys.stderr)
-        AppServer(channel.listen(options.app_socket, options.app_owner), core, options.bridges).serve()
+        listener = channel.listen(options.app_socket, options.app_owner)
+        signal.signal(signal.SIGTERM, lambda *_: _leave(options.channel, options.app_socket))
+        try:
+            AppServer(listener, core, options.bridges).serve()
+        finally:
+            options.app_socket.unlink(missing_ok=True)
     _check_free(options.openflow_host, options.openflow_port)
     app.serve(options.framework, core, options.openflow_host, options.openflow_port)
     raise MachineError("the OpenFlow framework stopped by itself")
@@ -209,9 +214,10 @@ def _check_free(host: str, port: int) -> None:
         raise MachineError(f"the controller cannot listen for switches on {host}:{port}: {reason}") from error
 
 
-def _leave(channel: Path) -> NoReturn:
-    """End the process at once; the kernel closes its descriptors."""
-    channel.unlink(missing_ok=True)
+def _leave(*sockets: Path) -> NoReturn:
+    """End the process at once, without its ``sockets``; the kernel closes its descriptors."""
+    for path in sockets:
+        path.unlink(missing_ok=True)
     os._exit(0)
 
 

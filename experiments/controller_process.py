@@ -170,8 +170,6 @@ class ControllerProcess:
         """End the controller: SIGTERM first, SIGKILL if the process does not end in time."""
         self.process.terminate()  # does nothing once it has ended
         end_child(self.process, _PATIENCE_S)
-        if self._own_app is not None:
-            self._own_app[0].unlink(missing_ok=True)
         if self._ready_read >= 0:
             os.close(self._ready_read)
             self._ready_read = -1

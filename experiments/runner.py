@@ -49,6 +49,8 @@ from workloads.program import Program
 from workloads.stragglers.background import Background
 
 _SLACK_S = 60.0
+_OF_A_LAB = "controller", "datapath", "transport", "port_speed", "rest"
+"""Settings that a fabric has from its start."""
 _TIMEOUT_FACTOR = 5
 """A run that takes this many times the predicted time, plus ``_SLACK_S`` seconds, is ended."""
 
@@ -189,6 +191,14 @@ class Runner:
             wanted = " ".join(f"--{key} {value}" for key, value in fabric.options.items() if value is not None)
             how = f"; up rails {wanted} makes it" if fabric.options else ""
             raise ConfigError(f"the lab has another fabric than {fabric.name} of this job{how}")
+        for key in _OF_A_LAB:
+            value = getattr(self.experiment.settings, key)
+            if value != getattr(session.settings, key):
+                raise ConfigError(
+                    f"is {getattr(session.settings, key)} on this lab, not {value}; leave it out", key=key
+                )
+        if getattr(self.experiment.settings, "events", ()):
+            raise ConfigError("would leave the lab changed; railyard at does it beside the job", key="events")
         session.settings, session.results = self.experiment.settings, self.record.results.folder
         self.launcher.machine_of = session.machine_of
         return self._begin(session, fabric)
@@ -279,6 +289,8 @@ class Runner:
         that of the point, if it has one. ``before`` is called before the jobs are registered; ``beside`` gets the
         folder of the point, and lasts until their agents end.
         """
+        if self._standing is not None and faults != NO_FAULTS:
+            raise ConfigError("a job on a lab has no failures of its own; railyard fail makes them beside it")
         first, number = jobs[0], self.next_number() if number is None else number
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
         delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}

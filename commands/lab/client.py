@@ -61,6 +61,10 @@ def main(arguments: Sequence[str]) -> int:
     lab = open_lab(name)
     if verb in _ACTS:
         return act(lab, [verb, *words])
+    if verb == "at":
+        from experiments.timetable import written
+
+        words = written(" ".join(words))
     answer = lab.call(verb, words=words, timeout_s=_ANSWER_S)
     if answer:
         print(answer)
@@ -72,7 +76,7 @@ def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
     rest = list(words)
     end = rest.index("--") if "--" in rest else len(rest)
     if "--lab" not in rest[:end]:
-        return os.environ.get("RAILYARD_LAB") or None, rest
+        return None, rest
     at = rest.index("--lab")
     if at + 1 >= end:
         raise ConfigError("needs the name of a lab", key="--lab")
@@ -83,7 +87,7 @@ def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def act(lab: Connection, words: Sequence[str]) -> int:
     """Have the daemon carry out ``words`` in a process of its own, with the streams of this one; its exit status."""
-    environment = {key: value for key, value in os.environ.items() if key.startswith(_PASSED)}
+    environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
     number = lab.begin("act", words=[*words], environment=environment)
     while True:
         try:
@@ -194,7 +198,7 @@ def run_here(command: Sequence[str]) -> int:
 
 _NO_SHARED_MEMORY = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_pml": "ob1"}
 """Hosts are namespaces of one machine, where an MPI would find memory in common and send nothing."""
-_PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
+PASSED = "SUDO_", "TERM", "COLUMNS", "LINES", "HOME", "NO_COLOR"
 """Beginnings of the environment variables that an act gets: who called sudo, and what the terminal is."""
 _ACTS = "pingall", "trace", "cli"
 _SPECIAL = {

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commands.attempt import attempted
+from commands.attempt import STOPPED_EXIT_STATUS, attempted
+from commands.lab.client import PASSED
 from commands.lab.lab import Lab, LabSpec
-from commands.lab.labs import NAME, SOCKET
+from commands.lab.labs import NAME, SOCKET, labs
 from controllers.northbound.rest_address import written
 from experiments.rest_access import TOKEN_FILE, make_token, read_token
 from experiments.timetable import TimedAct, Timetable
@@ -34,7 +35,7 @@ _MOST_CLIENTS = 256
 
 
 class LabServer:
-    """Serves the clients of a lab; ``stopped`` are those that asked to take it down."""
+    """Serves the clients of a lab. Their connections end with the process, and so tell that all is gone."""
 
     def __init__(self, lab: Lab, loop: Loop, path: Path) -> None:
         self.lab, self.loop = lab, loop
@@ -49,6 +50,11 @@ class LabServer:
         self._listener.setblocking(False)
         loop.watch(self._listener, self._accept)
         lab.begin_timetable = self._wait_for
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a job runs on the lab."""
+        return any(client.is_running for client in self.clients)
 
     def _accept(self, _: int) -> None:
         with suppress(BlockingIOError):
@@ -66,8 +72,8 @@ class LabServer:
 
     def close(self) -> None:
         self._listener.close()
-        for client in list(self.clients):
-            client.close()
+        for client in self.clients:
+            client.end_acts()
 
 
 class LabClient(Answering):
@@ -87,6 +93,7 @@ class LabClient(Answering):
             "down": self.down,
             "enter": self.enter,
             "mpi": self.mpi,
+            "mark": self.mark,
         }
         self.operations = {**server.lab.operations, **own}
         server.loop.watch(self, self._arrived)
@@ -108,6 +115,8 @@ class LabClient(Answering):
         lab = self._server.lab
         hosts = [host.name for host in lab.net.hosts]
         agent = lab.net.run.path / "on_host"
+        if agent.exists():  # a start that is under way reads it
+            return {"hosts": hosts, "first": self.enter(hosts[0]), "agent": str(agent)}
         python = shlex.join([*python_command("commands.main"), "exec", "--lab", lab.spec.name])
         start = f'host="$1"; shift; PYTHONPATH={shlex.quote(str(ROOT))} exec {python} "$host" -- sh -c "$*"'
         agent.write_text(f"#!/bin/sh\n{start}\n")
@@ -123,6 +132,8 @@ class LabClient(Answering):
         """Carry ``words`` out in a fork, with the streams, folder and ``environment`` of the client's process."""
         number = self.asked
         assert number is not None
+        if words[:1] == ["run"]:
+            self._check_run()
         client = os.pidfd_open(self._pid)
         try:
             streams = [taken_fd(client, stream) for stream in range(3)]
@@ -131,9 +142,30 @@ class LabClient(Answering):
         child = start_fork(partial(_act, self._server.lab, words, environment, streams, self._pid))
         for stream in streams:
             os.close(stream)
-        self._acts[number] = Act(child)
+        self._acts[number] = Act(child, runs=words[:1] == ["run"])
         self._server.loop.watch(self._acts[number], partial(self._ended, number))
         return LATER
+
+    def _check_run(self) -> None:
+        """Raise ``ConfigError`` where a job cannot run: with an app of the user, or beside what reads counters too."""
+        lab = self._server.lab
+        if lab.spec.controller == "remote":
+            raise ConfigError(
+                "asks no app of yours; railyard run rails --controller remote does, on its own fabric", key="run"
+            )
+        if self._server.is_running:
+            raise ConfigError("another job runs on this lab; wait for its end", key="run")
+        if lab.stretch is not None:
+            raise ConfigError(f"the stretch {lab.stretch.name} is under way; railyard verdict ends it", key="run")
+
+    def mark(self, words: list[str]) -> str:
+        if self._server.is_running:
+            raise ConfigError("a job runs on this lab, which has a verdict of its own; wait for its end", key="mark")
+        return self._server.lab.mark(words)
+
+    @property
+    def is_running(self) -> bool:
+        return any(act.runs for act in self._acts.values())
 
     def _ended(self, number: int, _: int) -> None:
         act = self._acts.pop(number)
@@ -150,6 +182,10 @@ class LabClient(Answering):
         """Forget the client, and end what acts for it."""
         self._server.clients.discard(self)
         self._server.loop.forget(self)
+        self.end_acts()
+        self.connection.close()
+
+    def end_acts(self) -> None:
         for act in self._acts.values():
             self._server.loop.forget(act)
             act.send(signal.SIGTERM)
@@ -157,14 +193,13 @@ class LabClient(Answering):
                 act.send(signal.SIGKILL)
             act.wait()
         self._acts.clear()
-        self.connection.close()
 
 
 class Act:
     """A fork of the daemon that acts for a client; its descriptor is readable once it has ended."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, *, runs: bool) -> None:
+        self.pid, self.runs = pid, runs
         self._fd = os.pidfd_open(pid)
 
     def fileno(self) -> int:
@@ -183,18 +218,26 @@ class Act:
 _PATIENCE_S = 2.0
 
 
-def _serve_rest(spec: LabSpec, folder: Path, add_child: Callable[[int], None]) -> str:
-    """Serve REST in a fork, if it is asked for; a line that tells how to call it."""
+def _listening(spec: LabSpec) -> socket.socket | None:
+    """The socket of the REST interface, where one is asked for; ``ConfigError`` if it or its token cannot be had."""
     if not spec.rest:
-        return ""
+        return None
     from commands.lab.rest import reserved
 
+    if spec.rest_token_file:
+        read_token(Path(spec.rest_token_file))
+    return reserved(spec.rest)
+
+
+def _serve_rest(spec: LabSpec, held: socket.socket | None, folder: Path, add_child: Callable[[int], None]) -> str:
+    """Serve REST on ``held`` in a fork; a line that tells how to call it."""
+    if held is None:
+        return ""
     file = Path(spec.rest_token_file) if spec.rest_token_file else folder / TOKEN_FILE
     token = read_token(file) if spec.rest_token_file else make_token(file)
-    with reserved(spec.rest) as held:
-        address = written(*held.getsockname()[:2])
-        child = start_fork(lambda: _serve(held, token, spec.name))
-    add_child(child)
+    address = written(*held.getsockname()[:2])
+    with held:
+        add_child(start_fork(lambda: _serve(held, token, spec.name)))
     return f"\nREST on http://{address}/lab with the token in {file}"
 
 
@@ -213,6 +256,8 @@ def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the one of the daemon was empty
+    for key in [key for key in os.environ if key.startswith(PASSED)]:
+        del os.environ[key]
     os.environ.update(environment)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     stop_on_signals()
@@ -226,33 +271,34 @@ def main() -> int:
     stop_on_signals()
     parent = Parent()
     _print_to(os.memfd_create("lab.log"))  # nothing that the lab starts may hold the terminal or pipe of the caller
-    status, told = 0, False
-    with ExitStack() as stack:
-        try:
+    told = False
+    try:
+        with ExitStack() as stack:
             settings = parent.settings
             spec = LabSpec(**{key: value for key, value in settings.items() if key != "op"})
             spec.check()
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
             _hold_name(held, spec.name)
+            rest = _listening(spec)
             loop = Loop()
             lab = stack.enter_context(Lab(spec))
             folder = lab.net.run.path
             (folder / NAME).write_text(spec.name, encoding="utf-8")
-            line = _serve_rest(spec, folder, lab.net.run.add_child)
+            line = _serve_rest(spec, rest, folder, lab.net.run.add_child)
             server = LabServer(lab, loop, folder / SOCKET)
             stack.callback(server.close)
             parent.ready(status=lab.status() + line)
             told = True
             parent.connection.close()
             loop.run()
-        except KeyboardInterrupt:
-            status = 130
-        except Exception as error:
-            if told:
-                raise
-            parent.tell("error", of="up", **outcome_of(error, "up"))
-            status = 1
-    return status
+    except KeyboardInterrupt:
+        return STOPPED_EXIT_STATUS
+    except Exception as error:
+        if told:
+            raise
+        parent.tell("error", of="up", **outcome_of(error, "up"))
+        return 1
+    return 0
 
 
 def _hold_name(held: socket.socket, name: str) -> None:
@@ -260,7 +306,9 @@ def _hold_name(held: socket.socket, name: str) -> None:
     try:
         held.bind(f"\0railyard/lab/{name}")
     except OSError:
-        raise ConfigError(f"a lab {name} is up already; choose another name, or railyard down --lab {name}") from None
+        taken = f"is up already; choose another name, or railyard down --lab {name}"
+        other = "has its name taken by another process; choose another name"
+        raise ConfigError(f"a lab {name} {taken if name in labs() else other}") from None
 
 
 def _print_to(fd: int) -> None:

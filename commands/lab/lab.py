@@ -41,7 +41,7 @@ TOPOLOGIES = {
 """Name of a fabric of ours -> its topology."""
 NO_CONTROLLER = "none"
 _MOST_DONE = 20
-_MOST_DARK_MS = 600_000.0
+_MOST_DARK_MS = 10_000.0
 _COLUMNS = 80
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
@@ -107,7 +107,7 @@ class Lab:
         self.net: Emulation
         self.reach: Reach
         self.up_since = time.monotonic()
-        self._stretch: Stretch | None = None
+        self.stretch: Stretch | None = None
         self.begin_timetable: Callable[[Timetable[TimedAct]], None]
         """Set by what serves the lab: it waits for the times of a timetable."""
         self.done = deque[str](maxlen=_MOST_DONE)
@@ -277,7 +277,7 @@ class Lab:
 
     def at(self, words: Sequence[str]) -> str:
         """Do what a timetable says, its times counted from now; what was refused is in ``status``."""
-        acts = parse(" ".join(words))
+        acts = parse([*words])  # as a list it names no file, which the client has read
         if any(act.at_s is None for act in acts):
             raise ConfigError("a lab has no steps; give times, as in '2s fail rail0:3'", key=EVENTS)
         self._check_acts(acts)
@@ -292,19 +292,19 @@ class Lab:
             raise ConfigError("usage: railyard mark [NAME]")
         if session is None:
             raise ConfigError("this lab has no plan to be judged by; mark works on rails, racks and edge")
-        if self._stretch is not None:
-            raise ConfigError(f"the stretch {self._stretch.name} is under way; railyard verdict ends it")
-        self._stretch = Stretch(name, session)
+        if self.stretch is not None:
+            raise ConfigError(f"the stretch {self.stretch.name} is under way; railyard verdict ends it")
+        self.stretch = Stretch(name, session)
         return f"{name}: all counters were read; run your programs, then: railyard verdict"
 
     def verdict(self, words: Sequence[str]) -> str:
         """End the stretch under way, and judge whether the emulation kept its promises meanwhile."""
-        stretch = self._stretch
+        stretch = self.stretch
         if stretch is None:
             raise ConfigError("no stretch is under way; railyard mark begins one")
         if words and list(words) != [stretch.name]:
             raise ConfigError(f"{' '.join(words)} is not under way; {stretch.name} is", key="verdict")
-        self._stretch = None
+        self.stretch = None
         return stretch.end()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
@@ -312,7 +312,9 @@ class Lab:
     def _act(self, words: Sequence[str]) -> str:
         """Do one act now; it has been done when this returns, or is refused by an error."""
         try:
-            acts = parse(f"0s {' '.join(words)}")
+            if any(set(word) & set(";\n") for word in words):
+                raise ConfigError("is one act; railyard at takes several", key=words[0])
+            acts = parse([f"0s {' '.join(words)}"])
             self._check_acts(acts)
         except ConfigError as error:
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
@@ -326,8 +328,9 @@ class Lab:
     def _check_acts(self, acts: Sequence[TimedAct]) -> None:
         if self.plan is not None:
             check(acts, self.plan)
-        elif any(act.verb in ("connect", "disconnect") for act in acts):
-            raise ConfigError("this lab has no optical switch of Railyard's, so no circuits")
+        ours = self.session is not None and self.session.controller is not None
+        if not ours and any(act.verb in ("connect", "disconnect") for act in acts):
+            raise ConfigError("this lab has no optical switch that Railyard's controller wires, so no circuits")
 
     def _do(self, act: TimedAct) -> None:
         """Do an act, also where the controller has to; the error of one that was refused."""
@@ -350,9 +353,9 @@ class Lab:
         try:
             self._do(act)
             self.done.append(f"{act}, {late_ms:.1f} ms late")
+            self.follow(force=True)
         except RailyardError as error:
             self.done.append(f"{act}: refused: {error}")
-        self.follow(force=True)
 
     def _switches(self) -> list[dict[str, Any]]:
         assert self.session is not None

@@ -50,7 +50,7 @@ def make_app(token: str, name: str) -> bottle.Bottle:
     app.route("/lab", "GET", partial(_status, name))
     for verb in VERBS:
         app.route(f"/lab/{verb}", "POST", partial(_do, name, verb))
-    app.default_error_handler = errors_as_json("the lab failed; see its log")
+    app.default_error_handler = errors_as_json("the lab failed; railyard status says more")
     return app
 
 

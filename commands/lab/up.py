@@ -64,6 +64,8 @@ def read_words(words: Sequence[str]) -> dict[str, Any]:
         topology = given.pop("topology", "")
         if not topology:
             raise ConfigError("says which fabric: rails, racks, edge, or FILE.py:Class", key="topology")
+    if "rest_token_file" in given:
+        given["rest_token_file"] = str(Path(given["rest_token_file"]).absolute())
     options = {key: given.pop(key) for key in list(given) if key not in OWN}
     return {"topology": absolute_name(topology), "options": options, **given}
 

@@ -169,6 +169,10 @@ class AppBridge:
                 joins = f"{name} joins ports {min(port, peer)} and {max(port, peer)}"
                 wrong = f"your controller said that {joins}, but the switch has no flow from port {port} to {peer}"
                 return self._fail(wrong, now)
+        for port in sorted(action.ports - action.after.ports):
+            if any(flow.match.in_port == port and flow.outputs for flow in found):
+                wrong = f"your controller said that port {port} of {name} has no circuit, but a flow leads on from it"
+                return self._fail(wrong, now)
         caches_at = now + datapath.circuits_to_caches_s(now) + datapath.caches.settle_s
         end = max(asked.since + action.delay_s, caches_at)
         if end > now:

@@ -72,13 +72,14 @@ class AppServer:
 
     def _tell(self, line: bytes) -> None:
         """Send a line to the app, in any thread; one that does not read is disconnected."""
-        if self._app is not None:
+        app = self._app  # which another thread forgets when it leaves
+        if app is not None:
             try:
-                self._app.sendall(line)
+                app.sendall(line)
             except OSError:
                 self._how_left = "stopped reading"
                 with suppress(OSError):
-                    self._app.shutdown(socket.SHUT_RDWR)
+                    app.shutdown(socket.SHUT_RDWR)
 
     def _heard(self, _: int) -> None:
         assert self._app is not None

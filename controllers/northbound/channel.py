@@ -59,7 +59,7 @@ def listen(path: Path, owner: int | None = None, *, anyone: bool = False) -> soc
     finally:
         os.umask(mask)
     if owner is not None:
-        os.chown(path, owner, -1)
+        os.chown(path, owner, -1, follow_symlinks=False)
     listener.listen(1024)
     return listener
 

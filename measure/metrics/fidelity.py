@@ -338,8 +338,12 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def stretch_verdict(events: Sequence[Event], plan: FabricPlan, packets: int, limits: Limits | None = None) -> Verdict:
+def stretch_verdict(
+    events: Sequence[Event], plan: FabricPlan, packets: int, misdelivered: int | None, limits: Limits | None = None
+) -> Verdict:
     """Verdict on a stretch of time in which programs of a user sent ``packets`` packets; ``events`` are of that time.
+
+    ``misdelivered`` of them came to a wrong host (None: the kernel does not count them).
 
     How fast those programs were to be is not known, so neither rate nor model is judged: only whether the machine kept
     up, what was lost beside circuits, and whether all that was to be sampled on ``plan`` was.
@@ -361,9 +365,17 @@ def stretch_verdict(events: Sequence[Event], plan: FabricPlan, packets: int, lim
         fast_path_check(events, limits),
         link_delay(plan.delayed, events, limits),
         drops,
+        _wrong_host(misdelivered),
         *fabric_checks(events, plan, limits),
     )
     return Verdict(all(check.ok for check in checks), checks)
+
+
+def _wrong_host(misdelivered: int | None) -> Check:
+    name, unit = "wrong host", "packets"
+    if misdelivered is None:
+        return not_measured(name, 0, unit, "this kernel does not count packets that come to a wrong host")
+    return Check(name, misdelivered, 0, unit, not misdelivered, f"{misdelivered} packets came to a wrong host")
 
 
 def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:

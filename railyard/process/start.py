@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
@@ -29,6 +30,8 @@ _PARENT_VARIABLE = "RAILYARD_PARENT"
 ENTRY = "railyard.process"
 """What ``python -m`` starts in every child (``railyard/process/__main__.py``): it runs ``main`` of a module."""
 _PR_SET_PDEATHSIG = 1
+_STANDARD_DISTUTILS = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
+"""For Mininet, which imports distutils: that of setuptools, which would come instead, takes a tenth of a second."""
 
 
 def _given_by_parent() -> tuple[int, str] | None:
@@ -72,6 +75,7 @@ def child_environment(**more: str) -> dict[str, str]:
     safe = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(os.path.isabs, given)]),
         "PYTHONSAFEPATH": "1",
+        **_STANDARD_DISTUTILS,
         _PARENT_VARIABLE: str(os.getpid()),
     }
     return marked_environment(**(safe | more))
@@ -209,14 +213,21 @@ def start_fork(act: Callable[[], int]) -> int:
 
         vars(subprocess)["Popen"].poll = poll
         status = act()
-        sys.stdout.flush()
+    except SystemExit as end:  # such as of --help
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
     finally:
+        with suppress(OSError):
+            sys.stdout.flush()
         os._exit(status)
 
 
 def become(command: Sequence[str]) -> NoReturn:
     """Go on as another program, found in absolute folders only; ``OSError`` if that cannot be."""
     os.environ["PATH"] = safe_path()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a program would go on to
+        signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], [*command])
 
 
