@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -88,6 +89,8 @@ def lab_option(words: Sequence[str]) -> tuple[str | None, list[str]]:
 def act(lab: Connection, words: Sequence[str]) -> int:
     """Have the daemon carry out ``words`` in a process of its own, with the streams of this one; its exit status."""
     environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
+    for stop in (signal.SIGTERM, signal.SIGHUP):  # the daemon ends what acts for a client that is gone
+        signal.signal(stop, signal.SIG_DFL)
     number = lab.begin("act", words=[*words], environment=environment)
     while True:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
+from commands.lab.client import USAGE
 from commands.lab.stretch import Stretch
 from controllers.engine.jobs import Job
 from experiments.controller_process import READY_TIMEOUT_S
@@ -212,10 +213,9 @@ class Lab:
             trouble = None
         except RailyardError as error:
             trouble = str(error)
+        keys = "name", "ip", "mac", "rate_mbps"  # of an interface
         ports = {
-            host.name: [
-                {"interface": intf.name, "ip": intf.ip, "rate_mbps": intf.rate_mbps} for intf in host.intfList()
-            ]
+            host.name: [{key: getattr(intf, key) for key in keys} for intf in host.intfList()]
             for host in self.net.hosts
         }
         return {
@@ -227,6 +227,7 @@ class Lab:
             "hosts": ports,
             "switches": [switch.name for switch in self.net.switches],
             "circuits": {} if trouble else self.circuits(),
+            "failed": self._failed() if not trouble else [],
             "timetables": list(self.done),
             "trouble": trouble,
         }
@@ -278,12 +279,14 @@ class Lab:
     def at(self, words: Sequence[str]) -> str:
         """Do what a timetable says, its times counted from now; what was refused is in ``status``."""
         acts = parse([*words])  # as a list it names no file, which the client has read
+        if not acts:
+            raise ConfigError(f"usage: railyard {USAGE['at']}")
         if any(act.at_s is None for act in acts):
             raise ConfigError("a lab has no steps; give times, as in '2s fail rail0:3'", key=EVENTS)
         self._check_acts(acts)
         begin = time.monotonic()
         self.begin_timetable(Timetable(acts, lambda act: begin + (act.at_s or 0.0), self._timed))
-        return f"{len(acts)} acts, the last in {acts[-1].at_s:g} s" if acts else ""
+        return f"{len(acts)} acts, the last in {acts[-1].at_s:g} s"
 
     def mark(self, words: Sequence[str]) -> str:
         """Begin a stretch that ``verdict`` judges: read all counters, and sample links and processors from now on."""
@@ -317,6 +320,8 @@ class Lab:
             acts = parse([f"0s {' '.join(words)}"])
             self._check_acts(acts)
         except ConfigError as error:
+            if " must be: " in error.message:
+                raise ConfigError(f"usage: railyard {USAGE[words[0]]}") from None
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
         for act in acts:
             self._do(act)
@@ -357,6 +362,17 @@ class Lab:
         except RailyardError as error:
             self.done.append(f"{act}: refused: {error}")
 
+    def _failed(self) -> list[str]:
+        """The names of what has failed, in the kernel or by word to the controller."""
+        ours = self.session is not None and self.session.controller is not None
+        ports = [
+            f"{switch['name']}:{port}"
+            for switch in (self._switches() if ours else ())
+            for port, state in switch.get("ports", {}).items()
+            if state == "failed"
+        ]
+        return [*self.net.live.failed, *ports]
+
     def _switches(self) -> list[dict[str, Any]]:
         assert self.session is not None
         return list(self.session.call("circuits")["switches"])
@@ -375,6 +391,8 @@ def status_text(facts: Mapping[str, Any], plan: FabricPlan | None) -> str:
     ]
     if facts["trouble"]:
         lines.append(f"TROUBLE: {facts['trouble']}")
+    if facts["failed"]:
+        lines.append(f"failed: {' '.join(facts['failed'])}")
     if plan is not None:
         ours = facts["controller"] not in ("remote", NO_CONTROLLER)
         lines += fabric_lines(plan, facts["circuits"] if ours else None)

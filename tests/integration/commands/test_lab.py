@@ -82,6 +82,9 @@ def test_circuits_follow_and_names_follow_them(lab: str) -> None:
 def test_what_fails_is_dark_until_it_is_restored(lab: str) -> None:
     for name in ("rail0:3", "g1", "g1-r0"):
         on_lab("fail", name)
+        assert name in on_lab("status").split("failed: ")[1].splitlines()[0].split(), (
+            "beside the ports that went with it"
+        )
         assert "0 received" in on_lab("exec", "g0", "--", "ping", "-c1", "-W1", "10.1.0.3", status=1), name
         on_lab("restore", name)
         end = time.monotonic() + 5

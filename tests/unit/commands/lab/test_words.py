@@ -113,6 +113,7 @@ def test_status_fits_80_columns() -> None:
         "up_s": 1.25,
         "hosts": {},
         "circuits": ring(fabric),
+        "failed": ["g1"],
         "timetables": ["2s fail rail0:3, 0.1 ms late"],
         "trouble": "the controller ended during the run",
     }
@@ -121,6 +122,7 @@ def test_status_fits_80_columns() -> None:
         "lab: rails, controller os-ken, datapath bpf, up 1.25 s",
         "TROUBLE: the controller ended during the run",
     ]
+    assert lines[2] == "failed: g1"
     assert max(map(len, lines)) <= 80 and lines[-1] == "2s fail rail0:3, 0.1 ms late"
     own = status_text({**facts, "hosts": {"h1": [{"ip": "10.0.0.1"}, {"ip": None}]}}, None)
     assert "h1: 10.0.0.1" in own
