@@ -62,11 +62,12 @@ class Relay:
                 switch.close()
                 continue
             controller.settimeout(None)
-            with self._lock:
+            for end in (switch, controller):
+                if end.family != socket.AF_UNIX:
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:  # from now on ``close`` may close them
                 self._open |= {switch, controller}
             for source, sink in ((switch, controller), (controller, switch)):
-                if source.family != socket.AF_UNIX:
-                    source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pump, args=(source, sink, controller), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, controller: socket.socket) -> None:
