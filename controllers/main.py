@@ -84,9 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> NoReturn:
-    from railyard.process.start import (
-        die_with_parent,  # which raises an error if variables of the environment are wrong
-    )
+    from railyard.process.start import die_with_parent  # an error if variables of the environment are wrong
 
     if not options.orphan:
         die_with_parent()

@@ -10,6 +10,16 @@ from controllers.northbound.client import ChannelClient
 from experiments.session import Session
 from experiments.timetable import TimedAct
 from railyard.errors import CircuitError, ConfigError, ControlError
+from topos.kernel.emulation import Emulation
+
+
+def change_links(net: Emulation, act: TimedAct) -> None:
+    """Do an act of the kernel's: set a link, or fail or restore what it names; ``ConfigError`` if it is refused."""
+    if act.verb == "set":
+        net.set_link(act.target, None, **{key: float(value) for key, value in act.values.items()})
+    else:
+        getattr(net, act.verb)(act.target)
+
 
 _STATES = {"fail": "failed", "restore": "restored"}
 
@@ -30,10 +40,8 @@ class FabricActs:
             request = self._request(act)
             if request is not None:
                 self._ask(act, **request)
-            elif act.verb == "set":
-                self._session.net.set_link(act.target, None, **{key: float(value) for key, value in act.values.items()})
             else:
-                getattr(self._session.net, act.verb)(act.target)
+                change_links(self._session.net, act)
         except (CircuitError, ConfigError, ControlError) as error:
             self._refused(act, str(error))
             return False

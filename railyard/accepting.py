@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import socket
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +12,13 @@ from typing import Any
 
 ACCEPT_AGAIN_S = 0.1
 """Wait after a connection could not be accepted, such as when no file descriptors are left."""
+
+
+def caller(connection: socket.socket) -> tuple[int, int]:
+    """The process id and the user id of who connected a Unix socket."""
+    size = struct.calcsize("3i")
+    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return pid, user
 
 
 def accepted(accept: Callable[[], tuple[Any, Any]], what: str) -> Iterator[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Where the project's own files are: in a checkout, or in the site-packages of an environment."""
+"""Where the project's own files are, in a checkout or in the site-packages of an environment, and those of runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 """The folder that holds ``railyard/``, ``topos/`` and the other packages, independent of the working directory."""
 SETUP = ROOT / "scripts" / "setup.sh"
 """The set-up script; it exists in a checkout only."""
+
+REGISTRY = Path("/run/railyard")
+"""The folder in which each run on this machine has one (``topos.kernel.run_registry``)."""
 
 
 def as_root(command: str) -> str:

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
@@ -19,9 +18,10 @@ from commands.attempt import STOPPED_EXIT_STATUS, attempted
 from commands.lab.client import PASSED
 from commands.lab.lab import Lab, LabSpec
 from commands.lab.labs import NAME, SOCKET, labs
-from controllers.northbound.rest_address import written
-from experiments.rest_access import TOKEN_FILE, make_token, read_token
+from experiments.rest_access import read_token, rest_access
+from experiments.settings import PacketSettings
 from experiments.timetable import TimedAct, Timetable
+from railyard.accepting import caller
 from railyard.checkout import ROOT
 from railyard.errors import ConfigError, MachineError, RailyardError
 from railyard.loop import Loop
@@ -80,8 +80,7 @@ class LabClient(Answering):
     """One client of a lab, and the processes that act for it."""
 
     def __init__(self, server: LabServer, sock: socket.socket) -> None:
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._pid, _, _ = struct.unpack("3i", credentials)
+        self._pid, _ = caller(sock)
         fd = sock.detach()
         super().__init__(Connection(fd, fd, "a client of the lab"))
         self._server = server
@@ -115,12 +114,11 @@ class LabClient(Answering):
         lab = self._server.lab
         hosts = [host.name for host in lab.net.hosts]
         agent = lab.net.run.path / "on_host"
-        if agent.exists():  # a start that is under way reads it
-            return {"hosts": hosts, "first": self.enter(hosts[0]), "agent": str(agent)}
-        python = shlex.join([*python_command("commands.main"), "exec", "--lab", lab.spec.name])
-        start = f'host="$1"; shift; PYTHONPATH={shlex.quote(str(ROOT))} exec {python} "$host" -- sh -c "$*"'
-        agent.write_text(f"#!/bin/sh\n{start}\n")
-        agent.chmod(0o700)
+        if not agent.exists():  # else a start that is under way may read it
+            python = shlex.join([*python_command("commands.main"), "exec", "--lab", lab.spec.name])
+            start = f'host="$1"; shift; PYTHONPATH={shlex.quote(str(ROOT))} exec {python} "$host" -- sh -c "$*"'
+            agent.write_text(f"#!/bin/sh\n{start}\n")
+            agent.chmod(0o700)
         return {"hosts": hosts, "first": self.enter(hosts[0]), "agent": str(agent)}
 
     def down(self, words: list[str]) -> None:
@@ -233,12 +231,11 @@ def _serve_rest(spec: LabSpec, held: socket.socket | None, folder: Path, add_chi
     """Serve REST on ``held`` in a fork; a line that tells how to call it."""
     if held is None:
         return ""
-    file = Path(spec.rest_token_file) if spec.rest_token_file else folder / TOKEN_FILE
-    token = read_token(file) if spec.rest_token_file else make_token(file)
-    address = written(*held.getsockname()[:2])
+    access = rest_access(PacketSettings(rest=spec.rest, rest_token_file=spec.rest_token_file or None), held, folder)
+    assert access is not None
     with held:
-        add_child(start_fork(lambda: _serve(held, token, spec.name)))
-    return f"\nREST on http://{address}/lab with the token in {file}"
+        add_child(start_fork(lambda: _serve(held, access.token, spec.name)))
+    return f"\nREST on http://{access.address}/lab with the token in {access.file}"
 
 
 def _serve(held: socket.socket, token: str, name: str) -> int:

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
@@ -19,7 +19,7 @@ from commands.lab.client import USAGE
 from commands.lab.stretch import Stretch
 from controllers.engine.jobs import Job
 from experiments.controller_process import READY_TIMEOUT_S
-from experiments.fabric_acts import FabricActs
+from experiments.fabric_acts import FabricActs, change_links
 from experiments.remote_controller import RemoteController
 from experiments.session import Session
 from experiments.settings import PacketSettings, validated
@@ -144,15 +144,16 @@ class Lab:
     def _first_circuits(self) -> None:
         """Join neighbours, so that the first ping answers; a mesh that cannot hold the ring stays dark."""
         dark_s = number("--dark-ms", self.spec.dark_ms, 0, _MOST_DARK_MS, "ms") / 1e3
-        if self.session is None or self.session.controller is None:
+        ours = self.wired
+        if ours is None:
             if dark_s:
                 self.net.keep_dark(dark_s)
             return
-        for switch, pairs in ring(self.session.plan).items():
+        for switch, pairs in ring(ours.plan).items():
             with suppress(CircuitError):
-                self.session.call("rewire", switch=switch, circuits=pairs, update="overwrite", delay_s=0.0)
+                ours.call("rewire", switch=switch, circuits=pairs, update="overwrite", delay_s=0.0)
         if dark_s:
-            self.session.register(Job("lab", (), "native", reconfiguration_delay_s=dark_s), "static")
+            ours.register(Job("lab", (), "native", reconfiguration_delay_s=dark_s), "static")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -161,6 +162,11 @@ class Lab:
     def plan(self) -> FabricPlan | None:
         """The plan of the fabric; None for a topology of the user's own whose hosts are not ranks."""
         return self.net.plan if isinstance(self.net.topo, FabricTopo) else None
+
+    @property
+    def wired(self) -> Session | None:
+        """The session, where Railyard's controller wires the switches."""
+        return self.session if self.session is not None and self.session.controller is not None else None
 
     def check(self) -> None:
         """Raise the error of the process that has ended, if one has."""
@@ -171,13 +177,16 @@ class Lab:
 
     def circuits(self) -> dict[str, list[list[int]]]:
         """The circuits of each optical switch, as the controller of ours has them; none without it."""
-        if self.session is None or self.session.controller is None:
-            return {}
-        return {each["name"]: each["circuits"] for each in self._switches() if each["kind"] == "ocs"}
+        return _circuits(self._switches())
 
-    def follow(self, *, force: bool = False) -> None:
-        """Let names and routes of the hosts follow the circuits, which also change by themselves, as after a repair."""
-        self.reach.follow(self.circuits(), force=force)
+    def follow(self, *, force: bool = False) -> dict[str, list[list[int]]]:
+        """Let names and routes of the hosts follow the circuits, which also change by themselves, as after a repair.
+
+        Returns the circuits.
+        """
+        circuits = self.circuits()
+        self.reach.follow(circuits, force=force)
+        return circuits
 
     @property
     def operations(self) -> dict[str, Callable[..., Any]]:
@@ -213,6 +222,7 @@ class Lab:
             trouble = None
         except RailyardError as error:
             trouble = str(error)
+        switches = [] if trouble else self._switches()
         keys = "name", "ip", "mac", "rate_mbps"  # of an interface
         ports = {
             host.name: [{key: getattr(intf, key) for key in keys} for intf in host.intfList()]
@@ -226,8 +236,8 @@ class Lab:
             "up_s": round(time.monotonic() - self.up_since, 1),
             "hosts": ports,
             "switches": [switch.name for switch in self.net.switches],
-            "circuits": {} if trouble else self.circuits(),
-            "failed": self._failed() if not trouble else [],
+            "circuits": _circuits(switches),
+            "failed": [] if trouble else [*self.net.live.failed, *_failed_ports(switches)],
             "timetables": list(self.done),
             "trouble": trouble,
         }
@@ -247,8 +257,7 @@ class Lab:
         """The address by which ``host`` reaches ``peer``; ``ConfigError`` if no circuit joins them."""
         self._check_host(host)
         self._check_host(peer)
-        self.follow()
-        if self.circuits() and peer not in (host, *self.reach.ways.get(host, {})):
+        if self.follow() and peer not in (host, *self.reach.ways.get(host, {})):
             raise ConfigError(f"no circuit joins {host} and {peer}; status lists the circuits, connect makes one")
         return self.reach.address(host, peer)
 
@@ -325,27 +334,22 @@ class Lab:
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
         for act in acts:
             self._do(act)
-        self.follow(force=True)
+        circuits = self.follow(force=True)
         (target,) = {act.target for act in acts}
-        circuits = self.circuits()
         return f"{target}: {circuits_text(circuits[target])}" if target in circuits else ""
 
     def _check_acts(self, acts: Sequence[TimedAct]) -> None:
         if self.plan is not None:
             check(acts, self.plan)
-        ours = self.session is not None and self.session.controller is not None
-        if not ours and any(act.verb in ("connect", "disconnect") for act in acts):
+        if self.wired is None and any(act.verb in ("connect", "disconnect") for act in acts):
             raise ConfigError("this lab has no optical switch that Railyard's controller wires, so no circuits")
 
     def _do(self, act: TimedAct) -> None:
         """Do an act, also where the controller has to; the error of one that was refused."""
-        refused: list[str] = []
         if self.session is None:
-            if act.verb == "set":
-                self.net.live.set(act.target, **{key: float(value) for key, value in act.values.items()})
-            else:
-                getattr(self.net, act.verb)(act.target)
+            change_links(self.net, act)
             return
+        refused: list[str] = []
         acts = FabricActs(self.session, lambda _, why: refused.append(why))
         acts.do(act)
         for client in list(acts.unanswered):
@@ -362,20 +366,9 @@ class Lab:
         except RailyardError as error:
             self.done.append(f"{act}: refused: {error}")
 
-    def _failed(self) -> list[str]:
-        """The names of what has failed, in the kernel or by word to the controller."""
-        ours = self.session is not None and self.session.controller is not None
-        ports = [
-            f"{switch['name']}:{port}"
-            for switch in (self._switches() if ours else ())
-            for port, state in switch.get("ports", {}).items()
-            if state == "failed"
-        ]
-        return [*self.net.live.failed, *ports]
-
     def _switches(self) -> list[dict[str, Any]]:
-        assert self.session is not None
-        return list(self.session.call("circuits")["switches"])
+        """The switches as Railyard's controller has them; none without it."""
+        return [] if self.wired is None else list(self.wired.call("circuits")["switches"])
 
     def _check_host(self, name: str) -> None:
         known = [host.name for host in self.net.hosts]
@@ -400,6 +393,16 @@ def status_text(facts: Mapping[str, Any], plan: FabricPlan | None) -> str:
         addresses = {host: [port["ip"] for port in ports if port["ip"]] for host, ports in facts["hosts"].items()}
         lines += [f"{host}: {' '.join(own)}" for host, own in addresses.items()]
     return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in [*lines, *facts["timetables"]])
+
+
+def _circuits(switches: Iterable[Mapping[str, Any]]) -> dict[str, list[list[int]]]:
+    return {switch["name"]: switch["circuits"] for switch in switches if switch["kind"] == "ocs"}
+
+
+def _failed_ports(switches: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ports that have failed by word to the controller, such as ``rail0:3``."""
+    ports = ((switch["name"], switch.get("ports", {})) for switch in switches)
+    return [f"{name}:{port}" for name, states in ports for port, state in states.items() if state == "failed"]
 
 
 def circuits_text(pairs: Sequence[Sequence[int]]) -> str:

@@ -10,11 +10,10 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from railyard.checkout import REGISTRY
 from railyard.errors import ConfigError, ControlError, MachineError, nearest
 from railyard.process.connection import Connection
 
-REGISTRY = Path("/run/railyard")
-"""The folder of ``topos.kernel.run_registry``."""
 SOCKET, NAME = "lab.sock", "lab"
 """Files of a run that is a lab: the socket of its daemon, and its name."""
 

@@ -7,7 +7,6 @@ Every call needs the token (``Authorization: Bearer TOKEN``). ``GET /`` lists th
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
 from functools import partial
@@ -18,12 +17,14 @@ import bottle
 
 from commands.lab.labs import open_lab
 from controllers.northbound.bodies import read_object
-from controllers.northbound.http_server import REFUSED, HttpServer, check_json, errors_as_json, host_of
+from controllers.northbound.http_server import HttpServer, check_access, check_json, errors_as_json
 from controllers.northbound.rest_address import LOOPBACK, read_address, reserve
 from railyard.errors import ConfigError, RailyardError
 
 VERBS = "connect", "disconnect", "fail", "restore", "set", "at", "mark", "verdict"
 """What can be done over REST; programs on hosts cannot be started by it."""
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names in the Host header that are served."""
 _ANSWER_S = 60.0
 
 
@@ -45,7 +46,7 @@ def serve(held: socket.socket, token: str, name: str) -> int:
 
 def make_app(token: str, name: str) -> bottle.Bottle:
     app = bottle.Bottle()
-    app.add_hook("before_request", partial(_check_access, token))
+    app.add_hook("before_request", partial(check_access, token, HOSTS))
     app.route("/", "GET", lambda: {"GET": ["/lab"], "POST": [f"/lab/{verb}" for verb in VERBS]})
     app.route("/lab", "GET", partial(_status, name))
     for verb in VERBS:
@@ -80,13 +81,3 @@ def _asked(name: str, verb: str, words: list[str]) -> str:
             lab.close()
     except RailyardError as error:
         raise bottle.HTTPError(400 if isinstance(error, ConfigError) else 409, str(error)) from None
-
-
-def _check_access(token: str) -> None:
-    environ = bottle.request.environ
-    if host_of(environ) not in ("127.0.0.1", "localhost", "[::1]"):
-        raise bottle.HTTPError(403, "the Host header must name the loopback address that this server listens on")
-    if not hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", "").encode(), f"Bearer {token}".encode()):
-        raise bottle.HTTPError(401, "a token is needed: Authorization: Bearer TOKEN")
-    if REFUSED in environ:
-        raise environ[REFUSED]

@@ -53,7 +53,7 @@ class _Asked:
 
 
 class AppBridge:
-    """What one app is asked for on the switches behind ``sender``. All methods are called under the core's lock."""
+    """The requests to one app, for the switches behind ``sender``. All methods are called under the core's lock."""
 
     def __init__(self, sender: DatapathSender, plan: FabricPlan) -> None:
         self.end = ""

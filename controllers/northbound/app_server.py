@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import NoReturn
 from controllers.northbound.app_bridge import LINE_BYTES
 from controllers.northbound.app_core import AppCore
 from controllers.openflow import flows
+from railyard.accepting import caller
 from railyard.errors import ControlError, MachineError
 from railyard.loop import Loop
 from railyard.protocol import to_json
@@ -62,8 +62,7 @@ class AppServer:
             with connection, suppress(OSError):
                 connection.sendall(to_json({"op": "error", "error": taken}) + b"\n")
             return
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._pid = struct.unpack("3i", credentials)[0]
+        self._pid, _ = caller(connection)
         print(f"controller: an app with process id {self._pid} has connected", file=sys.stderr)
         self._app, self._how_left = connection, "left"
         self._rest.clear()
@@ -83,12 +82,9 @@ class AppServer:
 
     def _heard(self, _: int) -> None:
         assert self._app is not None
-        try:
-            data = self._app.recv(_RECEIVE_BYTES)
-        except TimeoutError:
+        data = _received(self._app)
+        if data is None:
             return
-        except OSError:
-            data = b""
         self._rest += data
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
@@ -106,6 +102,16 @@ class AppServer:
             self._app.close()
             self._app = None
             self._core.app_left(self._how_left)
+
+
+def _received(connection: socket.socket) -> bytes | None:
+    """The bytes that have come: none if the connection has ended, and None if there are none yet."""
+    try:
+        return connection.recv(_RECEIVE_BYTES)
+    except TimeoutError:
+        return None
+    except OSError:
+        return b""
 
 
 class SwitchReader:
@@ -129,12 +135,9 @@ class SwitchReader:
         return False
 
     def _heard(self, _: int) -> None:
-        try:
-            data = self._socket.recv(_RECEIVE_BYTES)
-        except TimeoutError:
+        data = _received(self._socket)
+        if data is None:
             return
-        except OSError:
-            data = b""
         self._buffer += data
         for message in openflow.split(self._buffer):
             xid = int.from_bytes(message[4:8], "big")

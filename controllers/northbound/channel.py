@@ -11,7 +11,6 @@ import os
 import selectors
 import socket
 import stat
-import struct
 import sys
 import threading
 import traceback
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from controllers.northbound.pending_replies import failure
 from controllers.openflow.core import ControllerCore
+from railyard.accepting import caller
 from railyard.errors import MachineError
 from railyard.protocol import to_json
 
@@ -80,8 +80,7 @@ class ChannelConnection:
         self._core = core
         self._sending = threading.Lock()
         self._rest = bytearray()
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, user, _ = struct.unpack("3i", credentials)
+        pid, user = caller(sock)
         self.trusted = user == os.geteuid() and (pid == os.getppid() or not _is_shared(sock))
         """Whether the client is of this user; on a socket that others can open, only the parent of this process."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import io
 import json
 import re
@@ -171,6 +172,22 @@ class HttpServer(ThreadingMixIn, WSGIServer):
 def host_of(environ: Mapping[str, Any]) -> str:
     """The name in the Host header of a call, without its port: over an SSH tunnel that is another one."""
     return re.sub(":[0-9]*$", "", environ.get("HTTP_HOST", "").lower())
+
+
+def check_access(token: str, hosts: frozenset[str] | None) -> None:
+    """Check the call that bottle serves before its body is looked at.
+
+    Raises 403 for a Host header that is not served (``hosts`` None: all are), 401 for a missing or wrong token, and
+    4xx for an unread body.
+    """
+    environ = bottle.request.environ
+    if hosts is not None and host_of(environ) not in hosts:
+        raise bottle.HTTPError(403, "the Host header must name the loopback address that this server listens on")
+    given = environ.get("HTTP_AUTHORIZATION", "")
+    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        raise bottle.HTTPError(401, "a token is needed: Authorization: Bearer TOKEN")
+    if REFUSED in environ:
+        raise environ[REFUSED]
 
 
 def check_json(environ: Mapping[str, Any]) -> None:

@@ -34,7 +34,6 @@ circuits and is no spare any more. What changes nothing, such as restoring a por
 
 from __future__ import annotations
 
-import hmac
 import json
 import threading
 from collections.abc import Callable
@@ -44,7 +43,7 @@ from typing import Any
 import bottle
 
 from controllers.northbound import bodies
-from controllers.northbound.http_server import REFUSED, check_json, errors_as_json, host_of
+from controllers.northbound.http_server import check_access, check_json, errors_as_json
 from controllers.northbound.messages import LONGEST_REWIRING_S, AnyRequest, Circuits, Fault, Jobs, Rewire
 from controllers.openflow.core import ControllerCore
 from controllers.openflow.recovery import PATIENCE_S
@@ -186,7 +185,7 @@ class RestResources:
 def make_app(core: ControllerCore, token: str, hosts: frozenset[str] | None) -> bottle.Bottle:
     """The WSGI application. ``hosts``: the names in the Host header that are served (None: all)."""
     app = bottle.Bottle()
-    app.add_hook("before_request", partial(_check_access, token, hosts))
+    app.add_hook("before_request", partial(check_access, token, hosts))
     free = threading.BoundedSemaphore(MOST_CALLS)
     for verb, path, handler in RestResources(core).routes():
         app.route(path, verb, _limited(handler, free))
@@ -208,18 +207,6 @@ def _limited(handler: Handler, free: threading.BoundedSemaphore) -> Handler:
             free.release()
 
     return call
-
-
-def _check_access(token: str, hosts: frozenset[str] | None) -> None:
-    """Raise 403 for a Host header that is not served, 401 for a missing or wrong token, and 4xx for an unread body."""
-    environ = bottle.request.environ
-    if hosts is not None and host_of(environ) not in hosts:
-        raise _error(403, "the Host header must name the loopback address that this server listens on")
-    given = environ.get("HTTP_AUTHORIZATION", "")
-    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-        raise _error(401, "a token is needed: Authorization: Bearer TOKEN")
-    if REFUSED in environ:
-        raise environ[REFUSED]
 
 
 def _body() -> bytes:

@@ -282,7 +282,7 @@ _GROUP, _EXPERIMENTER = 22, 0xFFFF
 _TO_CONTROLLER, _MOST_PORT = 0xFFFFFFFD, 0xFFFFFF00
 
 
-class Flow(NamedTuple):
+class FlowEntry(NamedTuple):
     """A flow of table 0: the ports that it sends to, and whether these are all (``clear``): it uses no group, no other
     table and no reserved port.
     """
@@ -298,7 +298,7 @@ class Flow(NamedTuple):
         return not self.match.others and self.match.eth_dst is None
 
 
-def flows_in(entries: bytes) -> list[Flow]:
+def flows_in(entries: bytes) -> list[FlowEntry]:
     """The flows of table 0, highest priority first, from flow statistics (``ValueError`` if these are cut short)."""
     found, at = [], 0
     while at < len(entries):
@@ -311,7 +311,7 @@ def flows_in(entries: bytes) -> list[Flow]:
     return sorted(found, key=lambda flow: -flow.priority)
 
 
-def _flow(entry: bytes) -> Flow:
+def _flow(entry: bytes) -> FlowEntry:
     (priority,), (match_bytes,) = struct.unpack_from("!H", entry, 12), struct.unpack_from("!H", entry, 50)
     outputs: set[int] = set()
     clear = True
@@ -325,7 +325,7 @@ def _flow(entry: bytes) -> Flow:
                 outputs.add(port)
             elif action in (_GROUP, _EXPERIMENTER) or (action == 0 and port != _TO_CONTROLLER):
                 clear = False
-    return Flow(priority, read_match(entry[48 : 48 + match_bytes]), frozenset(outputs), clear)
+    return FlowEntry(priority, read_match(entry[48 : 48 + match_bytes]), frozenset(outputs), clear)
 
 
 def _elements(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
@@ -338,7 +338,7 @@ def _elements(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         at += length
 
 
-def leads(found: Iterable[Flow], port: int, peer: int) -> bool | None:
+def leads(found: Iterable[FlowEntry], port: int, peer: int) -> bool | None:
     """Whether the flows send packets from ``port`` out of ``peer``; None if they do not tell."""
     for flow in found:
         if flow.match.in_port not in (None, port):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_judged, not_measured
 from measure.metrics.fidelity import interface_drops, link_delay
-from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
+from measure.metrics.load import machine_checks
 from measure.metrics.quantiles import median, quantiles
 from measure.metrics.records import fabric_checks, numbers_check
 from railyard.scale import goodput_share
@@ -66,11 +66,7 @@ def judge_edge(
     limits = Limits()
     rate = _link_rate(events, links, limits)
     checks = (
-        *interference_checks(events, limits),
-        rate,
-        cores_check(events, limits),
-        datapath_check(events, rate, limits),
-        fast_path_check(events, limits),
+        *machine_checks(events, rate, limits),
         link_delay(plan.delayed, events, limits),
         numbers_check(events),
         *_records(events, plan, limits),

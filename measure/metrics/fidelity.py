@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from measure.metrics.checks import Check, Limits, Verdict, does_not_apply, not_judged, not_measured
-from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks
+from measure.metrics.load import cores_check, datapath_check, fast_path_check, interference_checks, machine_checks
 from measure.metrics.metrics import PointMetrics, measure_point
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
@@ -358,11 +358,7 @@ def stretch_verdict(
     says = f"{dropped} of {packets} packets dropped on links and queues (limit {limit:.2%})"
     drops = Check("drops", lost, limit, "of packets", lost <= limit, says)
     checks = (
-        *interference_checks(events, limits),
-        sender,
-        cores_check(events, limits),
-        datapath_check(events, sender, limits),
-        fast_path_check(events, limits),
+        *machine_checks(events, sender, limits),
         link_delay(plan.delayed, events, limits),
         drops,
         _wrong_host(misdelivered),
@@ -389,11 +385,7 @@ def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limit
     says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
     rate = Check("link rate", share, limit, "of line rate", share >= limit, says)
     checks = (
-        *interference_checks(events, limits),
-        rate,
-        cores_check(events, limits),
-        datapath_check(events, rate, limits),
-        fast_path_check(events, limits),
+        *machine_checks(events, rate, limits),
         *fabric_checks(events, plan, limits),
     )
     return Verdict(all(check.ok for check in checks), checks)

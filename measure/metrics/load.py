@@ -117,6 +117,17 @@ def _saturation(events: Iterable[Event], limits: Limits, field: str) -> float | 
     return sum(s for s, busy in samples if busy >= limits.saturated) / whole if whole else None
 
 
+def machine_checks(events: Sequence[Event], rate: Check, limits: Limits) -> tuple[Check, ...]:
+    """The checks that the machine kept up, around ``rate``, that of the link rate: disturbers, cores and forwarding."""
+    return (
+        *interference_checks(events, limits),
+        rate,
+        cores_check(events, limits),
+        datapath_check(events, rate, limits),
+        fast_path_check(events, limits),
+    )
+
+
 @by_machine
 def cores_check(events: Sequence[Event], limits: Limits) -> Check:
     """Check of the share of the time in which all cores were busy."""

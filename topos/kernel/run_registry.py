@@ -20,12 +20,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from railyard.checkout import REGISTRY as REGISTRY
 from railyard.errors import MachineError
 from railyard.process.start import MARK, MARK_VARIABLE, start_program
 from topos.kernel import run_watcher
 from topos.kernel.run_watcher import Process
 
-REGISTRY = Path("/run/railyard")
 _OWNER = "owner.json"
 _MARK = f"{MARK_VARIABLE}={MARK}"
 _UNREGISTERED = ".new-"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from neighbour_app import neighbour_app
 from script_runs import ONCE, finish, rows, wait_for_step
 
 from measure.results.results import Results
@@ -69,32 +69,20 @@ def test_an_app_that_installs_nothing_is_asked_for_circuits(tmp_path: Path) -> N
 
 
 @contextmanager
-def neighbour_app(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The example app, which joins neighbours, and its port."""
+def app_of_the_job(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The example app for the fabric of the job, and its port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     plan = started(*COMMON[:-1], "--print-plan").communicate()[0]
     (tmp_path / "plan.json").write_text(plan)
-    app = subprocess.Popen(
-        [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", str(port)],
-        env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
+    with neighbour_app(tmp_path / "plan.json", port) as app:
         yield app, port
-    finally:
-        app.kill()
-        app.wait()
 
 
 @pytest.mark.parametrize("datapath", ["bpf", "ovs"])
 def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_path: Path, datapath: str) -> None:
     out = tmp_path / "results"
-    with neighbour_app(tmp_path) as (app, port):
+    with app_of_the_job(tmp_path) as (app, port):
         options = ("--remote", f"127.0.0.1:{port}", "--steps", "6", "--datapath", datapath, "--out", str(out))
         process = started(*COMMON, *ONCE, *options)
         wait_for_step(process, out, 1)

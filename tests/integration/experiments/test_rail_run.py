@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from neighbour_app import neighbour_app
 from own_verdict import late_timers
 from script_runs import (
     PATIENCE_S,
@@ -316,35 +317,15 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
     plan = subprocess.run(command, capture_output=True, text=True)
     assert plan.returncode == 0, plan.stderr
     (tmp_path / "plan.json").write_text(plan.stdout)
-    app = subprocess.Popen(
-        [sys.executable, str(ROOT / "docs" / "examples" / "my_ryu_app.py"), "--ofp-tcp-listen-port", str(port)],
-        env={**os.environ, "RAILYARD_PLAN": str(tmp_path / "plan.json")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for_port(port)
+    with neighbour_app(tmp_path / "plan.json", port):
         options = ("--remote", f"127.0.0.1:{port}", "--steps", "1", "--no-figures", "--out", str(out))
         status, _, errors = finish(start(SCRIPT, *common, *options))
-        assert status in RAN, errors
-        (row,) = rows(out)
-        for reason in late_timers([row]):
-            machine.late(reason)
-        assert row["mode"] == "native"
-        assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.3)
-    finally:
-        app.kill()
-        app.wait()
-
-
-def wait_for_port(port: int) -> None:
-    listening = f":{port:04X} "
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if any(listening in line and " 0A " in line for line in Path("/proc/net/tcp").read_text().splitlines()):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the Ryu app does not listen")
+    assert status in RAN, errors
+    (row,) = rows(out)
+    for reason in late_timers([row]):
+        machine.late(reason)
+    assert row["mode"] == "native"
+    assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.3)
 
 
 @pytest.mark.beside

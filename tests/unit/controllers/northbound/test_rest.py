@@ -135,7 +135,7 @@ def test_the_interface_is_served_on_an_ipv6_address_under_its_name_alone() -> No
         pytest.skip("this machine has no IPv6")
     assert hosts == {"[::1]", "localhost"}
     app = bottle.Bottle()
-    app.add_hook("before_request", partial(rest._check_access, TOKEN, hosts))
+    app.add_hook("before_request", partial(http_server.check_access, TOKEN, hosts))
     app.route("/", "GET", lambda: "served")
     server.set_app(app)
     threading.Thread(target=server.serve, daemon=True).start()
