@@ -5,11 +5,9 @@ os-ken 4 comes without the program, and that of Ryu 4.34 does not start with any
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from commands.main import main
-from controllers.openflow.app import DEFAULT, PROGRAMS, run_apps
+from controllers.openflow.app import PROGRAMS, run_apps
 
 _HELP = f"""usage: railyard manager {"|".join(PROGRAMS)} [OPTIONS] APP...
 
@@ -25,11 +23,3 @@ def start(arguments: Sequence[str]) -> int:
         return 0
     run_apps(framework, others)
     return 0
-
-
-def osken() -> int:
-    return main(["manager", DEFAULT, *sys.argv[1:]])
-
-
-def ryu() -> int:
-    return main(["manager", "ryu", *sys.argv[1:]])

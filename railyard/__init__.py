@@ -3,6 +3,6 @@
 This package imports none of the others (``topos``, ``workloads``, ``controllers``, ``measure``, ``experiments``).
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 AUTHORS = "The Railyard authors"
 LICENSE = "Apache-2.0"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from railyard.ownership import invoker
 
-ROOT = Path(__file__).resolve().parent.parent
-"""The folder that holds ``railyard/``, ``topos/`` and the other packages, independent of the working directory."""
+_PACKAGE = Path(__file__).resolve().parent
+ROOT = next(folder for folder in (_PACKAGE / "tree", _PACKAGE.parent) if folder.is_dir())
+"""The folder with ``topos/``, ``commands/`` and the other packages: in an installed wheel ``railyard/tree``."""
 SETUP = ROOT / "scripts" / "setup.sh"
 """The set-up script; it exists in a checkout only."""
 

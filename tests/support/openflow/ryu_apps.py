@@ -49,9 +49,9 @@ def main() -> None:
     schedule_local, schedule_global = hub.schedule_call_local, hub.schedule_call_global
     hub.schedule_call_local = lambda self, s, *a, **k: schedule_local(self, s / hurry, *a, **k)
     hub.schedule_call_global = lambda self, s, *a, **k: schedule_global(self, s / hurry, *a, **k)
-    from commands.manager import ryu
+    from railyard.__main__ import ryu_manager
 
-    sys.exit(ryu())
+    sys.exit(ryu_manager())
 
 
 if __name__ == "__main__":

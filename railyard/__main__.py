@@ -1,0 +1,31 @@
+"""The command ``railyard``, and ``python -m railyard``: it finds Railyard's other packages and begins with them.
+
+They have general names (``topos``, ``experiments``, ...), as a folder of a user's may. So they are on the path of
+Railyard's own processes only, and first there; the working directory is not searched.
+"""
+
+import sys
+from importlib import import_module
+
+from railyard.checkout import ROOT
+
+
+def main(*words: str) -> int:
+    """Run the ``railyard`` command ``words`` with the arguments of this process; returns the exit status."""
+    # Python puts the folder of the script, or the working directory, first; with -P and -I it does not
+    prepended = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+    sys.path[:prepended] = [str(ROOT)]
+    status: int = import_module("commands.main").main([*words, *sys.argv[1:]])
+    return status
+
+
+def osken_manager() -> int:
+    return main("manager", "os-ken")
+
+
+def ryu_manager() -> int:
+    return main("manager", "ryu")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
