@@ -133,6 +133,11 @@ def test_files_of_other_projects_have_a_licence_and_an_origin_beside_them() -> N
     assert sorted(listed) == sorted(held)
 
 
+def test_the_changelog_begins_with_this_version() -> None:
+    (first, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first == __version__
+
+
 def test_the_citation_agrees_with_the_package_and_the_readme() -> None:
     text = (ROOT / "CITATION.cff").read_text()
     said = yaml.safe_load(text)
