@@ -1,4 +1,4 @@
-"""The hook of mkdocs for the site: pages are the documents where they lie, and a gallery made from kept numbers."""
+"""A hook of mkdocs for the site: its pages are the documents where they lie, and a gallery made from kept numbers."""
 
 from __future__ import annotations
 
@@ -8,62 +8,78 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from markdown import Extension, Markdown
+from markdown.blockprocessors import build_block_parser
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT))
 
 from commands.claims.claim import judge, read_catalog  # noqa: E402
 from commands.claims.kept import read_kept  # noqa: E402
-from commands.claims.pages import cells, markdown_table, origin_sentence  # noqa: E402
+from commands.claims.pages import cells, origin_sentence  # noqa: E402
 
-PAGES = ("*.md", "docs/*.md", "labs/*/*.md")
+PAGES = ("*.md", "docs/*.md", "labs/**/*.md")
 GALLERY = "docs/gallery.md"
 LINK = re.compile(r"\]\(([^)\s#]+)|^\[[^\]]+\]: ([^\s#]+)", re.MULTILINE)
 PICTURE = re.compile(r"!\[([^\]]+)\]\(figures/([^)]+)\)")
 
 
+class GitHubLists(Extension):  # type: ignore[misc]  # the library has no types
+    """Lists within lists, and code in them, are indented by two spaces or three, as on GitHub, and not by four."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.tab_length = 2
+        md.parser = build_block_parser(md)
+
+
 def on_config(config: MkDocsConfig) -> None:
-    """Put the files in place of the patterns of the navigation."""
-    config.nav = list(_expanded(config.nav))
+    """Leave out of the navigation what the checkout does not have."""
+    config.nav = list(_present(config.nav))
+    config.markdown_extensions.insert(0, GitHubLists())
 
 
-def _expanded(entries: Any) -> Iterator[Any]:
+def _present(entries: Any) -> Iterator[Any]:
     for entry in entries:
         if isinstance(entry, dict):
-            yield {title: list(_expanded(below)) for title, below in entry.items()}
-        elif entry == GALLERY:
+            sections = {title: list(_present(below)) for title, below in entry.items()}
+            yield from ([sections] if any(sections.values()) else [])
+        elif entry == GALLERY or (ROOT / entry).is_file():
             yield entry
-        else:
-            yield from sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(entry))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The pages by their paths in the checkout, so that links between them hold, and every file that they link to."""
     pages = {path for pattern in PAGES for path in ROOT.glob(pattern)}
-    linked = {(page.parent / (a or b)).resolve() for page in pages for a, b in LINK.findall(page.read_text("utf-8"))}
-    shown = sorted(path.relative_to(ROOT).as_posix() for path in pages | {path for path in linked if path.is_file()})
-    place = (config.site_dir, config.use_directory_urls)
+    links = {page.parent / (a or b) for page in pages for a, b in LINK.findall(page.read_text("utf-8"))}
+    linked = {path for path in (link.resolve() for link in links) if path.is_file() and path.is_relative_to(ROOT)}
+    names = sorted(path.relative_to(ROOT).as_posix() for path in pages | linked)
+    shown = [File(name, str(ROOT), config.site_dir, config.use_directory_urls) for name in names]
     theirs = [file for file in files if file.src_dir != config.docs_dir]
-    gallery = File.generated(config, GALLERY, content="\n".join(_gallery()))
-    return Files([*theirs, *(File(path, str(ROOT), *place) for path in shown), gallery])
+    return Files([*theirs, *shown, File.generated(config, GALLERY, content="\n".join(_gallery()))])
 
 
 def _gallery() -> Iterator[str]:
-    """The lines of the gallery: the figures of each run of the catalog, its origin, its claims and their verdicts."""
-    catalog = read_catalog()
-    kept, _ = read_kept(ROOT / "docs" / "measured", list(catalog.runs))
-    pages = {path: path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-    shown = {file: (alt, path.name) for path, text in pages.items() for alt, file in PICTURE.findall(text)}
-    yield from ("# Gallery", "")
-    for run in catalog.runs.values():
-        for name, file in run.figures.items():
-            alt, page = shown[file]
-            yield from (f"## {alt}", "", f"[![{alt}](figures/{file})](figures/{file})", "")
-            yield from (f"`{run.command}` draws it as `figures/{name}.png` of its results folder", "")
-        if run.figures:
-            judged = [judge(each, kept[run.name].rows) for each in catalog.claims.values() if each.run == run.name]
-            yield from (origin_sentence(kept[run.name]), "")
-            yield from markdown_table(("claim",), [[each.claim.says, *cells(each)] for each in judged])
-            yield ""
+    """The lines of the gallery: the figures of each run in the order of the claims, its command and its claims."""
+    catalog = read_catalog(DOCS)
+    kept, unreadable = read_kept(DOCS / "measured", list(catalog.runs))
+    if unreadable:
+        raise PluginError(unreadable[0])
+    texts = {path.name: path.read_text("utf-8") for path in sorted(DOCS.glob("*.md"))}
+    pictures = {file: (alt, page) for page, text in texts.items() for alt, file in PICTURE.findall(text)}
+    yield from ("# Gallery", "", "What the runs of the [claims](claims.md) drew when they were measured last.")
+    for name in dict.fromkeys(claim.run for claim in catalog.claims.values()):
+        figures = catalog.runs[name].figures
+        for figure, file in figures.items():
+            alt, page = pictures[file]
+            title = texts[page].partition("\n")[0].removeprefix("# ")
+            yield from ("", f"## {alt}", "", f"[![{alt}](figures/{file})](figures/{file})", "")
+            yield f"`figures/{figure}.png` of the results folder; explained in [{title}]({page})."
+        if figures:
+            yield from ("", f"Drawn by {origin_sentence(kept[name])}", "")
+            for claim in (claim for claim in catalog.claims.values() if claim.run == name):
+                here, compared, tolerance, verdict = cells(judge(claim, kept[name].rows))
+                yield f"- {claim.says}: {here}; compared with {compared}, {tolerance}: {verdict}."
