@@ -91,7 +91,7 @@ def test_the_gallery_shows_every_figure_with_its_command_and_its_claims(site: Pa
 
 def test_a_wrong_link_and_a_page_outside_of_the_navigation_fail_the_build(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
-    for folder in (".ci", "docs"):
+    for folder in (".ci", "docs", "labs"):
         shutil.copytree(ROOT / folder, checkout / folder)
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"):
         shutil.copy(ROOT / name, checkout)
