@@ -57,12 +57,16 @@ def page_of(site: Path, document: Path) -> Path:
     return site / (name.with_name("index.html") if document.stem == "README" else name)
 
 
-@pytest.mark.parametrize("document", PAGES, ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_a_page_has_the_lists_tables_and_code_that_github_shows(site: Path, document: Path) -> None:
-    page = page_of(site, document).read_text("utf-8")
-    article = page[page.index("<article") : page.index("</article>")]
-    github = MarkdownIt("commonmark", {"html": True}).enable("table").render(document.read_text("utf-8"))
-    assert Elements(article).counted() == Elements(github).counted(), "is an empty line missing before a list?"
+def test_every_page_has_the_lists_tables_and_code_that_github_shows(site: Path) -> None:
+    differing = {}
+    for document in PAGES:
+        page = page_of(site, document).read_text("utf-8")
+        shown = Elements(page[page.index("<article") : page.index("</article>")]).counted()
+        github = MarkdownIt("commonmark", {"html": True}).enable("table").render(document.read_text("utf-8"))
+        meant = Elements(github).counted()
+        if shown != meant:
+            differing[document.relative_to(ROOT).as_posix()] = {"missing": meant - shown, "too many": shown - meant}
+    assert differing == {}, "is an empty line missing before a list?"
 
 
 def test_no_page_asks_for_a_file_of_another_host_and_every_picture_has_a_text(site: Path) -> None:
