@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from commands.page.report.file import write_report
+from commands.page.report.record import tables
 from experiments.parser import Parser, folder
 from experiments.redraw import kind_of, read_folder, redraw
 from experiments.registry import find
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("results", type=folder, metavar="FOLDER", help="results folder of a run (its --out)")
     parser.add_argument("--quiet", action="store_true", help="names of the written files only, no tables")
     parser.add_argument("--json", action="store_true", help="the rows as JSON instead of tables")
+    parser.add_argument("--html", action="store_true", help="the tables as HTML, for a notebook")
+    parser.add_argument("--no-figures", action="store_true", help="nothing is written")
     parser.add_argument("--wide", action="store_true", help="all columns of the tables")
     parser.add_argument("--experiment", metavar="FILE.py:Class", help="the experiment, if its code is yours")
     options = parser.read(arguments)
@@ -40,13 +43,17 @@ def _plot(results: Results, options: argparse.Namespace) -> int:
     settings, rows = recorded.manifest["experiment"], recorded.rows
     if options.json:
         print(json.dumps(rows, indent=2))
+    elif options.html:
+        print(*tables(kind.report().tables(rows)), sep="")
     elif not options.quiet:
         show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide, notes=recorded.notes)
-    for note in recorded.notes if options.json or options.quiet else ():
+    silent = options.json or options.html
+    for note in recorded.notes if silent or options.quiet else ():
         print(f"railyard: {note}", file=sys.stderr)
-    written = [*redraw(results.folder, kind, recorded), write_report([results.folder], kind=kind)]
-    for path in () if options.json else written:
-        print(path)
+    if not options.no_figures:
+        written = [*redraw(results.folder, kind, recorded), write_report([results.folder], kind=kind)]
+        for path in () if silent else written:
+            print(path)
     if recorded.partial is not None:
         return PARTIAL_EXIT_STATUS
     return exit_status(rows) if kind.packets and not recorded.predicted else 0

@@ -185,6 +185,7 @@ def parser_of(kind: type[Experiment[Any]], mode: str = "run") -> Parser:
             add(f"--{name}", dest="mode", action="store_const", const=name, help=other.text)
     quick = ", ".join(f"{key} {in_words(value)}" for key, value in kind.quick_values().items())
     add("--quick", action="store_true", help=f"a shorter run: {quick}" if quick else argparse.SUPPRESS)
+    add("--keys", metavar="JSON", help="keys of an experiment file as JSON, which override the file")
     if not action:
         modelled = mode == "run" and kind.predict is not Experiment.predict
         about = "the model's numbers only; needs no root" if modelled else argparse.SUPPRESS
@@ -221,11 +222,16 @@ def _example(name: str, arguments: str, about: str = "") -> str:
 
 
 def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> Experiment[Any]:
-    """The experiment of the options; they override the file, which overrides ``--quick`` and the defaults."""
+    """The experiment of the options; they override ``--keys``, which override the file.
+
+    All of them override ``--quick`` and the defaults.
+    """
     values: dict[str, Any] = kind.quick_values() if options.quick else {}
     path = getattr(options, "yaml file")
     if path is not None:
         values = merged(values, file_values(kind, path))
+    if options.keys is not None:
+        values = merged(values, _json_values(kind, options.keys))
     given, named = settings_values(options, kind.Settings)
     values = merged(values, given)
     values = merged(serving.implied_settings(kind, options, values), values)
@@ -268,6 +274,18 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
         if isinstance(value, str) and "/" not in value and os.path.isfile(path.parent / value):
             values[key] = str(path.parent / value)
     validated(kind.Settings, values, str(path))
+    return values
+
+
+def _json_values(kind: type[Experiment[Any]], text: str) -> dict[str, Any]:
+    """The keys and values of ``--keys``, checked by themselves: an error then names the key as it was written."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise ConfigError("""must be JSON such as '{"steps": 3}'""", key="--keys")
+    validated(kind.Settings, values)
     return values
 
 

@@ -246,10 +246,22 @@ def _merge(arguments: Sequence[str]) -> int:
     parser = Parser(prog="railyard sweep merge", description="Write tables and figures of all points that are done.")
     parser.add_argument("sweep", type=folder, metavar="FOLDER", help="folder of the sweep")
     parser.add_argument("--no-figures", action="store_true", help="no figures")
+    parser.add_argument("--html", action="store_true", help="the table as HTML, for a notebook; nothing is written")
     _add_common(parser)
     options = parser.read(arguments)
     sweep = SweepFolder.open(options.sweep)
+    if options.html:
+        return _print_html(sweep, _kind(sweep, options.experiment))
     return _merged(sweep, _kind(sweep, options.experiment), wide=options.wide, figures=not options.no_figures)
+
+
+def _print_html(sweep: SweepFolder, kind: type[Experiment[Any]]) -> int:
+    from commands.page.report.record import tables
+    from commands.sweep.report import Merged
+
+    merged = Merged(sweep, kind)
+    print(*tables([merged.table()] if merged.rows else []), sep="")
+    return exit_status(merged.counts)
 
 
 def _merged(sweep: SweepFolder, kind: type[Experiment[Any]], *, wide: bool, figures: bool) -> int:

@@ -148,7 +148,7 @@ class Merged:
         model = f" ({MODEL_ONLY})" if file.predict else ""
         console.print(Text(f"{file.sweep}: {file.experiment}, {words}{model}", style="bold"))
         if self.rows:
-            table = self._table()
+            table = self.table()
             for line in (
                 *filter(None, [table.title]),
                 as_rich(table, console.width),
@@ -210,7 +210,7 @@ class Merged:
             keys = rest if kinds(rest) == kinds(keys) else keys
         return keys
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
         rows = self.rows
         columns = [self._key_column(key) for key in self._keys]
         main = mains(rows, self.names)

@@ -21,7 +21,7 @@ from commands.claims.kept import Kept, read_kept
 from commands.claims.pages import cells, day, version
 from experiments.experiment import Experiment
 from experiments.options import in_words
-from experiments.report import Recorded
+from experiments.report import WIDTH, Recorded, Table
 from experiments.settings import validated
 from railyard.errors import ConfigError
 
@@ -195,6 +195,14 @@ def record(runs: Sequence[Recounted], comparison: Mapping[str, Any] | None) -> I
     for number, run in enumerate(runs):
         yield from _run(run, number)
     yield "</details>\n"
+
+
+def tables(found: Iterable[Table]) -> Iterator[str]:
+    """Tables of a report with the columns that a terminal shows, for a notebook."""
+    for table in found:
+        columns = table.shown(WIDTH)
+        heads = [(column.name, column.left) for column in columns]
+        yield from _table(table.title, heads, [[column.cell(row) for column in columns] for row in table.rows])
 
 
 def _run(run: Recounted, number: int) -> Iterator[str]:
