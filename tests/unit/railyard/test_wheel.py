@@ -76,6 +76,12 @@ def test_it_predicts_beside_a_user_s_folders_of_the_same_names(python: Path, wor
     assert {row["mode"] for row in rows} >= {"electrical", "on-demand", "provisioned"}
 
 
+def test_its_python_api_predicts_there_too(python: Path, working_directory: Path) -> None:
+    code = "import railyard as ry; print(ry.predict('rails', workload='smoke', delays_ms=[0])[0].workload)"
+    done = subprocess.run([python, "-c", code], cwd=working_directory, capture_output=True, text=True)
+    assert done.stdout == "smoke\n", done.stderr
+
+
 def test_a_user_s_own_folders_are_the_user_s_after_import_railyard(python: Path, working_directory: Path) -> None:
     done = subprocess.run(
         [python, "-c", "import railyard; import topos"], cwd=working_directory, capture_output=True, text=True

@@ -1,0 +1,147 @@
+"""The command ``railyard`` as a process of its own, which does the work of every call of the API."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
+from railyard.tools import safe_path
+
+WITH_RESULTS = 0, NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS
+"""Exit statuses of a command that has results."""
+_ERRORS = {kind.exit_status: kind for kind in RailyardError.__subclasses__()}
+_STOPPED = 130
+_SAYS = "railyard: "
+"""Beginning of a sentence of the command on standard error."""
+_OF_NOTEBOOKS = ("FORCE_COLOR", "CLICOLOR_FORCE", "MPLBACKEND")
+"""Environment variables of a notebook about its own output, by which a command would take a file for a terminal."""
+_LOOK_S = 0.2
+_PATIENCE_S = 5.0
+
+
+def railyard(*words: object, root: bool = False, shown: bool = False, fine: Collection[int] = (0,)) -> tuple[str, ...]:
+    """The output of ``railyard WORDS``, and after it the sentences on standard error.
+
+    ``root``: it runs as root. ``shown``: its progress is shown meanwhile. An exit status that is not ``fine`` is the
+    error of ``railyard.errors`` that has this status, with the sentence of the command.
+    """
+    command = command_line(*words)
+    done = finished(as_root(command) if root else command, shown=shown)
+    lines = done.stderr.strip().splitlines()
+    sentences = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
+    if done.returncode in fine:
+        return done.stdout, *sentences
+    if done.returncode == _STOPPED:
+        raise KeyboardInterrupt
+    last = [f"the command ended with status {done.returncode}", *lines, *sentences][-1]
+    if last.startswith("sudo: "):
+        raise _needs_root(command)
+    raise _ERRORS.get(done.returncode, RailyardError)(last)
+
+
+def as_root_if_needed(*words: object, shown: bool) -> tuple[str, ...]:
+    """The output of ``railyard WORDS`` for this user or, where the machine refuses that, for root."""
+    try:
+        return railyard(*words, shown=shown, fine=WITH_RESULTS)
+    except MachineError:
+        if os.geteuid() == 0:
+            raise
+    return railyard(*words, root=True, shown=shown, fine=WITH_RESULTS)
+
+
+def command_line(*words: object) -> list[str]:
+    """The command line of ``railyard`` with these arguments; it searches no module in the working directory."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *safe, "-m", "railyard", *map(str, words)]
+
+
+def as_root(command: Sequence[str]) -> list[str]:
+    """``command`` as root's: after sudo, which asks for nothing, unless this process is root's."""
+    if os.geteuid() == 0:
+        return [*command]
+    sudo = shutil.which("sudo", path=safe_path())
+    if sudo is None:
+        raise _needs_root(command)
+    return [sudo, "-n", *command]
+
+
+def _needs_root(command: Sequence[str]) -> MachineError:
+    """The error that says what to type: this script again, or where there is none (a notebook) ``command``."""
+    script = hasattr(sys.modules["__main__"], "__file__")
+    typed = shlex.join([sys.executable, *sys.orig_argv[1:]] if script else command)
+    return MachineError(f"this needs root, and there is no sudo without a password; type: sudo {typed}")
+
+
+def finished(
+    command: Sequence[str], *, shown: bool = False, given: str = "", timeout_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end with ``given`` as its input; ``subprocess.TimeoutExpired`` after ``timeout_s``.
+
+    Ctrl-C is passed on to it and waits for its end. What the command leaves in the background is not waited for.
+    """
+    with TemporaryFile() as text, TemporaryFile() as out, TemporaryFile() as err:
+        text.write(given.encode())
+        text.seek(0)
+        try:
+            process = subprocess.Popen(command, stdin=text, stdout=out, stderr=err, env=_environment())
+        except (OSError, ValueError) as error:  # values that are too long, or that no command can have
+            raise ConfigError(f"no command can be given these values: {error}") from None
+        try:
+            _wait(process, err if shown else None, timeout_s)
+        except KeyboardInterrupt:
+            _tell(process, signal.SIGINT)
+            process.wait()
+            raise
+        except subprocess.TimeoutExpired:
+            _tell(process, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_S)
+            if process.poll() is None:
+                _tell(process, signal.SIGKILL)
+                process.wait()
+            raise
+        out.seek(0)
+        err.seek(0)
+        printed, said = (file.read().decode(errors="replace") for file in (out, err))
+        return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def _environment() -> dict[str, str]:
+    """Environment variables of this process, and where the command finds the package that this process has."""
+    path = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH"))))
+    return {key: value for key, value in os.environ.items() if key not in _OF_NOTEBOOKS} | {"PYTHONPATH": path}
+
+
+def _wait(process: subprocess.Popen[bytes], err: IO[bytes] | None, timeout_s: float | None) -> None:
+    """Wait for the end of a process; meanwhile lines that it writes to ``err`` are passed on to standard error.
+
+    Its sentences are not: they are of an error, or notes on results.
+    """
+    at = 0
+    while err is not None and process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_S)
+        new = os.pread(err.fileno(), 1 << 20, at)
+        lines = new[: new.rfind(b"\n") + 1]
+        at += len(lines)
+        said = lines.decode(errors="replace").splitlines(keepends=True)
+        sys.stderr.writelines(line for line in said if not line.startswith(_SAYS))
+    process.wait(timeout_s)
+
+
+def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a command; if it is root's, by sudo, which passes it on."""
+    try:
+        process.send_signal(number)
+    except PermissionError:
+        subprocess.run(as_root(["kill", f"-{number.name.removeprefix('SIG')}", str(process.pid)]), check=False)
