@@ -22,6 +22,7 @@ from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, entries, find
 from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
+from railyard.checkout import railyard_as_root
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
 from workloads.catalog import CATALOG
 
@@ -292,7 +293,9 @@ def _json_values(kind: type[Experiment[Any]], text: str) -> dict[str, Any]:
 def need_root() -> None:
     """Raise ``MachineError`` with the command to type unless this is root."""
     if os.geteuid() != 0:
-        raise MachineError(f"network namespaces and Open vSwitch need root; run: sudo {shlex.join(sys.argv)}")
+        by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m railyard
+        typed = railyard_as_root(shlex.join(sys.argv[1:])) if by_module else f"sudo {shlex.join(sys.argv)}"
+        raise MachineError(f"network namespaces and Open vSwitch need root; run: {typed}")
 
 
 # ---- run and report ------------------------------------------------------------------------------------------------
