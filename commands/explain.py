@@ -122,6 +122,8 @@ def _show(
 def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]:
     """The points of a run with a prediction and a complete step, in the order in which they were first measured."""
     timelines = _predictions(results.predicted())
+    if recorded.predicted:
+        raise ConfigError(f"{results.folder} was predicted, not measured; explain compares both", key="results")
     if not timelines:
         raise ConfigError(
             f"{results.folder} has no predicted timeline to compare with: run the experiment again with this version "

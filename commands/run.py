@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -38,7 +38,11 @@ USAGE = """usage: railyard run|predict NAME|FILE.yaml [options]
 
 NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
-options of an experiment."""
+options of an experiment. On a lab that is up: run WORKLOAD, or --lab NAME.
+
+  railyard predict rails --workload smoke        # the model alone, no root
+  sudo railyard run rails --workload smoke       # on packets, in a minute
+  sudo railyard run my_experiment.yaml --out my_results"""
 _HELP_COLUMNS = 78
 _SUFFIXES = (".yaml", ".yml")
 _RUN_ONLY = ("rest", "rest_token_file", "pcap", "wait_quiet_s", "cluster", "watch", "control")
@@ -306,7 +310,7 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     from measure.results.plain import plain
 
     out = options.out
-    found = list(experiment.predict()) if out is None else _kept_prediction(experiment, out.resolve(), options)
+    found = list(_predicted(experiment)) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
     omitted = [*experiment.omitted]
     if getattr(experiment.settings, "events", ""):
@@ -319,6 +323,19 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     return 0
 
 
+def _predicted(experiment: Experiment[Any]) -> Iterator[ResultRow]:
+    """The rows of the model; meanwhile a terminal shows how many there are and for how long it has been computing."""
+    from rich.console import Console
+
+    from experiments.progress import RunProgress
+
+    with RunProgress(Console(stderr=True)) as progress:
+        progress.begin("computing rows")
+        for number, row in enumerate(experiment.predict(), 1):
+            progress.step(number)
+            yield row
+
+
 def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.Namespace) -> list[ResultRow]:
     from experiments.record import Record
     from measure.results.row import MeasuredRow
@@ -327,7 +344,7 @@ def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.N
     record = Record(out, experiment, Scale(1.0), _origin(experiment, options))
     record.open()
     try:
-        rows = list(experiment.predict())
+        rows = list(_predicted(experiment))
         scale = next(
             (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
         )

@@ -69,7 +69,7 @@ def read_folder(
     manifest = results.manifest()
     with in_file(str(results.folder / SUMMARY)):
         rows = results.rows()
-        check_rows(rows, () if kind is None else kind.rows)
+        check_rows(rows, () if kind is None else kind.rows, manifest)
     said = partial(manifest, rows, under_way=is_locked(results.folder))
     return Recorded(manifest, rows, results.events() if events is None else events, said)
 

@@ -25,7 +25,7 @@ _FORMS = {
     "fail": (r"\S+", "fail TARGET, with a host, a switch, a port (rail0:3) or a link (g0-rail0)"),
     "restore": (r"\S+", "restore TARGET, with what has failed"),
     "set": (r"\S+( (rate|delay|loss)=\S+)+", "set LINK rate=50Mbps delay=2ms loss=1%, with one of these or more"),
-    "connect": (r"\S+( \d{1,6}-\d{1,6})+", "connect SWITCH PORT-PORT PORT-PORT"),
+    "connect": (r"\S+(( \d{1,6}-\d{1,6})+|( \d{1,6} \d{1,6})+)", "connect SWITCH PORT-PORT PORT-PORT, or PORT PORT"),
     "disconnect": (r"\S+( \d{1,6})+", "disconnect SWITCH PORT PORT"),
     "flap": (r"\S+ every=\S+ for=\S+", "flap TARGET every=200ms for=2s"),
 }
@@ -123,8 +123,10 @@ def _read(text: str) -> list[TimedAct]:
     if at_s is not None and verb == "flap":
         return _flap(text, at_s, target, *(_amount(text, word.partition("=")[2], _SECONDS) for word in words))
     values: dict[str, float | str] = {}
-    if verb in ("connect", "disconnect"):
-        values["circuits" if verb == "connect" else "ports"] = " ".join(words)
+    if verb == "connect":
+        values["circuits"] = re.sub(r"(\d+)[ -](\d+)", r"\1-\2", " ".join(words))
+    if verb == "disconnect":
+        values["ports"] = " ".join(words)
     for name, _, amount in (word.partition("=") for word in words if verb == "set"):
         key, units = _VALUES[name]
         values[key] = _amount(text, amount, units)

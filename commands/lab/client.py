@@ -37,7 +37,7 @@ USAGE = {
     "disconnect": "disconnect SWITCH PORT [PORT ...]",
     "fail": "fail PORT|LINK|HOST|SWITCH",
     "restore": "restore PORT|LINK|HOST|SWITCH",
-    "set": "set LINK [rate=50Mbps] [delay=2ms] [loss=1%] | set HOST transport=NAME",
+    "set": "set LINK|HOST [rate=50Mbps] [delay=2ms] [loss=1%] [transport=NAME]",
     "at": "at FILE.yaml|'2s fail rail0:3; 4s restore rail0:3'",
     "mark": "mark [NAME]",
     "verdict": "verdict [NAME]",

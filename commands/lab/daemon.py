@@ -235,7 +235,7 @@ def _serve_rest(spec: LabSpec, held: socket.socket | None, folder: Path, add_chi
     assert access is not None
     with held:
         add_child(start_fork(lambda: _serve(held, access.token, spec.name)))
-    return f"\nREST on http://{access.address}/lab with the token in {access.file}"
+    return f"\nREST on http://{access.address}/lab\n  with the token in {access.file}"
 
 
 def _serve(held: socket.socket, token: str, name: str) -> int:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
-from typing import Any
+from typing import Any, get_args
 
 from mininet.topo import Topo
+from mininet.util import makeNumeric
 
 from commands.lab.client import USAGE
 from commands.lab.stretch import Stretch
@@ -29,7 +30,7 @@ from railyard.plugin import code_failed, load_class
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.reach import Reach
-from topos.options import number
+from topos.options import number, one_of
 from topos.plan import FabricPlan
 from topos.reach import fabric_lines, ring
 
@@ -67,26 +68,39 @@ class LabSpec:
     rest_token_file: str = ""
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for a name that is none."""
+        """Raise ``ConfigError`` for a name that is none, and for an unknown controller."""
         if not _NAME.fullmatch(self.name):
             raise ConfigError("must be up to 32 letters, digits, - or _, as in lab", key="--name")
+        known = get_args(PacketSettings.model_fields["controller"].annotation)
+        one_of("--controller", self.controller, (*known, NO_CONTROLLER))
 
     def settings(self) -> PacketSettings:
         controller = "os-ken" if self.controller == NO_CONTROLLER else self.controller
         values = {"controller": controller, "remote": self.remote, "datapath": self.datapath}
         return validated(PacketSettings, values, options={key: f"--{key}" for key in values})
 
+    def kind(self) -> type[Topo]:
+        """The class of the topology; ``ConfigError`` for an unknown one."""
+        path = TOPOLOGIES.get(self.topology, self.topology)
+        return load_class(path, Topo, "railyard.topologies", "a topology", "up", TOPOLOGIES)
+
+    def known_options(self) -> dict[str, Any]:
+        """The options that the topology names, with their defaults."""
+        parameters = inspect.signature(self.kind().build).parameters
+        return {name: one.default for name, one in parameters.items() if name != "self"}
+
     def topo(self) -> Topo:
-        """The topology; ``ConfigError`` for an unknown one or a wrong option, and one without a host."""
-        kind = load_class(
-            TOPOLOGIES.get(self.topology, self.topology), Topo, "railyard.topologies", "a topology", "up", TOPOLOGIES
-        )
-        known = [name for name in inspect.signature(kind.build).parameters if name != "self"]
+        """The topology; ``ConfigError`` for an unknown one or a wrong option, and one without a host.
+
+        Topologies of ours read text. Others get numbers where the text is one, as from ``mn``, and true and false.
+        """
+        kind, known = self.kind(), self.known_options()
         for key in self.options:
             if known and key not in known and "opts" not in known and "kwargs" not in known:
                 raise ConfigError(f"is no option of {self.topology}{nearest(key, known)}", key=f"--{key}")
+        options = self.options if issubclass(kind, FabricTopo) else {k: _value(v) for k, v in self.options.items()}
         try:
-            topo = kind(**self.options)
+            topo = kind(**options)
         except RailyardError:
             raise
         except Exception as error:
@@ -263,10 +277,7 @@ class Lab:
 
     def connect(self, words: Sequence[str]) -> str:
         """Join ports of a switch, in pairs (``1 3`` or ``1-3``); returns when the circuits stand."""
-        switch, *ports = words or [""]
-        if ports and not any("-" in port for port in ports) and len(ports) % 2 == 0:
-            ports = ["-".join(pair) for pair in zip(ports[::2], ports[1::2], strict=True)]
-        return self._act(["connect", switch, *ports])
+        return self._act(["connect", *words])
 
     def disconnect(self, words: Sequence[str]) -> str:
         return self._act(["disconnect", *words])
@@ -393,6 +404,10 @@ def status_text(facts: Mapping[str, Any], plan: FabricPlan | None) -> str:
         addresses = {host: [port["ip"] for port in ports if port["ip"]] for host, ports in facts["hosts"].items()}
         lines += [f"{host}: {' '.join(own)}" for host, own in addresses.items()]
     return "\n".join(shorten(line, _COLUMNS, placeholder=" ...") for line in [*lines, *facts["timetables"]])
+
+
+def _value(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.lower(), makeNumeric(text))
 
 
 def _circuits(switches: Iterable[Mapping[str, Any]]) -> dict[str, list[list[int]]]:

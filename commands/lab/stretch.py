@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from textwrap import fill
 
 from experiments.point_run import counted
 from experiments.session import Session
@@ -43,4 +44,4 @@ class Stretch:
         for check in verdict.checks:
             state = "ok " if check.ok and check.judged else "-  " if check.ok else "NO "
             lines.append(f"  {state} {check.says}")
-        return "\n".join(lines)
+        return "\n".join(fill(line, 80, subsequent_indent=" " * 6, break_on_hyphens=False) for line in lines)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from inspect import Parameter
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from railyard.errors import ConfigError, MachineError
@@ -28,8 +30,10 @@ _UP_S = 120.0
 
 def main(arguments: Sequence[str]) -> int:
     """Bring a lab up; returns the exit status once it is, or raises what kept it from coming up."""
-    if not arguments or arguments[0] in ("--help", "-h"):
+    if not arguments or {"--help", "-h"}.intersection(arguments):
         print(USAGE)
+        if arguments and not arguments[0].startswith("-"):
+            _print_options(arguments[0])
         return 0
     spec = read_words(arguments)
     name = spec.get("name", "lab")
@@ -43,6 +47,17 @@ def main(arguments: Sequence[str]) -> int:
     lab = "" if name == "lab" else f" --lab {name}"
     print(f"try: railyard pingall{lab} | exec{lab} HOST -- PROGRAM | cli{lab} | down{lab}")
     return 0
+
+
+def _print_options(topology: str) -> None:
+    from commands.lab.lab import LabSpec
+
+    options = [
+        f"--{name.replace('_', '-')} {'...' if default in (None, '', Parameter.empty) else default}"
+        for name, default in LabSpec(topology).known_options().items()
+    ]
+    lines = fill("  ".join(options), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    print(f"\noptions of {topology}, with their defaults:\n{lines}")
 
 
 def read_words(words: Sequence[str]) -> dict[str, Any]:

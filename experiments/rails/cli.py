@@ -46,6 +46,8 @@ def parse_rewire(line: str) -> tuple[str, list[list[int]], str]:
 
 _LONGEST_LINE = 1 << 16
 _MOST_NESTED = 10
+_ENDS_SHELL = "exit", "logout", "exec"
+"""Commands after which the shell of a host would never show the prompt that Mininet waits for."""
 _MOST_SHOWN = 40
 """Characters of a command that are shown again."""
 
@@ -102,6 +104,8 @@ class RailCLI(CLI):  # type: ignore[misc]
     def default(self, line: str) -> None:
         """Run a command on a host, as Mininet, with the names of its peers replaced by the addresses it reaches."""
         first, _, rest = line.strip().partition(" ")
+        if first in self.mn and rest.split(" ")[0] in _ENDS_SHELL:
+            raise ConfigError(f"{rest} would end the shell of {first}, which this prompt needs; exit leaves the prompt")
         if self.reach is not None and first in self.mn:
             with suppress(RailyardError):  # the command runs all the same
                 self._follow()

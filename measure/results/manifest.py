@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from railyard import __version__
 from railyard.checkout import ROOT
+from railyard.errors import shortened
 from railyard.process.start import run_program
 from railyard.scale import Scale
 from railyard.validation import Name, Whole, from_plain
@@ -140,6 +141,15 @@ def build_manifest(
         "groups": [asdict(group) for group in groups.values()],
         **more,
     }
+
+
+def other_version(manifest: Mapping[str, Any]) -> str | None:
+    """What to do with results that another version wrote and this one cannot read; None for those of this version."""
+    known = manifest.get("versions")
+    version = known.get("railyard") if isinstance(known, Mapping) else None
+    if not isinstance(version, str) or version == __version__:
+        return None
+    return f"Railyard {shortened(version)} wrote it, and this is {__version__}: use that version, or run it again"
 
 
 def versions(openvswitch: str = "") -> dict[str, str]:

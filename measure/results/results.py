@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from measure.results.folder import MANIFEST, MOST_BYTES, FolderLock, manifest_of, not_writable
-from measure.results.manifest import FORMAT, MARK, Manifest
+from measure.results.manifest import FORMAT, MARK, Manifest, other_version
 from measure.results.plain import plain
 from measure.results.row import Row
 from measure.results.summary import Summary
@@ -135,13 +135,17 @@ class Results:
             raise ConfigError(f"{folder} is not a Railyard results folder; {missing}", key="results")
         if found[MARK] != FORMAT:
             raise ConfigError(
-                f"{folder} has format {found[MARK]} and this version reads {FORMAT}; use the version that wrote it",
+                f"{folder} has format {found[MARK]} and this version reads {FORMAT}; "
+                f"{other_version(found) or 'use the version that wrote it'}",
                 key="results",
             )
         try:
             Manifest.model_validate(found, strict=True)
         except ValidationError as error:
-            raise config_error(error, Manifest, "the manifest of a run", source=str(folder / MANIFEST)) from None
+            refused = config_error(error, Manifest, "the manifest of a run", source=str(folder / MANIFEST))
+            if remedy := other_version(found):
+                refused = ConfigError(f"{refused.message}; {remedy}", key=refused.key, source=refused.source)
+            raise refused from None
         return found
 
     @property

@@ -146,7 +146,7 @@ def test_the_prompt_of_mininet_is_on_the_same_fabric(lab: str) -> None:
 
 
 def test_rest_does_what_the_verbs_do_for_who_has_the_token(lab: str) -> None:
-    line = re.search(r"REST on (\S+) with the token in (\S+)", lab)
+    line = re.search(r"REST on (\S+)\s+with the token in (\S+)", lab)
     assert line is not None
     address, token = line[1], Path(line[2]).read_text().strip()
 
