@@ -65,9 +65,9 @@ def usage() -> str:
         "A packet-level emulator of the photonic fabrics of ML clusters.",
         "",
         "begin with:",
-        "  railyard predict rails --workload smoke        the model alone, no root",
-        "  sudo railyard run rails --workload smoke       on packets, in a minute",
-        "  sudo railyard up rails --servers 4 --gpus 1    a fabric for your programs",
+        "  railyard predict rails --workload smoke             the model alone, no root",
+        "  sudo railyard run rails --workload smoke --quick    on packets, in a minute",
+        "  sudo railyard up rails --servers 4 --gpus 1         a fabric that stays",
     ]
     of_labs = {name for name, (place, _) in COMMANDS.items() if place.startswith("lab.") and name != "run"}
     for title, names in (("commands:", COMMANDS.keys() - of_labs), ("a fabric that stays (sudo):", of_labs)):

@@ -40,8 +40,8 @@ NAME is an experiment of `railyard list`, or FILE.py:Class. A file says with its
 key `experiment` which one it is of. `railyard run NAME --help` lists the
 options of an experiment. On a lab that is up: run WORKLOAD, or --lab NAME.
 
-  railyard predict rails --workload smoke        # the model alone, no root
-  sudo railyard run rails --workload smoke       # on packets, in a minute
+  railyard predict rails --workload smoke             # the model alone, no root
+  sudo railyard run rails --workload smoke --quick    # on packets, in a minute
   sudo railyard run my_experiment.yaml --out my_results"""
 _HELP_COLUMNS = 78
 _SUFFIXES = (".yaml", ".yml")

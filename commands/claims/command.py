@@ -35,6 +35,7 @@ from measure.results.foreign import reading
 from measure.results.partial import partial
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
+from railyard.checkout import SETUP
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, MachineError, RailyardError, nearest
 from railyard.ownership import make_folder
 
@@ -120,6 +121,8 @@ def claims_of(catalog: Catalog, names: Sequence[str], *, quick: bool = False) ->
 
 
 def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
+    if (options.run or options.pages) and options.docs == DOCS and not SETUP.exists():
+        raise ConfigError(f"writes numbers and pages: copy {DOCS}, and name the copy", key="--docs")
     for name in ("out", "results"):
         if getattr(options, name) is not None and not options.run:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")

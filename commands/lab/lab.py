@@ -84,19 +84,20 @@ class LabSpec:
         path = TOPOLOGIES.get(self.topology, self.topology)
         return load_class(path, Topo, "railyard.topologies", "a topology", "up", TOPOLOGIES)
 
-    def known_options(self) -> dict[str, Any]:
-        """The options that the topology names, with their defaults."""
-        parameters = inspect.signature(self.kind().build).parameters
-        return {name: one.default for name, one in parameters.items() if name != "self"}
+    def parameters(self) -> list[inspect.Parameter]:
+        """The options that the topology names; the last one is ``**options`` if it takes others too."""
+        parameters = inspect.signature(self.kind().build).parameters.values()
+        return [one for one in parameters if one.kind != one.VAR_POSITIONAL and one.name != "self"]
 
     def topo(self) -> Topo:
         """The topology; ``ConfigError`` for an unknown one or a wrong option, and one without a host.
 
         Topologies of ours read text. Others get numbers where the text is one, as from ``mn``, and true and false.
         """
-        kind, known = self.kind(), self.known_options()
+        kind, parameters = self.kind(), self.parameters()
+        known = [one.name for one in parameters]
         for key in self.options:
-            if known and key not in known and "opts" not in known and "kwargs" not in known:
+            if known and key not in known and parameters[-1].kind != inspect.Parameter.VAR_KEYWORD:
                 raise ConfigError(f"is no option of {self.topology}{nearest(key, known)}", key=f"--{key}")
         options = self.options if issubclass(kind, FabricTopo) else {k: _value(v) for k, v in self.options.items()}
         try:
@@ -306,7 +307,7 @@ class Lab:
         self._check_acts(acts)
         begin = time.monotonic()
         self.begin_timetable(Timetable(acts, lambda act: begin + (act.at_s or 0.0), self._timed))
-        return f"{len(acts)} acts, the last in {acts[-1].at_s:g} s"
+        return f"{len(acts)} act{'s'[: len(acts) > 1]}, the last in {acts[-1].at_s:g} s"
 
     def mark(self, words: Sequence[str]) -> str:
         """Begin a stretch that ``verdict`` judges: read all counters, and sample links and processors from now on."""

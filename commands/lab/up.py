@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from inspect import Parameter
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -53,11 +52,12 @@ def _print_options(topology: str) -> None:
     from commands.lab.lab import LabSpec
 
     options = [
-        f"--{name.replace('_', '-')} {'...' if default in (None, '', Parameter.empty) else default}"
-        for name, default in LabSpec(topology).known_options().items()
+        f"--{one.name.replace('_', '-')}\0{'...' if one.default in (None, '', one.empty) else one.default}"
+        for one in LabSpec(topology).parameters()
+        if one.kind != one.VAR_KEYWORD
     ]
     lines = fill("  ".join(options), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    print(f"\noptions of {topology}, with their defaults:\n{lines}")
+    print(f"\noptions of {topology}, with their defaults:\n{lines}".replace("\0", " "))
 
 
 def read_words(words: Sequence[str]) -> dict[str, Any]:

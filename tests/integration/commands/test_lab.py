@@ -116,6 +116,7 @@ def test_a_stretch_is_judged(lab: str) -> None:
     assert "the stretch mine is under way" in on_lab("mark", status=2)
     on_lab("exec", "g0", "--", "ping", "-q", "-c50", "-i0.002", "-s1000", "g1")
     said = on_lab("verdict")
+    assert max(map(len, said.splitlines())) <= 80
     assert said.startswith("mine, ") and "packets lost" in said and "0 packets came to a wrong host" in said
     sent = int(said.split("rails: ")[1].split()[0])
     assert 100 * 1000 < sent < 100 * 1100 + 2000, "50 echoes and their answers"

@@ -109,6 +109,10 @@ def test_neither_the_token_nor_links_are_described(tmp_path: Path) -> None:
     [
         (None, "is not a Railyard results folder; it has no manifest.json by Railyard"),
         ({"railyard_results": 99}, "has format 99 and this version reads 2; use the version that wrote it"),
+        (
+            {**RUN, "railyard_results": 1, "versions": {"railyard": "0.2"}},
+            "reads 2; Railyard 0.2 wrote it, and this is",
+        ),
         ({**RUN, "inputs": ["x"]}, "manifest.json: inputs.0: "),
         ({**RUN, "versions": [1]}, "manifest.json: versions: "),
     ],

@@ -11,8 +11,10 @@ import pytest
 from watch.rail_results import rail_results
 
 from commands.main import main
+from measure.results.manifest import other_version
+from railyard import __version__
 
-Rows = list[dict[str, Any]]
+Rows = Any
 
 
 @pytest.fixture
@@ -73,3 +75,14 @@ def test_a_line_that_is_no_event_is_named(
 def test_a_row_of_another_version_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(folder, lambda rows: rows[2].pop("samples"))
     assert refused(["plot"], folder, capsys).startswith("row 2: samples: is missing; restore the file")
+    change(folder, lambda manifest: manifest["versions"].update(railyard="0.3.0"), "manifest.json")
+    remedy = f"Railyard 0.3.0 wrote it, and this is {__version__}: use that version, or run it again"
+    for command in ("plot", "report", "explain"):
+        assert refused([command], folder, capsys) == f"row 2: samples: is missing; {remedy}"
+    change(folder, lambda manifest: manifest.pop("scale"), "manifest.json")
+    assert refused(["plot"], folder, capsys, "manifest.json").endswith(f"needs it; {remedy}")
+
+
+@pytest.mark.parametrize("versions", [None, [1], {}, {"railyard": 3}, {"railyard": __version__}])
+def test_a_version_that_is_not_known_is_not_named(versions: object) -> None:
+    assert other_version({"versions": versions}) is None

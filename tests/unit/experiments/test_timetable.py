@@ -69,6 +69,7 @@ def test_units_and_defaults() -> None:
     assert (act.at_s, act.values) == (30.0, {"rate_mbps": 2000.0, "delay_ms": 0.5, "loss_percent": 1.0})
     (act,) = parse("step 3.5 connect rail0 1-3 2-4")
     assert (act.at_s, act.step, act.values, act.ports) == (None, 3.5, {"circuits": "1-3 2-4"}, [1, 3, 2, 4])
+    assert parse("step 3.5 connect rail0 1 3 2 4") == (act,)
 
 
 def test_a_flap_is_failures_and_repairs_between_which_other_acts_have_their_place() -> None:

@@ -78,6 +78,15 @@ def test_the_table_of_claims_has_whole_names_and_verdicts_on_80_columns(
     assert ("95 % interval" in text) is wide and ("1 column has no room here; --wide shows it." in text) is not wide
 
 
+def test_what_a_wheel_brought_is_not_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("commands.claims.command.SETUP", DOCS / "nowhere")
+    for option in ("--run", "--pages"):
+        assert main(["claims", option]) == 2
+        assert f"--docs: writes numbers and pages: copy {DOCS}, and name the copy" in capsys.readouterr().err
+
+
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ import pytest
 from commands.lab.client import lab_option
 from commands.lab.lab import LabSpec, circuits_text, status_text
 from commands.lab.labs import NAME, SOCKET, labs, open_lab
-from commands.lab.up import read_words
+from commands.lab.up import USAGE, read_words
+from commands.main import main
 from railyard.errors import ConfigError
 from topos.describe import plan
 from topos.rails import RailTopo
@@ -31,6 +32,31 @@ def test_words_of_up_are_those_of_the_lab_and_of_its_topology(tmp_path: Path) ->
     file.write_text("topology: rails\nservers: 2\ncontroller: none\n")
     read = read_words([str(file), "--servers", "3"])
     assert read == {"topology": "rails", "options": {"servers": "3"}, "controller": "none"}
+
+
+def test_a_topology_of_ones_own_gets_numbers_and_truth_where_the_text_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from mininet.topo import Topo\nclass Mine(Topo):\n    def build(self, **options):\n"
+        "        self.addHost('h1')\n        self.options = options\n"
+    )
+    options = {"n": "3", "bw": "0.5", "loud": "False", "label": "3x"}
+    topo = LabSpec(f"{file}:Mine", options).topo()
+    assert topo.options == {"n": 3, "bw": 0.5, "loud": False, "label": "3x"}
+
+
+@pytest.mark.parametrize("topology", ["rails", "racks", "edge", "morphlux", "mininet.topo:SingleSwitchTopo"])
+def test_help_shows_the_options_of_a_topology_on_80_columns(topology: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", topology, "--help"]) == 0
+    usage, _, options = capsys.readouterr().out.partition(f"\noptions of {topology}, with their defaults:\n")
+    assert usage == f"{USAGE}\n" and max(map(len, options.splitlines())) <= 80
+    given = [words.replace("-", "_").split() for words in options.replace("\n", "").split("--")[1:]]
+    LabSpec(topology, {key: value for key, value in given if value != "..."}).topo()
+
+
+def test_an_unknown_controller_is_told_all_that_there_are() -> None:
+    with pytest.raises(ConfigError, match="--controller: must be one of os-ken, ryu, remote, none, not foo"):
+        LabSpec("rails", controller="foo").check()
 
 
 @pytest.mark.parametrize(

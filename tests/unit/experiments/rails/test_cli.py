@@ -29,9 +29,9 @@ def test_switch_in_one_line() -> None:
 
 
 def command_line() -> RailCLI:
-    """A command line without a controller that reads nothing, on a net without nodes."""
+    """A command line without a controller that reads nothing, on a net with a host that was not made."""
     cli = RailCLI.__new__(RailCLI)
-    cli.channel, cli.mn = None, {}
+    cli.channel, cli.mn = None, {"g0": None}
     return cli
 
 
@@ -59,6 +59,7 @@ def test_without_our_controller_circuits_are_not_ours(line: str, caplog: pytest.
         ("source /nonexistent", "/nonexistent cannot be read (No such file or directory)"),
         ("source /", "/ cannot be read (Is a directory)"),
         ("source /dev/zero", "/dev/zero: a line is longer than 65536 characters"),
+        ("g0 exit 3", "exit 3 would end the shell of g0, which this prompt needs; exit leaves the prompt"),
         ("x nosuch", "there is no node nosuch; nodes lists them"),
         ("switch rail0 stop", "the switches of a fabric start and stop together; use link NODE NODE down"),
         ("pingpair", "pingpair: AttributeError: 'dict' object has no attribute 'pingPair'"),
