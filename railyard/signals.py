@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,9 +23,15 @@ def stop_on_signals() -> None:
 
 
 def ignore_stops() -> None:
-    """Ignore further signals of a run that was stopped: Python's own end would not be in order after one."""
-    for number in _STOPPING:
-        signal.signal(number, signal.SIG_IGN)
+    """Ignore further signals of a run that was stopped: Python's own end would not be in order after one.
+
+    Some send each signal twice, as ``timeout`` does: one that comes meanwhile raises before it can be ignored.
+    """
+    left = [*_STOPPING]
+    while left:
+        with suppress(KeyboardInterrupt):
+            signal.signal(left[-1], signal.SIG_IGN)
+            left.pop()
 
 
 def wait_for_stop() -> NoReturn:

@@ -144,7 +144,7 @@ def build_manifest(
 
 
 def other_version(manifest: Mapping[str, Any]) -> str | None:
-    """What to do with results that another version wrote and this one cannot read; None for those of this version."""
+    """The advice about results that another version wrote and this one cannot read; None for those of this version."""
     known = manifest.get("versions")
     version = known.get("railyard") if isinstance(known, Mapping) else None
     if not isinstance(version, str) or version == __version__:

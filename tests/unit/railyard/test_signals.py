@@ -9,7 +9,7 @@ import time
 import pytest
 
 from railyard.process.start import child_environment
-from railyard.signals import ctrl_c_apart, held_back
+from railyard.signals import ctrl_c_apart, held_back, ignore_stops
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -55,6 +55,19 @@ def test_a_block_that_catches_ctrl_c_is_ended_by_the_other_signals(number: signa
     finally:
         for each, handler in mine.items():
             signal.signal(each, handler)
+
+
+def test_a_second_signal_before_the_first_is_answered_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[int] = []
+
+    def second(number: int, handler: object) -> None:
+        ignored.append(number)
+        if ignored.count(number) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "signal", second)
+    ignore_stops()
+    assert {number: ignored.count(number) for number in ignored} == dict.fromkeys((1, 2, 15), 2)
 
 
 @pytest.mark.parametrize("thread", ["threading.main_thread().ident", "threading.get_ident()"])
