@@ -51,6 +51,13 @@ class IncarnationPoint(JudgedPoint):
     window: int
 
 
+def _placed(point: IncarnationPoint) -> Verdict:
+    """The verdict of a point, whose failed checks say on which side of a fault they failed."""
+    side = f"after fault {point.window}" if point.window else "before the fault"
+    checks = (c if c.ok else replace(c, says=f"{c.says}, {side}") for c in point.verdict.checks)
+    return replace(point.verdict, checks=tuple(checks))
+
+
 def points_of(
     events: Sequence[Event], setting: FabricSetting, jobs: Sequence[JobPoint], windows: Sequence[JobWindow] = ()
 ) -> list[IncarnationPoint]:
@@ -163,7 +170,7 @@ class RackResult(GroupResult):
 
     def verdicts(self, tenant: str) -> list[Verdict]:
         """The verdicts of a job: of its points, and of the records of the whole run if it has points."""
-        found = [point.verdict for point in self.points if point.job == tenant]
+        found = [_placed(point) for point in self.points if point.job == tenant]
         job = next(job for job in self.jobs if job.name == tenant)
         checks = [logs_check(self.events), controller_check(tenant, self.events), sampler_check(self.events)]
         last = read_incarnations(self.events, tenant)[-1:]

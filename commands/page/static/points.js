@@ -55,7 +55,7 @@
 
   /** Classes of the cells of a column. */
   function look(column) {
-    return `${column.left ? "left" : ""}${column.wide ? " wide" : ""}`;
+    return `${column.left ? "left" : ""}${column.wide ? " wide" : ""}${column.name === "faithful" ? " faithful" : ""}`;
   }
 
   /** A button that shows the columns of a table for which there is little room, where it has some. */
