@@ -57,6 +57,9 @@ COMMANDS = {
 }
 """Name -> module:function in package ``commands`` with arguments that come before all others, and the help text."""
 
+_OF_RESULTS = {"plot", "watch", "report", "explain", "export"}
+"""Commands that take the results folder of a run."""
+
 
 def usage() -> str:
     lines = [
@@ -70,7 +73,9 @@ def usage() -> str:
         "  sudo railyard up rails --servers 4 --gpus 1         a fabric that stays",
     ]
     of_labs = {name for name, (place, _) in COMMANDS.items() if place.startswith("lab.") and name != "run"}
-    for title, names in (("commands:", COMMANDS.keys() - of_labs), ("a fabric that stays (sudo):", of_labs)):
+    others = COMMANDS.keys() - of_labs - _OF_RESULTS
+    groups = {"commands:": others, "results of a run:": _OF_RESULTS, "a fabric that stays (sudo):": of_labs}
+    for title, names in groups.items():
         lines += ["", title, *(f"  {name:<11} {text}" for name, (_, text) in COMMANDS.items() if name in names)]
     lines += ["", "railyard COMMAND --help lists the arguments of a command, and"]
     lines += ["railyard run NAME --help those of an experiment."]

@@ -1,8 +1,13 @@
-"""``railyard explain``: what is said of critical paths that went different ways."""
+"""``railyard explain``: what is said of critical paths that went different ways, and of a prediction."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from commands.explain import ExplainedPoint, _path_lines
+from commands.main import main
 from measure.metrics.explain import Explanation, Ledger
 
 
@@ -11,6 +16,13 @@ def lines_of(measured: Ledger, other_ranks: float) -> list[str]:
     return list(
         _path_lines([ExplainedPoint(4, "provisioned 200 ms", 1, Explanation(1, measured, predicted, other_ranks))])
     )
+
+
+def test_a_prediction_alone_explains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert main(["predict", "rails", "--workload", "smoke", "--modes", "electrical", "--no-figures", "--out", out]) == 0
+    assert main(["explain", out]) == 2
+    assert f"{out} was predicted, not measured; explain compares both" in capsys.readouterr().err
 
 
 def test_paths_that_differ_are_said() -> None:
