@@ -25,8 +25,8 @@ def _prompt(lab: Lab, words: Sequence[str]) -> int:
 def _pingall(lab: Lab, words: Sequence[str]) -> int:
     if words:
         raise ConfigError("takes no words but --lab NAME", key="pingall")
-    if lab.plan is None:
-        lab.net.pingAll()
+    if lab.plan is None or lab.spec.controller == "remote":  # whose circuits only pings can tell
+        lab.net.pingAll(1)
         return 0
     lab.follow()
     for line in lab.reach.ping_all():

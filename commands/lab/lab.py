@@ -234,7 +234,8 @@ class Lab:
     def facts(self) -> dict[str, Any]:
         try:
             self.check()
-            trouble = None
+            gone = self.spec.controller == "remote" and not self.net.waitConnected(0)
+            trouble = f"no controller is connected; start yours at {self.spec.remote} again" if gone else None
         except RailyardError as error:
             trouble = str(error)
         switches = [] if trouble else self._switches()

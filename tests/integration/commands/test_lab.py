@@ -12,17 +12,23 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from neighbour_app import neighbour_app
 from script_runs import PATIENCE_S
 
 from commands.lab.labs import labs
+from topos.describe import plan
 from topos.kernel.run_registry import clear_dead_runs
+from topos.rails import RailTopo
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 NAME = f"test-{os.getpid()}"
+PORT = 6671
+"""Where an app listens for a lab."""
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -222,6 +228,24 @@ def test_a_topology_of_ones_own(tmp_path: Path, forwarding: str) -> None:
         assert "no plan" in railyard("mark", "--lab", name, status=2).stderr
     finally:
         railyard("down", "--lab", name)
+
+
+def test_circuits_of_an_app_are_pinged_and_its_end_is_told(tmp_path: Path) -> None:
+    name, file = f"{NAME}-app", tmp_path / "plan.json"
+    file.write_text(json.dumps(asdict(plan(RailTopo(servers=2, gpus=1)))))
+    with neighbour_app(file, PORT) as app:
+        words = ("--servers", 2, "--gpus", 1, "--controller", "remote", "--remote", f"127.0.0.1:{PORT}")
+        railyard("up", "rails", *words, "--name", name)
+        try:
+            assert "/2 received)" in railyard("pingall", "--lab", name).stderr  # of Mininet's logger
+            assert json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"] is None
+            app.kill()
+            end, trouble = time.monotonic() + 30, None
+            while trouble is None and time.monotonic() < end:
+                trouble = json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"]
+            assert trouble == f"no controller is connected; start yours at 127.0.0.1:{PORT} again"
+        finally:
+            railyard("down", "--lab", name)
 
 
 def test_a_daemon_that_is_killed_leaves_nothing() -> None:
