@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from mininet.cli import CLI
 from mininet.log import error, output
+from mininet.util import quietRun
 
 from railyard.errors import CircuitError, ConfigError, RailyardError
 from railyard.scale import Scale
@@ -82,6 +83,8 @@ class RailCLI(CLI):  # type: ignore[misc]
         """Read commands until ``exit``; Ctrl-C ends a command, SIGTERM and SIGHUP the command line."""
         with ctrl_c_apart():
             super().run()
+        if self.isatty():  # Mininet has a host's command read key by key, and leaves the terminal so
+            quietRun("stty icanon")
 
     def onecmd(self, line: str) -> bool:
         """Carry out one command; what it cannot do is said in one sentence, and the next one is read."""
