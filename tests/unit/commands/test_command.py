@@ -186,7 +186,7 @@ def test_a_controller_by_hand_with_a_wrong_environment_is_no_traceback(arguments
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_are_no_traceback_and_go_to_no_file(closed: str, tmp_path: Path) -> None:
-    opened = "import os, sys; from commands.main import main; status = main(['list']); "
+    opened = "import os, sys; from railyard.__main__ import main; sys.argv[1:] = []; status = main('list'); "
     opened += f"open({str(tmp_path / 'file')!r}, 'w').write(str(os.open('/', os.O_RDONLY))); sys.exit(status)"
     command = f'"$0" -P -c "$1" {closed}' if sys.version_info >= (3, 11) else f'"$0" -c "$1" {closed}'
     done = subprocess.run(["sh", "-c", command, sys.executable, opened], cwd=ROOT, stderr=subprocess.PIPE, check=False)
