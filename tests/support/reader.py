@@ -16,7 +16,7 @@ RAN = (0, 8, 130)
 
 def documents() -> list[Path]:
     """The documents whose blocks are run."""
-    return [ROOT / "docs" / "walkthrough.md", *sorted((ROOT / "labs").glob("*/README.md"))]
+    return [ROOT / "README.md", ROOT / "docs" / "walkthrough.md", *sorted((ROOT / "labs").glob("*/README.md"))]
 
 
 def like_the_checkout(folder: Path) -> None:
