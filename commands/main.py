@@ -29,6 +29,7 @@ COMMANDS = {
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),
     "export": ("export:main", "describe a results folder as an RO-Crate, for archives"),
     "show": ("show:main", "show what a workload, a trace or a collective contains"),
+    "check": ("exercises.check:main", "labs for students: list them, or mark one: check labs/NAME"),
     "mesh": ("run:main mesh", "route matchings on a photonic mesh (run mesh)"),
     "bench": ("run:main bench", "run the benchmarks (run bench)"),
     "calibrate": ("run:main calibrate", "measure the scale that this machine carries (run calibrate)"),
@@ -81,7 +82,7 @@ def usage() -> str:
     lines += ["railyard run NAME --help those of an experiment."]
     lines += [
         "Runs need root; list, predict, plot, watch, report, explain, claims, export,",
-        "show, mesh, doctor and completion do not.",
+        "show, mesh, doctor, completion and most of check do not.",
     ]
     return "\n".join(lines)
 

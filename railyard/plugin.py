@@ -39,7 +39,7 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
             there = nearest(name, names) or f"; use one of {', '.join(names)}, or FILE.py:Class of your own"
             raise ConfigError(f"{name!r} is not {what}{there}", key=key)
         module_name, _, class_name = points[name].value.partition(":")
-    module = _load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
+    module = load_file(module_name, key) if module_name.endswith(".py") else _load_module(module_name, key)
     named = getattr(module, class_name, None)
     if named is None:
         raise ConfigError(f"module {module_name} has no class {class_name}", key=key)
@@ -80,7 +80,8 @@ def _load_module(name: str, key: str) -> ModuleType:
         raise ConfigError(f"module {name} cannot be imported: {type(error).__name__}: {error}", key=key) from error
 
 
-def _load_file(name: str, key: str) -> ModuleType:
+def load_file(name: str, key: str) -> ModuleType:
+    """The module of a Python file; ``ConfigError`` if there is none, or by what it raised while it was imported."""
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"there is no file {name}; name a Python file that exists", key=key)
