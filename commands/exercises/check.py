@@ -15,7 +15,7 @@ from railyard.errors import ConfigError, MachineError, nearest
 from railyard.ownership import make_folder, open_text
 from railyard.reading import read_text
 
-NAMES = ("dark-time",)
+NAMES = ("learning-switch", "dark-time", "failover")
 """The exercises, in the order in which a course would take them."""
 LABS = ROOT / "labs"
 """The folder that has the text, the start file and the hints of each."""

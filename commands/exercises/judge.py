@@ -1,4 +1,4 @@
-"""Whether a part of an exercise is done, found in a process of its own: what a student wrote may hang or take memory."""
+"""Whether a part of an exercise is done, found in a process of its own: a student's code may hang or take memory."""
 
 from __future__ import annotations
 
