@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import resource
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
-from commands.exercises.exercise import Exercise
-from commands.exercises.judge import exercise_of, what_is_missing
+from commands.command_process import last_line, run_command
+from commands.exercises.exercise import Exercise, Missing, fault
 from experiments.parser import Parser, folder
 from railyard.checkout import ROOT, railyard_as_root
 from railyard.errors import ConfigError, MachineError, nearest
-from railyard.ownership import make_folder, open_text
+from railyard.ownership import make_folder, open_text, temporary_folder
 from railyard.reading import read_text
 
 NAMES = ("learning-switch", "dark-time", "failover")
-"""The exercises, in the order in which a course would take them."""
+"""The exercises, in the order in which a course would take them; each is a module here."""
 LABS = ROOT / "labs"
 """The folder that has the text, the start file and the hints of each."""
 DESCRIPTION = """\
@@ -27,8 +32,9 @@ railyard check --copy dark-time   # writes a fresh folder dark-time
 railyard check dark-time          # points for what you have done there"""
 CHECK_S = 60.0
 """Longest duration of the check of all parts."""
-_COLUMNS, _INDENT = 80, 8
+_MOST_MEMORY = 4 << 30
 _MOST_BYTES = 1 << 20
+_COLUMNS = 80
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,17 +42,20 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="railyard check", description=DESCRIPTION)
     parser.add_argument("folder", nargs="?", type=folder, metavar="FOLDER", help="your folder, named as its lab")
     parser.add_argument("--copy", metavar="NAME", help="write the folder NAME of a lab into the working directory")
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)  # how a check starts the process of a part
     options = parser.read(arguments)
     if options.copy is not None:
-        if options.folder is not None:
-            raise ConfigError("writes a fresh folder and checks none; leave one of both out", key="--copy")
         return _copy(_named(options.copy, "--copy"))
-    return _list() if options.folder is None else _check(options.folder)
+    if options.folder is None:
+        return _list()
+    place = options.folder.resolve()
+    exercise = _named(place.name, "check")
+    return _check(exercise, place) if options.part is None else _judge(exercise, options.part, place)
 
 
 def _list() -> int:
     print(f"{'lab':<21} {'minutes':>7}  {'root':<5} what it is about")
-    for exercise in map(exercise_of, NAMES):
+    for exercise in (_named(name, "check") for name in NAMES):
         print(f"{exercise.name:<21} {exercise.minutes:>7}  {'yes' if exercise.root else 'no':<5} {exercise.title}")
     print("\nrailyard check --copy NAME writes its folder; README.md there says what to do.")
     return 0
@@ -55,7 +64,9 @@ def _list() -> int:
 def _named(name: str, key: str) -> Exercise:
     if name not in NAMES:
         raise ConfigError(f"{name} is no lab{nearest(name, NAMES) or '; railyard check lists them'}", key=key)
-    return exercise_of(name)
+    exercise = import_module(f"commands.exercises.{name.replace('-', '_')}").EXERCISE
+    assert isinstance(exercise, Exercise)
+    return exercise
 
 
 def _copy(exercise: Exercise) -> int:
@@ -64,30 +75,61 @@ def _copy(exercise: Exercise) -> int:
     if target.exists():
         raise ConfigError("exists already; move it away, or work on in it", source=str(target))
     make_folder(target)
-    for path in sorted(LABS.joinpath(exercise.name).iterdir()):
-        if path.is_file():
-            with open_text(target / path.name, "w") as file:
-                file.write(read_text(path, _MOST_BYTES, "a file of a lab"))
+    for path in sorted(path for path in LABS.joinpath(exercise.name).iterdir() if path.is_file()):
+        with open_text(target / path.name, "w") as file:
+            file.write(read_text(path, _MOST_BYTES, "a file of a lab"))
     print(f"{target}/: read README.md, edit {exercise.file}, then: railyard check {target}")
     return 0
 
 
-def _check(given: Path) -> int:
+def _check(exercise: Exercise, place: Path) -> int:
     """Print a line for each part, and the points; 0 if those are all."""
-    place = given.resolve()
-    exercise = _named(place.name, "check")
     if not (place / exercise.file).is_file():
         again = f"railyard check --copy {exercise.name} writes a fresh folder"
-        raise ConfigError(f"there is no {exercise.file} in {given}; {again}", key="check")
+        raise ConfigError(f"has no {exercise.file}; {again}", source=str(place))
     if exercise.root and os.geteuid() != 0:
-        raise MachineError(f"this lab brings up a fabric, which needs root: {railyard_as_root(f'check {given}')}")
-    points = 0
+        raise MachineError(f"this lab brings up a fabric, which needs root: {railyard_as_root(f'check {place}')}")
+    points, total = 0, sum(part.points for part in exercise.parts)
     for number, part in enumerate(exercise.parts):
-        missing = what_is_missing(exercise, number, place, CHECK_S / len(exercise.parts))
-        gained = part.points if missing is None else 0
+        missing = _what_is_missing(exercise, number, place)
+        gained = 0 if missing else part.points
         points += gained
-        line = f"{gained} of {part.points}  {part.text}" + ("" if missing is None else f": {missing}")
-        print(textwrap.fill(line, _COLUMNS, subsequent_indent=" " * _INDENT, break_on_hyphens=False), flush=True)
-    total = sum(part.points for part in exercise.parts)
+        line = f"{gained} of {part.points}  {part.text}" + (f": {missing}" if missing else "")
+        print(textwrap.fill(line, _COLUMNS, subsequent_indent=" " * 8, break_on_hyphens=False), flush=True)
     print(f"{points} of {total} points")
     return 0 if points == total else 1
+
+
+def _what_is_missing(exercise: Exercise, number: int, place: Path) -> str:
+    """What is not right in a part yet, in a sentence (empty: it is done), found in a process of its own.
+
+    ``MachineError`` if the machine lacks something that the check needs.
+    """
+    longest_s = CHECK_S / len(exercise.parts)
+    with temporary_folder() as own:
+        log = own / "log"
+        try:
+            status = run_command(["railyard", "check", str(place), "--part", str(number)], log, longest_s=longest_s)
+        except MachineError:
+            return f"not done within {longest_s:g} s; is there an endless loop in {exercise.file}?"
+        if status == MachineError.exit_status:
+            raise MachineError(last_line(log))
+        with suppress(ValueError, IndexError, KeyError):
+            return str(json.loads(log.read_text("utf-8", "replace").splitlines()[-1])["missing"])
+        return f"{exercise.file} ended the check; it must not end its process"
+
+
+def _judge(exercise: Exercise, number: int, place: Path) -> int:
+    """In the process of a part: the last line that it prints says what is missing."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))  # a student's list may grow for ever
+    missing = ""
+    try:
+        exercise.parts[number].check(place)
+    except Missing as sentence:
+        missing = str(sentence)
+    except MachineError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = fault(error, place / exercise.file)
+    print(f"\n{json.dumps({'missing': missing})}")
+    return 0

@@ -1,4 +1,4 @@
-"""Frames of a check, sent and received at the ports of a rail, with the port and the number of the frame in them."""
+"""Frames of a check, sent and received at the hosts' ends of a rail, with the port and the number of each in it."""
 
 from __future__ import annotations
 
@@ -6,71 +6,50 @@ import select
 import socket
 import struct
 import time
-from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
+from topos.plan import HostPort
 
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
 _TYPE = 0x88B5  # for experiments in a local network, IEEE 802
-_BODY = struct.Struct("!HI")
-_LEAST_BYTES, _MOST_BYTES = 60, 2048
-
-
-class Arrival(NamedTuple):
-    """Frame ``number`` left port ``sender`` of the switch's other side and has arrived at ``receiver``'s."""
-
-    sender: int
-    receiver: int
-    number: int
+_FRAME = struct.Struct("!6s6sHHI40x")
 
 
 class RailPorts:
-    """The hosts' ends of all ports of the first rail of ``net``, as a context manager."""
+    """All ports of a rail by number, with a raw socket at the host's end of each."""
 
-    def __init__(self, net: Emulation) -> None:
-        self.ports = {port.number: port for port in net.plan.network("rail")[0].ports}
-        self._stack = ExitStack()
-        self._sockets: dict[int, socket.socket] = {}
-        with self._stack as stack:
-            for number, port in self.ports.items():
-                with inside(net.netns_fd(port.host)):
-                    sock = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_TYPE)))
-                    sock.bind((port.interface, _TYPE))
-                sock.setblocking(False)
-                self._sockets[number] = sock
-            self._stack = stack.pop_all()
+    def __init__(self, ports: dict[int, HostPort], sockets: dict[int, socket.socket]) -> None:
+        self.ports, self._sockets = ports, sockets
 
-    def __enter__(self) -> RailPorts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def send(self, port: int, number: int, to: str = EVERYBODY, source: str | None = None) -> None:
-        """Send a frame from a host's port to an address, as if from ``source`` (its own address)."""
-        addresses = (to, source or self.ports[port].mac)
-        header = b"".join(bytes.fromhex(address.replace(":", "")) for address in addresses)
-        frame = header + _TYPE.to_bytes(2, "big") + _BODY.pack(port, number)
+    def send(self, port: int, number: int, to: str, source: str) -> None:
+        """Send a frame from a host's port, from and to an address."""
+        addresses = (bytes.fromhex(address.replace(":", "")) for address in (to, source))
         with suppress(BlockingIOError):  # a full queue loses it, as a network may
-            self._sockets[port].send(frame.ljust(_LEAST_BYTES, b"\0"))
+            self._sockets[port].send(_FRAME.pack(*addresses, _TYPE, port, number))
 
-    def arrived(self, longest_s: float) -> set[Arrival]:
-        """All frames that arrive within ``longest_s`` seconds."""
-        end, found = time.monotonic() + longest_s, set[Arrival]()
-        waiting = select.poll()
-        by_fd = {sock.fileno(): (number, sock) for number, sock in self._sockets.items()}
+    def arrived(self, longest_s: float) -> set[tuple[int, int, int]]:
+        """What arrives within ``longest_s`` seconds: number of the frame, port that it left, port that it came to."""
+        end, found = time.monotonic() + longest_s, set()
+        waiting, by_fd = select.poll(), {sock.fileno(): port for port, sock in self._sockets.items()}
         for fd in by_fd:
             waiting.register(fd, select.POLLIN)
         while (left := end - time.monotonic()) > 0:
             for fd, _ in waiting.poll(left * 1e3):
-                number, sock = by_fd[fd]
-                with suppress(BlockingIOError):
-                    found.add(Arrival(*_from(sock.recv(_MOST_BYTES), number)))
+                *_, sender, number = _FRAME.unpack(self._sockets[by_fd[fd]].recv(_FRAME.size))
+                found.add((number, sender, by_fd[fd]))
         return found
 
 
-def _from(frame: bytes, receiver: int) -> tuple[int, int, int]:
-    sender, number = _BODY.unpack_from(frame, 14)
-    return sender, receiver, number
+@contextmanager
+def rail_ports(net: Emulation) -> Iterator[RailPorts]:
+    """The ports of the first rail of ``net``."""
+    ports, sockets = {port.number: port for port in net.plan.network("rail")[0].ports}, {}
+    with ExitStack() as stack:
+        for number, port in ports.items():
+            with inside(net.netns_fd(port.host)):
+                sockets[number] = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+                sockets[number].bind((port.interface, _TYPE))
+        yield RailPorts(ports, sockets)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from commands.command_process import last_line
 from commands.exercises.exercise import Exercise, Missing, Part
-from commands.exercises.frames import EVERYBODY, RailPorts
+from commands.exercises.frames import EVERYBODY, RailPorts, rail_ports
 from commands.lab.lab import Lab, LabSpec
 from railyard.ownership import temporary_folder
 from railyard.process.start import as_caller, end_child, start_python
@@ -38,7 +38,7 @@ class Switch:
         self._ports.send(port, self._number, to, source)
         end, found = time.monotonic() + ARRIVES_S, set[int]()
         while not expected <= found and time.monotonic() < end:
-            found |= {a.receiver for a in self._ports.arrived(STRAYS_S) if a.number == self._number}
+            found |= {came for number, _, came in self._ports.arrived(STRAYS_S) if number == self._number}
         return found
 
     def must_pass(self, port: int, to: str, source: str, expected: set[int], what: str) -> None:
@@ -81,7 +81,7 @@ def switch_of(folder: Path) -> Iterator[Switch]:
         try:
             _wait_until_listening(app, address, place / "log")
             spec = LabSpec("rails", FABRIC, controller="remote", remote=address, datapath="ovs")
-            with Lab(spec) as lab, RailPorts(lab.net) as ports:
+            with Lab(spec) as lab, rail_ports(lab.net) as ports:
                 yield Switch(ports, app)
         except Missing as missing:
             raise Missing(f"{missing}{_trouble((place / 'log').read_text(errors='replace'))}") from None
