@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from commands.command_process import last_line
@@ -23,7 +23,8 @@ FABRIC = {"servers": "4", "gpus": "1", "ports": "1", "fabric": "electrical"}
 """Hosts g0 to g3 at ports 1 to 4."""
 G0, G1, STRANGER = "02:00:00:00:00:a0", "02:00:00:00:00:a1", "02:00:00:00:00:a9"
 """Addresses that are used here alone, so that nothing else that hosts send teaches the switch where they are."""
-LISTENS_S, ARRIVES_S, STRAYS_S, SETTLES_S, MOVED_S = 10.0, 2.0, 0.2, 1.0, 3.0
+ARRIVES_S, STRAYS_S, SETTLES_S, MOVED_S = 2.0, 0.2, 1.0, 3.0
+"""Longest wait for a frame, wait for more of them, time for the app to install flows, and to follow a host."""
 
 
 class Switch:
@@ -72,15 +73,18 @@ class Switch:
 def switch_of(folder: Path) -> Iterator[Switch]:
     """The student's app, run as the caller of sudo, and a switch that has joined it."""
     with socket.create_server(("127.0.0.1", 0)) as held:
-        address = f"127.0.0.1:{held.getsockname()[1]}"
+        host, port = held.getsockname()
     caller = as_caller()
     with temporary_folder() as place, open(place / "log", "wb") as log:
-        command = ["manager", "os-ken", str(folder / FILE), "--ofp-tcp-listen-port", address.rpartition(":")[2]]
-        environment, streams = caller.pop("env"), {"stdout": log, "stderr": subprocess.STDOUT}
-        app = start_python("commands.command_process", *command, environment=environment, **streams, **caller)
+        command = ["manager", "os-ken", str(folder / FILE), "--ofp-tcp-listen-port", str(port)]
+        streams = {"environment": caller.pop("env"), "stdout": log, "stderr": subprocess.STDOUT}
+        app = start_python("commands.command_process", *command, **streams, **caller)
         try:
-            _wait_until_listening(app, address, place / "log")
-            spec = LabSpec("rails", FABRIC, controller="remote", remote=address, datapath="ovs")
+            while socket.socket().connect_ex((host, port)) != 0:
+                time.sleep(0.1)
+                if app.poll() is not None:
+                    raise Missing(f"the app did not start: {last_line(place / 'log')}")
+            spec = LabSpec("rails", FABRIC, controller="remote", remote=f"{host}:{port}", datapath="ovs")
             with Lab(spec) as lab, rail_ports(lab.net) as ports:
                 yield Switch(ports, app)
         except Missing as missing:
@@ -88,17 +92,6 @@ def switch_of(folder: Path) -> Iterator[Switch]:
         finally:
             app.terminate()
             end_child(app, SETTLES_S)
-
-
-def _wait_until_listening(app: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    host, _, port = address.rpartition(":")
-    end = time.monotonic() + LISTENS_S
-    while app.poll() is None and time.monotonic() < end:
-        with suppress(ConnectionRefusedError):
-            socket.create_connection((host, int(port))).close()
-            return
-        time.sleep(0.1)
-    raise Missing(f"the app did not start: {last_line(log)}")
 
 
 def _trouble(log: str) -> str:
