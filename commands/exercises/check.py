@@ -78,7 +78,7 @@ def _copy(exercise: Exercise) -> int:
     for path in sorted(path for path in LABS.joinpath(exercise.name).iterdir() if path.is_file()):
         with open_text(target / path.name, "w") as file:
             file.write(read_text(path, _MOST_BYTES, "a file of a lab"))
-    print(f"{target}/: read README.md, edit {exercise.file}, then: railyard check {target}")
+    print(f"folder {target}: read README.md, edit {exercise.file}, then:\n  railyard check {target}")
     return 0
 
 

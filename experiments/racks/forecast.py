@@ -25,7 +25,8 @@ from measure.metrics.quantiles import median
 from measure.model.prediction import predict
 from measure.model.simulated_control import Costs
 from measure.model.wires import checkpoint_seconds
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, RailyardError
+from railyard.plugin import code_failed
 from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
@@ -147,9 +148,14 @@ def deaths(
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in setting.plan.spares if spare not in dead and spare not in used]
             groups = tuple(affected.program_of(members[affected.name]).groups.values())
-            policy.start(groups)
-            policy.see(ClusterState(dead=dead))
-            moved = policy.replace(groups, rank, free)
+            try:
+                policy.start(groups)
+                policy.see(ClusterState(dead=dead))
+                moved = dict(policy.replace(groups, rank, free) or {})
+            except RailyardError:
+                raise
+            except Exception as error:
+                raise code_failed(setting.policy, error, "policy") from error
             if not moved:
                 return
             members = {**members, affected.name: tuple(moved.get(r, r) for r in members[affected.name])}

@@ -1,0 +1,106 @@
+"""Labs that mark themselves, on real fabrics: starts, solutions, what is nearly right, and what is broken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commands.exercises import check
+
+pytestmark = [pytest.mark.root, pytest.mark.beside]
+SOLUTIONS = Path(__file__).with_name("solutions")
+LABS = ["learning-switch", "dark-time", "failover"]
+CHECK_TIMES = int(os.environ.get("RAILYARD_CHECKS", "1"))
+"""How often each solution is checked, for a campaign; 20 before a release."""
+Marked = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Marked:
+    """Checks a folder of a lab with its file as ``text`` (None: as it comes); the status, and a sentence a part."""
+
+    def mark(name: str, text: str | None) -> tuple[int, list[str]]:
+        folder = tmp_path / name
+        shutil.copytree(check.LABS / name, folder, dirs_exist_ok=True)
+        if text is not None:
+            (folder / check._named(name, "").file).write_text(text)
+        status = check.main([str(folder)])
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.out + printed.err
+        assert all(len(line) <= 80 for line in printed.out.splitlines())
+        return status, printed.out.replace("\n        ", " ").splitlines()
+
+    return mark
+
+
+def solution(name: str) -> str:
+    return (SOLUTIONS / name / check._named(name, "").file).read_text()
+
+
+def points(lines: list[str]) -> list[str]:
+    """The points of each part, and those of all, such as 3 of 10."""
+    return [" ".join(line.split()[:3]) for line in lines]
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_solution_gets_all_points(name: str, marked: Marked) -> None:
+    for _ in range(CHECK_TIMES):
+        status, lines = marked(name, solution(name))
+        assert status == 0 and lines[-1] == "10 of 10 points", lines
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_the_file_as_it_comes_gets_none(name: str, marked: Marked) -> None:
+    status, lines = marked(name, None)
+    assert status == 1 and lines[-1] == "0 of 10 points", lines
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "gained", "sentence"),
+    [
+        ("learning-switch", "if port is None:", "if True:", ["2", "0", "0", "0"], "came to g1, g2, g3"),
+        ("learning-switch", "self.add_flow(datapath, 1, match, port)", "", ["2", "3", "0", "2"], "stood still"),
+        ("learning-switch", "self.remove_flows(", "str(", ["2", "3", "3", "0"], "came to g1, and should come to g2"),
+        ("learning-switch", "frame.src", "frame.sorce", ["0"] * 4, "line 30 of learning_switch.py: AttributeError"),
+        ("learning-switch", "class", "clas", ["0"] * 4, "the app did not start"),
+        ("dark-time", "1.35s", "0.9s", ["3", "0", "3"], "packets from g0 to g1 were lost from 0 s to 1 s"),
+        ("dark-time", "2-6 3-7", "1-6 3-8", ["3", "4", "0"], "packets from g3 to g0 were lost"),
+        ("dark-time", "connect rail0 2-6 3-7", "fail g1", ["0"] * 3, "'1.35s fail g1' is not for this lab"),
+        ("dark-time", "2-6", "2-99", ["0"] * 3, "99"),
+        ("failover", "min(free, key=lambda spare: (length(spare), spare))", "free[0]", ["0", "3", "3"], "9 should be"),
+        ("failover", "class NearestSpare(LumionPolicy)", "class Other", ["0"] * 3, "does not define NearestSpare"),
+        ("failover", "return {", "return {0: 1} and {0: 17, ", ["4", "0", "3"], "the answer moves 0"),
+        ("failover", "for group in groups:", "for group in groups", ["0"] * 3, "line 9 of spares.py: SyntaxError"),
+    ],
+)
+def test_what_is_nearly_right_loses_its_points(
+    name: str, right: str, wrong: str, gained: list[str], sentence: str, marked: Marked
+) -> None:
+    text = solution(name)
+    assert right in text
+    status, lines = marked(name, text.replace(right, wrong))
+    assert [line.split()[0] for line in lines[:-1]] == gained and status == 1, lines
+    assert any(sentence in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("while True: pass", "is there an endless loop in spares.py?"),
+        ("import os; os._exit(0)", "spares.py ended the check"),
+        ("raise SystemExit", "line 1 of spares.py: it ends the program"),
+        ("kept = [0]\nwhile True: kept *= 2", "line 2 of spares.py: MemoryError"),
+        ("", "spares.py does not define NearestSpare"),
+    ],
+)
+def test_what_a_file_does_is_told_in_a_sentence(
+    line: str, sentence: str, marked: Marked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "CHECK_S", 24.0)
+    status, lines = marked("failover", line)
+    assert status == 1 and lines[-1] == "0 of 10 points"
+    assert sentence in lines[0], lines
