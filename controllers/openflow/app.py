@@ -168,6 +168,7 @@ def run_apps(framework: str, arguments: Sequence[str]) -> None:
     package, hub = PACKAGES[framework], _module(framework, "lib.hub")
     if hub.HUB_TYPE == "native":
         _end_with_process(hub)
+        hub.TaskExit = SystemExit  # there it is Exception, so that the first error of a handler ends its app in silence
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in _MANAGED if framework == "ryu" else _MANAGED[:-1]:

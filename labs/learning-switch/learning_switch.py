@@ -10,7 +10,7 @@ from os_ken.ofproto import ofproto_v1_3
 class LearningSwitch(app_manager.OSKenApp):
     """One rail switch, whose frames all come to this app at first."""
 
-    OFP_VERSIONS = [ofproto_v1_3.OFP_VERSION]
+    OFP_VERSIONS = (ofproto_v1_3.OFP_VERSION,)
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

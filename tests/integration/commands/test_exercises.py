@@ -65,7 +65,7 @@ def test_the_file_as_it_comes_gets_none(name: str, marked: Marked) -> None:
         ("learning-switch", "if port is None:", "if True:", ["2", "0", "0", "0"], "came to g1, g2, g3"),
         ("learning-switch", "self.add_flow(datapath, 1, match, port)", "", ["2", "3", "0", "2"], "stood still"),
         ("learning-switch", "self.remove_flows(", "str(", ["2", "3", "3", "0"], "came to g1, and should come to g2"),
-        ("learning-switch", "frame.src", "frame.sorce", ["0"] * 4, "line 30 of learning_switch.py: AttributeError"),
+        ("learning-switch", "frame.src", "frame.sorce", ["0"] * 4, "line 31 of learning_switch.py: AttributeError"),
         ("learning-switch", "class", "clas", ["0"] * 4, "the app did not start"),
         ("dark-time", "1.35s", "0.9s", ["3", "0", "3"], "packets from g0 to g1 were lost from 0 s to 1 s"),
         ("dark-time", "2-6 3-7", "1-6 3-8", ["3", "4", "0"], "packets from g3 to g0 were lost"),
