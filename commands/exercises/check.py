@@ -32,7 +32,8 @@ railyard check --copy dark-time   # writes a fresh folder dark-time
 railyard check dark-time          # points for what you have done there"""
 CHECK_S = 60.0
 """Longest duration of the check of all parts."""
-_MOST_MEMORY = 4 << 30
+_MOST_MEMORY = 2 << 30
+_MOST_LOG = 64 << 20
 _MOST_BYTES = 1 << 20
 _COLUMNS = 80
 
@@ -54,9 +55,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list() -> int:
-    print(f"{'lab':<21} {'minutes':>7}  {'root':<5} what it is about")
+    print(f"{'lab':<20} {'minutes':>7}  {'root':<4} what it is about")
     for exercise in (_named(name, "check") for name in NAMES):
-        print(f"{exercise.name:<21} {exercise.minutes:>7}  {'yes' if exercise.root else 'no':<5} {exercise.title}")
+        print(f"{exercise.name:<20} {exercise.minutes:>7}  {'yes' if exercise.root else 'no':<4} {exercise.title}")
     print("\nrailyard check --copy NAME writes its folder; README.md there says what to do.")
     return 0
 
@@ -86,7 +87,7 @@ def _check(exercise: Exercise, place: Path) -> int:
     """Print a line for each part, and the points; 0 if those are all."""
     if not (place / exercise.file).is_file():
         again = f"railyard check --copy {exercise.name} writes a fresh folder"
-        raise ConfigError(f"has no {exercise.file}; {again}", source=str(place))
+        raise ConfigError(f"there is no {exercise.file} in {place}; {again}", key="check")
     if exercise.root and os.geteuid() != 0:
         raise MachineError(f"this lab brings up a fabric, which needs root: {railyard_as_root(f'check {place}')}")
     points, total = 0, sum(part.points for part in exercise.parts)
@@ -105,13 +106,18 @@ def _what_is_missing(exercise: Exercise, number: int, place: Path) -> str:
 
     ``MachineError`` if the machine lacks something that the check needs.
     """
-    longest_s = CHECK_S / len(exercise.parts)
+
+    def is_bounded() -> None:
+        if log.exists() and log.stat().st_size > _MOST_LOG:
+            raise MachineError(f"it printed over {_MOST_LOG >> 20} MiB")
+
     with temporary_folder() as own:
         log = own / "log"
         try:
-            status = run_command(["railyard", "check", str(place), "--part", str(number)], log, longest_s=longest_s)
-        except MachineError:
-            return f"not done within {longest_s:g} s; is there an endless loop in {exercise.file}?"
+            command = ["railyard", "check", str(place), "--part", str(number)]
+            status = run_command(command, log, longest_s=CHECK_S / len(exercise.parts), meanwhile=is_bounded)
+        except MachineError as error:  # of the command: of what it starts there is the status
+            return f"{error}; is there an endless loop in {exercise.file}?"
         if status == MachineError.exit_status:
             raise MachineError(last_line(log))
         with suppress(ValueError, IndexError, KeyError):

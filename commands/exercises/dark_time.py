@@ -97,7 +97,7 @@ def keeps(*flows: Flow) -> Callable[[Path], None]:
 
 EXERCISE = Exercise(
     name="dark-time",
-    title="Circuits by hand, and packets that come while they change",
+    title="Circuits by hand, and a gap for them",
     file=FILE,
     root=True,
     parts=(

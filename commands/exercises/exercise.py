@@ -52,6 +52,12 @@ def student_code(file: Path, name: str) -> Any:
     return getattr(module, name)
 
 
+def last_sentence(log: Path, folder: Path) -> str:
+    """The last line in the ``log`` of a program that was given the student's ``folder``, which it need not repeat."""
+    lines = log.read_text("utf-8", "replace").replace(f"{folder}/", "").split("\n")
+    return next((line.removeprefix("railyard: ") for line in reversed(lines) if line.strip()), "it said nothing")
+
+
 def fault(error: BaseException, file: Path) -> str:
     """A sentence about an ``error`` that the student's ``file`` caused, with its line there where that is known."""
     cause = error.__cause__ if isinstance(error, RailyardError) and error.__cause__ else error

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from commands.command_process import last_line, run_command
-from commands.exercises.exercise import Exercise, Missing, Part, student_code
+from commands.command_process import run_command
+from commands.exercises.exercise import Exercise, Missing, Part, last_sentence, student_code
 from measure.results.results import Results
 from railyard.errors import RailyardError
 from railyard.ownership import temporary_folder
@@ -84,14 +84,14 @@ def check_job_goes_on(folder: Path) -> None:
             run_command(command, log, longest_s=RUN_S)
             row = Results.open(out).rows()[0]
         except (RailyardError, IndexError):
-            raise Missing(f"the run gave no result: {last_line(log)}") from None
+            raise Missing(f"the run gave no result: {last_sentence(log, folder)}") from None
     if row["state"] != "recovered" or not row["checksum_ok"]:
         raise Missing(f"the job is {row['state']} after the death of a chip: {row['reason'] or 'its sums are wrong'}")
 
 
 EXERCISE = Exercise(
     name="failover",
-    title="A chip dies; your policy chooses the spare",
+    title="A policy that chooses the spare",
     file=FILE,
     root=True,
     parts=(

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commands.command_process import last_line
-from commands.exercises.exercise import Exercise, Missing, Part
+from commands.exercises.exercise import Exercise, Missing, Part, last_sentence
 from commands.exercises.frames import EVERYBODY, RailPorts, rail_ports
 from commands.lab.lab import Lab, LabSpec
 from railyard.ownership import temporary_folder
@@ -80,10 +79,10 @@ def switch_of(folder: Path) -> Iterator[Switch]:
         streams = {"environment": caller.pop("env"), "stdout": log, "stderr": subprocess.STDOUT}
         app = start_python("commands.command_process", *command, **streams, **caller)
         try:
-            while socket.socket().connect_ex((host, port)) != 0:
+            while not _listens(host, port):
                 time.sleep(0.1)
                 if app.poll() is not None:
-                    raise Missing(f"the app did not start: {last_line(place / 'log')}")
+                    raise Missing(f"the app did not start: {last_sentence(place / 'log', folder)}")
             spec = LabSpec("rails", FABRIC, controller="remote", remote=f"{host}:{port}", datapath="ovs")
             with Lab(spec) as lab, rail_ports(lab.net) as ports:
                 yield Switch(ports, app)
@@ -92,6 +91,11 @@ def switch_of(folder: Path) -> Iterator[Switch]:
         finally:
             app.terminate()
             end_child(app, SETTLES_S)
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex((host, port)) == 0
 
 
 def _trouble(log: str) -> str:
@@ -133,7 +137,7 @@ def check_moved(folder: Path) -> None:
 
 EXERCISE = Exercise(
     name="learning-switch",
-    title="An OpenFlow app makes a bare switch learn where hosts are",
+    title="A switch that learns where hosts are",
     file=FILE,
     root=True,
     parts=(

@@ -168,7 +168,6 @@ def run_apps(framework: str, arguments: Sequence[str]) -> None:
     package, hub = PACKAGES[framework], _module(framework, "lib.hub")
     if hub.HUB_TYPE == "native":
         _end_with_process(hub)
-        hub.TaskExit = SystemExit  # there it is Exception, so that the first error of a handler ends its app in silence
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in _MANAGED if framework == "ryu" else _MANAGED[:-1]:
@@ -254,7 +253,11 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _end_with_process(hub: Any) -> None:
-    """Let the threads of the framework end with the process, which would wait for them for ever."""
+    """Let the threads of the framework end with the process, which would wait for them for ever.
+
+    And not, in silence, with the first error of a handler: os-ken takes an ``Exception`` for the wish to end.
+    """
+    hub.TaskExit = SystemExit
     make = hub.HubThread.__init__
 
     def made(thread: threading.Thread, *arguments: Any) -> None:
