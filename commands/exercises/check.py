@@ -55,9 +55,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list() -> int:
-    print(f"{'lab':<20} {'minutes':>7}  {'root':<4} what it is about")
+    print(f"{'lab':<20} {'min':>3} {'root':<4} what it is about")
     for exercise in (_named(name, "check") for name in NAMES):
-        print(f"{exercise.name:<20} {exercise.minutes:>7}  {'yes' if exercise.root else 'no':<4} {exercise.title}")
+        print(f"{exercise.name:<20} {exercise.minutes:>3} {'yes' if exercise.root else 'no':<4} {exercise.title}")
     print("\nrailyard check --copy NAME writes its folder; README.md there says what to do.")
     return 0
 
