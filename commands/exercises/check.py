@@ -102,7 +102,7 @@ def _check(exercise: Exercise, place: Path) -> int:
 
 
 def _what_is_missing(exercise: Exercise, number: int, place: Path) -> str:
-    """What is not right in a part yet, in a sentence (empty: it is done), found in a process of its own.
+    """A sentence on what is not right in a part yet (empty: it is done), found in a process of its own.
 
     ``MachineError`` if the machine lacks something that the check needs.
     """

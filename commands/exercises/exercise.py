@@ -45,7 +45,7 @@ class Exercise:
 
 
 def student_code(file: Path, name: str) -> Any:
-    """What ``name`` is in the student's ``file``; ``Missing`` if the file does not define it."""
+    """The function, class or value ``name`` of the student's ``file``; ``Missing`` if the file does not define it."""
     module = load_file(str(file), "check")
     if not hasattr(module, name):
         raise Missing(f"{file.name} does not define {name}")

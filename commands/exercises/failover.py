@@ -51,7 +51,7 @@ CASES = (
 
 
 def answers(folder: Path) -> Iterator[tuple[Case, Mapping[int, int]]]:
-    """What the student's policy answers in each case; ``Missing`` where it is no mapping of chips."""
+    """Each case with the answer of the student's policy; ``Missing`` where it is no mapping of chips."""
     policy = student_code(folder / FILE, CLASS)(plan(RackTopo()))
     for case in CASES:
         groups = [Group(f"dp{number}", "dp", ring) for number, ring in enumerate(case.rings)]

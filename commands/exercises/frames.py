@@ -31,7 +31,7 @@ class RailPorts:
             self._sockets[port].send(_FRAME.pack(*addresses, _TYPE, port, number))
 
     def arrived(self, longest_s: float) -> set[tuple[int, int, int]]:
-        """What arrives within ``longest_s`` seconds: number of the frame, port that it left, port that it came to."""
+        """The frames that arrive within ``longest_s`` seconds: number, port that it left, port that it came to."""
         end, found = time.monotonic() + longest_s, set()
         waiting, by_fd = select.poll(), {sock.fileno(): port for port, sock in self._sockets.items()}
         for fd in by_fd:
