@@ -20,7 +20,7 @@ LATEST_S = 2.2
 """Latest time of an act: what it changes must be seen."""
 
 
-class Flow(NamedTuple):
+class Sending(NamedTuple):
     """Packets that are sent from a host to a host, from a time until a time in seconds."""
 
     source: str
@@ -29,9 +29,14 @@ class Flow(NamedTuple):
     end_s: float
 
 
-JOINED = (Flow("g0", "g2", 2.6, LENGTH_S), Flow("g1", "g3", 2.6, LENGTH_S))
-JOB = (Flow("g0", "g1", 0.0, 1.0), Flow("g2", "g3", 0.0, 1.0), Flow("g0", "g2", 2.0, 3.0), Flow("g1", "g3", 2.0, 3.0))
-OTHERS = (*JOINED, Flow("g1", "g2", 0.0, LENGTH_S), Flow("g3", "g0", 0.0, LENGTH_S))
+JOINED = (Sending("g0", "g2", 2.6, LENGTH_S), Sending("g1", "g3", 2.6, LENGTH_S))
+JOB = (
+    Sending("g0", "g1", 0.0, 1.0),
+    Sending("g2", "g3", 0.0, 1.0),
+    Sending("g0", "g2", 2.0, 3.0),
+    Sending("g1", "g3", 2.0, 3.0),
+)
+OTHERS = (*JOINED, Sending("g1", "g2", 0.0, LENGTH_S), Sending("g3", "g0", 0.0, LENGTH_S))
 
 
 class Observation(NamedTuple):
@@ -40,7 +45,7 @@ class Observation(NamedTuple):
     sent_s: Mapping[int, float]
     arrived: set[tuple[int, str, str]]
 
-    def lost(self, flow: Flow) -> int:
+    def lost(self, flow: Sending) -> int:
         """How many packets of a flow were lost: none of those that its host sent then, on any port, arrived."""
         numbers = [number for number, sent_s in self.sent_s.items() if flow.begin_s <= sent_s < flow.end_s]
         return sum((number, flow.source, flow.target) not in self.arrived for number in numbers)
@@ -82,7 +87,7 @@ def performed(folder: Path) -> Observation:
         return observation.result()
 
 
-def keeps(*flows: Flow) -> Callable[[Path], None]:
+def keeps(*flows: Sending) -> Callable[[Path], None]:
     """The check that no packet of ``flows`` is lost."""
 
     def check(folder: Path) -> None:

@@ -24,7 +24,7 @@ RUN = (
 """A run of five seconds on a quiet machine, in which chip 1 of the job's chips 0 to 3 dies."""
 
 
-class Case(NamedTuple):
+class Death(NamedTuple):
     """A dead chip of a job with some rings, the ``free`` spares, and the nearest of these (None: there is none)."""
 
     rings: tuple[tuple[int, ...], ...]
@@ -38,19 +38,19 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case(((0, 1, 2, 3),), 1, (16, 17, 18, 19), 16),
-    Case(((12, 13, 14, 15),), 12, (4, 9, 16), 9),
-    Case(((8, 9, 10, 11),), 10, (19, 2, 6), 6),
-    Case(((0, 4, 8, 12),), 4, (18, 17, 13, 6), 6),
-    Case(((0, 1, 2), (2, 14, 15)), 2, (19, 11, 7, 3), 3),
-    Case(((0, 1, 2), (12, 13, 14)), 13, (3, 18), 18),
-    Case(((9, 14),), 9, (17, 5, 15), 15),
-    Case(((0, 1, 2, 3),), 1, (), None),
+    Death(((0, 1, 2, 3),), 1, (16, 17, 18, 19), 16),
+    Death(((12, 13, 14, 15),), 12, (4, 9, 16), 9),
+    Death(((8, 9, 10, 11),), 10, (19, 2, 6), 6),
+    Death(((0, 4, 8, 12),), 4, (18, 17, 13, 6), 6),
+    Death(((0, 1, 2), (2, 14, 15)), 2, (19, 11, 7, 3), 3),
+    Death(((0, 1, 2), (12, 13, 14)), 13, (3, 18), 18),
+    Death(((9, 14),), 9, (17, 5, 15), 15),
+    Death(((0, 1, 2, 3),), 1, (), None),
 )
 """Some chips inside the rack are free here, as after the end of another job; servers of four stand in a row."""
 
 
-def answers(folder: Path) -> Iterator[tuple[Case, Mapping[int, int]]]:
+def answers(folder: Path) -> Iterator[tuple[Death, Mapping[int, int]]]:
     """Each case with the answer of the student's policy; ``Missing`` where it is no mapping of chips."""
     policy = student_code(folder / FILE, CLASS)(plan(RackTopo()))
     for case in CASES:
