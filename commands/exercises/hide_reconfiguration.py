@@ -1,0 +1,81 @@
+"""Lab hide-reconfiguration: a policy of the student's own, judged by the step that the model predicts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from commands.exercises.exercise import Exercise, Missing, Part
+from commands.exercises.model import predicted
+from controllers.circuits.circuits import Matching
+from controllers.engine.jobs import Job
+from controllers.policies.catalog import load_policy
+from experiments.rails.job import job_point, load_job, model_scale, with_all_ranks
+from experiments.rails.settings import make_settings
+from workloads.program import Group
+
+FILE = "policy.py"
+_JOB = "smoke"
+
+
+def _policy(folder: Path) -> str:
+    return f"{folder / FILE}:Hide"
+
+
+def _keeps_circuits(folder: Path) -> None:
+    """Answer requests of all groups, one after another; no group may lose the circuits on which it may be sending."""
+    settings = make_settings({"workload": _JOB})
+    workload = with_all_ranks(load_job(settings))
+    plan = job_point(settings, workload, "on-demand", 0, model_scale(settings, workload)).fabric.plan()
+    groups = [group for group in workload.program.groups.values() if group.domain == "scale-out"]
+    for delay_s in (0.001, 1.0):
+        policy = load_policy(_policy(folder), plan)
+        policy.prepare(Job(_JOB, tuple(groups), "on-demand", delay_s))
+        current = {switch.name: Matching() for switch in plan.switches if switch.kind == "ocs"}
+        current |= policy.start(groups)
+        held: dict[str, Group] = {}
+        for group in [*groups, *reversed(groups)]:
+            held = {name: other for name, other in held.items() if not set(other.members) & set(group.members)}
+            if policy.asks(group):
+                before = {name: policy.paths(other, current) for name, other in held.items()}
+                current |= policy.wanted(group, current)
+                for name, other in held.items():
+                    if not set(before[name]) <= set(policy.paths(other, current)):
+                        raise Missing(f"when {group.name} asks, {name} loses a circuit on which it may be sending")
+            if not policy.paths(group, current):
+                raise Missing(f"{group.name} has asked and has no circuit")
+            held[group.name] = group
+
+
+def _steps(folder: Path, delays_ms: Sequence[float], exposes: float, stands_s: float = float("inf")) -> None:
+    """Compare steps with those of on-demand: what they add to electrical may be the share ``exposes`` of its own.
+
+    ``stands_s``: what circuits that stand add; where that is less, it counts instead.
+    """
+    modes = ["electrical", "on-demand"]
+    own, opus = (
+        {
+            (row["mode"], row["reconfiguration_delay_ms"]): row["predicted_step_time_s"]
+            for row in predicted("rails", workload=_JOB, modes=modes, delays_ms=delays_ms, **policy)
+        }
+        for policy in ({"policy": _policy(folder)}, {})
+    )
+    packets_s = opus["electrical", 0]
+    for delay_ms in delays_ms:
+        most_s = packets_s + min(exposes * (opus["on-demand", delay_ms] - packets_s), stands_s)
+        if own["on-demand", delay_ms] > most_s + 0.002:
+            raise Missing(f"at {delay_ms:g} ms a step takes {own['on-demand', delay_ms]:.4g} s; reach {most_s:.4g} s")
+
+
+EXERCISE = Exercise(
+    name="hide-reconfiguration",
+    title="write a policy that hides reconfiguration",
+    file=FILE,
+    root=False,
+    parts=(
+        Part(2, "every group gets circuits, and none loses those it sends on", _keeps_circuits),
+        Part(3, "long delays: half of what Opus exposes, or less", lambda folder: _steps(folder, (220, 600), 0.5)),
+        Part(3, "short delays: no more than Opus exposes", lambda folder: _steps(folder, (4, 35), 1.0)),
+        Part(2, "near the break-even: the better of both", lambda folder: _steps(folder, (65, 77), 1.0, 0.142)),
+    ),
+)

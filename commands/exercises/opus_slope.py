@@ -1,0 +1,60 @@
+"""Lab opus-slope: step time against delay, and how many reconfigurations a step exposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from commands.exercises.exercise import Exercise, Part
+from commands.exercises.model import gives, predicted
+from workloads.catalog import job_keys
+
+FILE = "slope.py"
+_LLAMA = "llama3-8b-16"
+_DELAYS_MS = (0, 30, 170, 730, 1600)
+
+
+def _steps(workload: str) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    """Of each delay in seconds the step, what it is over that without a delay, and its reconfigurations."""
+    rows = predicted("rails", workload=workload, modes=["on-demand"], delays_ms=_DELAYS_MS)
+    for row in rows:
+        step_s = row["predicted_step_time_s"]
+        model = {"step": step_s, "growth": step_s - rows[0]["predicted_step_time_s"]}
+        changes = row["predicted_reconfigurations_per_step"]
+        yield (row["reconfiguration_delay_ms"] / 1e3,), {**model, "changes": changes}
+
+
+def _changed(least: int) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    """The same of the job with other numbers of microbatches, from ``least``, which come before the delay."""
+    keys = job_keys(_LLAMA)
+    del keys["compute"]["native_step_s"]
+    for microbatches in range(least, 6, 2):
+        keys["batch"]["local_batch"] = microbatches * keys["batch"]["microbatch"]
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "job.yaml")
+            path.write_text(yaml.safe_dump(keys))
+            for (delay_s,), model in _steps(str(path)):
+                yield (microbatches, delay_s), model
+
+
+def _microbatches() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    for (microbatches, _), model in _changed(1):
+        yield (microbatches,), model
+
+
+EXERCISE = Exercise(
+    name="opus-slope",
+    title="step time against delay: what a step exposes",
+    file=FILE,
+    root=False,
+    parts=(
+        Part(2, "the step of smoke", gives(FILE, "smoke_s", partial(_steps, "smoke"), "step", 0.002)),
+        Part(3, "the step of llama3-8b-16", gives(FILE, "llama_s", partial(_steps, _LLAMA), "step", 0.002)),
+        Part(2, "the reconfigurations of a changed job", gives(FILE, "changes", _microbatches, "changes", 0.0)),
+        Part(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 3), "growth", 0.01)),
+    ),
+)

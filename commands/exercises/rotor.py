@@ -1,0 +1,55 @@
+"""Lab rotor: an all-to-all over circuits that rotate against circuits that stand, by ranks, bytes and delay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from commands.exercises.exercise import Exercise, Part
+from commands.exercises.model import chooses, gives, predicted
+from experiments.collectives.all_to_all.experiment import AllToAllSettings
+
+FILE = "rotation.py"
+
+
+def _points() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    """Ranks, seconds of a pair's bytes through a port, and the delay in seconds."""
+    grid = AllToAllSettings(
+        studies=("grid",),
+        policies=("rotor", "multi-hop"),
+        ranks=(6, 12),
+        sizes=(200_000, 2_000_000),
+        delays_ms=(1, 20, 120, 800),
+    )
+    times_s: dict[tuple[float, ...], dict[str, float]] = defaultdict(dict)
+    for row in predicted("all-to-all", **grid.model_dump(exclude_unset=True)):
+        pair_s = row["bytes"] / row["n"] / grid.bytes_per_s
+        name = "rotor" if row["policy"] == "rotor" else "ring"
+        times_s[row["n"], pair_s, row["reconfiguration_delay_ms"] / 1e3][name] = row["predicted_time_s"]
+    yield from times_s.items()
+
+
+def _stand() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    for (ranks, pair_s, _), times_s in _points():
+        yield (ranks, pair_s), times_s
+
+
+def _experts() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    times_s: dict[tuple[float, ...], dict[str, float]] = defaultdict(dict)
+    for row in predicted("rails", workload="moe-smoke", modes=["on-demand", "rotor"], delays_ms=[3, 23, 29, 70]):
+        times_s[row["reconfiguration_delay_ms"] / 1e3,][row["mode"]] = row["predicted_step_time_s"]
+    yield from times_s.items()
+
+
+EXERCISE = Exercise(
+    name="rotor",
+    title="circuits that rotate against circuits that stand",
+    file=FILE,
+    root=False,
+    parts=(
+        Part(2, "the time of an all-to-all over a rotation", gives(FILE, "rotor_s", _points, "rotor", 0.05)),
+        Part(3, "the time hop by hop over a ring that stands", gives(FILE, "ring_s", _stand, "ring", 0.15)),
+        Part(2, "the faster of both, where you have not seen it", chooses(FILE, "faster", _points, 1.3)),
+        Part(3, "rotor or on-demand for experts", chooses(FILE, "mode_for_experts", _experts, 1.0)),
+    ),
+)
