@@ -20,7 +20,16 @@ from railyard.errors import ConfigError, MachineError, nearest
 from railyard.ownership import make_folder, open_text, temporary_folder
 from railyard.reading import read_text
 
-NAMES = ("learning-switch", "dark-time", "failover")
+NAMES = (
+    "learning-switch",
+    "dark-time",
+    "ring-and-tree",
+    "straggler",
+    "rotor",
+    "opus-slope",
+    "failover",
+    "hide-reconfiguration",
+)
 """The exercises, in the order in which a course would take them; each is a module here."""
 LABS = ROOT / "labs"
 """The folder that has the text, the start file and the hints of each."""
