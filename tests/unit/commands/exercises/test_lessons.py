@@ -34,8 +34,12 @@ def test_a_solution_has_all_points(name: str, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", LESSONS)
-def test_a_notebook_runs_to_its_points_and_is_kept_without_outputs(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs_to_its_points_and_is_kept_without_outputs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every cell runs; the last one checks the start file, which the notebook writes, and which has no points."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     place = copied(name, tmp_path)
     notebook = nbformat.read(place / "notebook.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
