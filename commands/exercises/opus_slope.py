@@ -28,33 +28,28 @@ def _steps(workload: str) -> Iterator[tuple[tuple[float, ...], dict[str, float]]
         yield (row["reconfiguration_delay_ms"] / 1e3,), {**model, "changes": changes}
 
 
-def _changed(least: int) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
-    """The same of the job with other numbers of microbatches, from ``least``, which come before the delay."""
+def _changed(arguments: int) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    """The same of the job with other numbers of microbatches; ``arguments``: 1, these alone, 2, also the delay."""
     keys = job_keys(_LLAMA)
     del keys["compute"]["native_step_s"]
-    for microbatches in range(least, 6, 2):
+    for microbatches in (3, 5):
         keys["batch"]["local_batch"] = microbatches * keys["batch"]["microbatch"]
         with TemporaryDirectory() as folder:
             path = Path(folder, "job.yaml")
             path.write_text(yaml.safe_dump(keys))
             for (delay_s,), model in _steps(str(path)):
-                yield (microbatches, delay_s), model
-
-
-def _microbatches() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
-    for (microbatches, _), model in _changed(1):
-        yield (microbatches,), model
+                yield (microbatches, delay_s)[:arguments], model
 
 
 EXERCISE = Exercise(
     name="opus-slope",
-    title="step time against delay: what a step exposes",
+    title="Step time against delay: what a step exposes",
     file=FILE,
     root=False,
     parts=(
         Part(2, "the step of smoke", gives(FILE, "smoke_s", partial(_steps, "smoke"), "step", 0.002)),
         Part(3, "the step of llama3-8b-16", gives(FILE, "llama_s", partial(_steps, _LLAMA), "step", 0.002)),
-        Part(2, "the reconfigurations of a changed job", gives(FILE, "changes", _microbatches, "changes", 0.0)),
-        Part(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 3), "growth", 0.01)),
+        Part(2, "the reconfigurations of a changed job", gives(FILE, "changes", partial(_changed, 1), "changes", 0.0)),
+        Part(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 2), "growth", 0.01)),
     ),
 )

@@ -40,7 +40,7 @@ def _dark() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
 
 EXERCISE = Exercise(
     name="ring-and-tree",
-    title="when a tree beats a ring",
+    title="When a tree beats a ring",
     file=FILE,
     root=False,
     parts=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from commands.exercises.exercise import Exercise, Part
 from commands.exercises.model import chooses, gives, predicted
@@ -12,8 +13,8 @@ from experiments.collectives.all_to_all.experiment import AllToAllSettings
 FILE = "rotation.py"
 
 
-def _points() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
-    """Ranks, seconds of a pair's bytes through a port, and the delay in seconds."""
+def _points(arguments: int) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
+    """The first ``arguments`` of ranks, seconds of a pair's bytes through a port, delay in seconds."""
     grid = AllToAllSettings(
         studies=("grid",),
         policies=("rotor", "multi-hop"),
@@ -26,12 +27,8 @@ def _points() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
         pair_s = row["bytes"] / row["n"] / grid.bytes_per_s
         name = "rotor" if row["policy"] == "rotor" else "ring"
         times_s[row["n"], pair_s, row["reconfiguration_delay_ms"] / 1e3][name] = row["predicted_time_s"]
-    yield from times_s.items()
-
-
-def _stand() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
-    for (ranks, pair_s, _), times_s in _points():
-        yield (ranks, pair_s), times_s
+    for point, model in times_s.items():
+        yield point[:arguments], model
 
 
 def _experts() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
@@ -43,13 +40,17 @@ def _experts() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
 
 EXERCISE = Exercise(
     name="rotor",
-    title="circuits that rotate against circuits that stand",
+    title="Circuits that rotate against circuits that stand",
     file=FILE,
     root=False,
     parts=(
-        Part(2, "the time of an all-to-all over a rotation", gives(FILE, "rotor_s", _points, "rotor", 0.05)),
-        Part(3, "the time hop by hop over a ring that stands", gives(FILE, "ring_s", _stand, "ring", 0.15)),
-        Part(2, "the faster of both, where you have not seen it", chooses(FILE, "faster", _points, 1.3)),
+        Part(
+            2, "the time of an all-to-all over a rotation", gives(FILE, "rotor_s", partial(_points, 3), "rotor", 0.05)
+        ),
+        Part(
+            3, "the time hop by hop over a ring that stands", gives(FILE, "ring_s", partial(_points, 2), "ring", 0.15)
+        ),
+        Part(2, "the faster of both, where you have not seen it", chooses(FILE, "faster", partial(_points, 3), 1.3)),
         Part(3, "rotor or on-demand for experts", chooses(FILE, "mode_for_experts", _experts, 1.0)),
     ),
 )

@@ -31,7 +31,7 @@ def _steps() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
 
 EXERCISE = Exercise(
     name="straggler",
-    title="what a late rank costs, and what StragglAR gains",
+    title="What a late rank costs, and what StragglAR gains",
     file=FILE,
     root=False,
     parts=(
