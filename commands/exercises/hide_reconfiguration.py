@@ -9,7 +9,8 @@ from commands.exercises.exercise import Exercise, Missing, Part
 from commands.exercises.model import predicted
 from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
-from controllers.policies.catalog import load_policy
+from controllers.policies.catalog import load_policy, rehearse
+from controllers.policies.wiring import paths_in, rail_of_group
 from experiments.rails.job import job_point, load_job, model_scale, with_all_ranks
 from experiments.rails.settings import make_settings
 from workloads.program import Group
@@ -24,6 +25,7 @@ def _keeps_circuits(folder: Path) -> None:
     workload = with_all_ranks(load_job(settings))
     plan = job_point(settings, workload, "on-demand", 0, model_scale(settings, workload)).fabric.plan()
     groups = [group for group in workload.program.groups.values() if group.domain == "scale-out"]
+    rehearse(f"{folder / FILE}:Hide", plan, groups)
     for delay_s in (0.001, 1.0):
         policy = load_policy(f"{folder / FILE}:Hide", plan)
         policy.prepare(Job(_JOB, tuple(groups), "on-demand", delay_s))
@@ -38,7 +40,8 @@ def _keeps_circuits(folder: Path) -> None:
                 for name, other in held.items():
                     if not set(before[name]) <= set(policy.paths(other, current)):
                         raise Missing(f"when {group.name} asks, {name} loses a circuit on which it may be sending")
-            if not policy.paths(group, current):
+            paths = tuple(policy.paths(group, current))
+            if not paths or paths_in(rail_of_group(plan, group), paths, current) != paths:
                 raise Missing(f"{group.name} has asked and has no circuit")
             held[group.name] = group
 
@@ -48,6 +51,7 @@ def _steps(folder: Path, delays_ms: Sequence[float], exposes: float, stands_s: f
 
     ``stands_s``: what circuits that stand add; where that is less, it counts instead.
     """
+    _keeps_circuits(folder)  # the model also sends where there is no circuit
     modes = ["electrical", "on-demand"]
     packets, *opus = predicted("rails", workload=_JOB, modes=modes, delays_ms=delays_ms)
     own = predicted("rails", workload=_JOB, modes=modes, delays_ms=delays_ms, policy=f"{folder / FILE}:Hide")[1:]

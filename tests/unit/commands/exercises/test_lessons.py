@@ -105,3 +105,16 @@ def test_a_policy_that_changes_as_opus_does_hides_nothing(part: int, sentence: s
     with pytest.raises(Missing, match=sentence):
         HIDE.parts[part].check(place)
     HIDE.parts[2].check(place)
+
+
+@pytest.mark.parametrize("paths", ["[]", "group_paths(group)"])
+@pytest.mark.parametrize("part", range(len(HIDE.parts)))
+def test_a_policy_without_circuits_has_no_points(part: int, paths: str, tmp_path: Path) -> None:
+    """It asks for nothing, so nothing is dark; and no packet would arrive."""
+    tmp_path.joinpath(HIDE.file).write_text(
+        "from controllers.policies.policy import StandingPolicy\n"
+        "from controllers.policies.wiring import group_paths\n"
+        f"class Hide(StandingPolicy):\n    def paths(self, group, current):\n        return {paths}\n"
+    )
+    with pytest.raises(Missing, match=r"dp.t0.s0 has asked and has no circuit"):
+        HIDE.parts[part].check(tmp_path)
