@@ -15,7 +15,7 @@ from workloads.catalog import job_keys
 
 FILE = "slope.py"
 _LLAMA = "llama3-8b-16"
-_DELAYS_MS = (0, 30, 170, 730, 1600)
+_DELAYS_MS = (0, 170, 730, 1600)
 
 
 def _steps(workload: str) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:

@@ -9,11 +9,11 @@ from commands.exercises.model import chooses, gives, predicted
 from experiments.collectives.straggler.experiment import StragglerSettings
 
 FILE = "late.py"
-_DELAYS_MS = (0, 90, 150, 250, 350, 700, 2500)
+_DELAYS_MS = (0, 90, 250, 350, 700, 2500)
 
 
 def _points() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
-    for ranks in (4, 8, 16):
+    for ranks in (4, 16):
         rows = predicted("straggler", algorithms=["ring", "stragglar"], ranks=[ranks], delays_ms=_DELAYS_MS)
         times_s = {(row["straggler_delay_s"], row["algorithm"]): row["predicted_time_s"] for row in rows}
         wire_s = StragglerSettings().law(ranks, rows[0]["bytes"]).wire_s
