@@ -17,5 +17,5 @@ def changes(microbatches: int) -> int:
 
 
 def growth_s(microbatches: int, delay_s: float) -> float:
-    """What the delay adds to a step of that job on demand; there are two microbatches or more."""
+    """Seconds that the delay adds to a step of that job on demand; there are two microbatches or more."""
     raise NotImplementedError("write the law of the job that was changed")

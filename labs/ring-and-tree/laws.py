@@ -21,5 +21,5 @@ def faster(ranks: int, wire_s: float, latency_s: float) -> str:
 
 
 def dark_s(ranks: int, delay_s: float) -> float:
-    """What a tree on circuits takes longer if a reconfiguration takes `delay_s` longer."""
+    """Seconds that a tree on circuits takes longer if a reconfiguration takes `delay_s` longer."""
     raise NotImplementedError("count the reconfigurations of a tree")

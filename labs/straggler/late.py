@@ -21,5 +21,5 @@ def faster(ranks: int, wire_s: float, late_s: float) -> str:
 
 
 def adds_s(rank: int, late_s: float) -> float:
-    """What a step of job `smoke` on packet switches takes longer if `rank` (0 to 7) is late by `late_s`."""
+    """Seconds that a step of `smoke` on packet switches takes longer if `rank` (0 to 7) is late by `late_s`."""
     raise NotImplementedError("write the law of a late rank")

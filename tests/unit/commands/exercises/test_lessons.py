@@ -41,7 +41,7 @@ def test_a_notebook_runs_to_its_points_and_is_kept_without_outputs(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     place = copied(name, tmp_path)
-    notebook = nbformat.read(place / "notebook.ipynb", as_version=4)
+    notebook = nbformat.read(place / "notebook.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     assert not any(cell.get("outputs") for cell in notebook.cells)
     start = {path.name: path.read_text() for path in place.glob("*.py")}
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(place)}}).execute()
