@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from commands.exercises.exercise import Exercise, Missing, Part
+from commands.exercises.exercise import Exercise, ExercisePart, Missing
 from commands.exercises.frames import EVERYBODY, RailPorts, rail_ports
 from commands.lab.lab import Lab, LabSpec
 from experiments.timetable import TimedAct, Timetable, written
@@ -106,8 +106,8 @@ EXERCISE = Exercise(
     file=FILE,
     root=True,
     parts=(
-        Part(3, "g0 and g2 are joined at the end, and g1 and g3", keeps(*JOINED)),
-        Part(4, "no packet of the job is sent into the dark", keeps(*JOB)),
-        Part(3, "that is done, and no circuit of others goes dark", keeps(*OTHERS)),
+        ExercisePart(3, "g0 and g2 are joined at the end, and g1 and g3", keeps(*JOINED)),
+        ExercisePart(4, "no packet of the job is sent into the dark", keeps(*JOB)),
+        ExercisePart(3, "that is done, and no circuit of others goes dark", keeps(*OTHERS)),
     ),
 )

@@ -17,7 +17,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ExercisePart:
     """A part of the task. ``check`` takes the student's folder, and raises ``Missing`` unless the part is done.
 
     It runs in a process of its own under a limit of time. Any other error counts as one of the student's file, except a
@@ -40,7 +40,7 @@ class Exercise:
     title: str
     file: str
     root: bool
-    parts: tuple[Part, ...]
+    parts: tuple[ExercisePart, ...]
     minutes: int = 20
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commands.command_process import run_command
-from commands.exercises.exercise import Exercise, Missing, Part, last_sentence, student_code
+from commands.exercises.exercise import Exercise, ExercisePart, Missing, last_sentence, student_code
 from measure.results.results import Results
 from railyard.errors import RailyardError
 from railyard.ownership import temporary_folder
@@ -95,8 +95,8 @@ EXERCISE = Exercise(
     file=FILE,
     root=True,
     parts=(
-        Part(4, "the nearest spare is taken", check_nearest),
-        Part(3, "no other chip moves, and none without a spare", check_nothing_else),
-        Part(3, "a job goes on in a run in which a chip dies", check_job_goes_on),
+        ExercisePart(4, "the nearest spare is taken", check_nearest),
+        ExercisePart(3, "no other chip moves, and none without a spare", check_nothing_else),
+        ExercisePart(3, "a job goes on in a run in which a chip dies", check_job_goes_on),
     ),
 )

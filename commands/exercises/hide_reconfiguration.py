@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.exercises.exercise import Exercise, Missing, Part
+from commands.exercises.exercise import Exercise, ExercisePart, Missing
 from commands.exercises.model import predicted
 from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
@@ -70,9 +70,11 @@ EXERCISE = Exercise(
     file=FILE,
     root=False,
     parts=(
-        Part(2, "every group gets circuits, and none loses those it sends on", _keeps_circuits),
-        Part(3, "long delays: half of what Opus exposes, or less", lambda folder: _steps(folder, (220, 600), 0.5)),
-        Part(3, "short delays: no more than Opus exposes", lambda folder: _steps(folder, (4, 35), 1.0)),
-        Part(2, "near the break-even: the better of both", lambda folder: _steps(folder, (65, 77), 1.0, 0.142)),
+        ExercisePart(2, "every group gets circuits, and none loses those it sends on", _keeps_circuits),
+        ExercisePart(
+            3, "long delays: half of what Opus exposes, or less", lambda folder: _steps(folder, (220, 600), 0.5)
+        ),
+        ExercisePart(3, "short delays: no more than Opus exposes", lambda folder: _steps(folder, (4, 35), 1.0)),
+        ExercisePart(2, "near the break-even: the better of both", lambda folder: _steps(folder, (65, 77), 1.0, 0.142)),
     ),
 )

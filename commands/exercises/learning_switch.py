@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commands.exercises.exercise import Exercise, Missing, Part, last_sentence
+from commands.exercises.exercise import Exercise, ExercisePart, Missing, last_sentence
 from commands.exercises.frames import EVERYBODY, RailPorts, rail_ports
 from commands.lab.lab import Lab, LabSpec
 from railyard.ownership import temporary_folder
@@ -141,9 +141,9 @@ EXERCISE = Exercise(
     file=FILE,
     root=True,
     parts=(
-        Part(2, "a frame to a stranger, or to everybody, reaches all others", check_stranger),
-        Part(3, "a frame to a host that has sent reaches it alone", check_known),
-        Part(3, "later frames do not need the app", check_alone),
-        Part(2, "a host that moves is found at its new port", check_moved),
+        ExercisePart(2, "a frame to a stranger, or to everybody, reaches all others", check_stranger),
+        ExercisePart(3, "a frame to a host that has sent reaches it alone", check_known),
+        ExercisePart(3, "later frames do not need the app", check_alone),
+        ExercisePart(2, "a host that moves is found at its new port", check_moved),
     ),
 )

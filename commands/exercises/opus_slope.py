@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from commands.exercises.exercise import Exercise, Part
+from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import gives, predicted
 from workloads.catalog import job_keys
 
@@ -47,9 +47,11 @@ EXERCISE = Exercise(
     file=FILE,
     root=False,
     parts=(
-        Part(2, "the step of smoke", gives(FILE, "smoke_s", partial(_steps, "smoke"), "step", 0.002)),
-        Part(3, "the step of llama3-8b-16", gives(FILE, "llama_s", partial(_steps, _LLAMA), "step", 0.002)),
-        Part(2, "the reconfigurations of a changed job", gives(FILE, "changes", partial(_changed, 1), "changes", 0.0)),
-        Part(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 2), "growth", 0.01)),
+        ExercisePart(2, "the step of smoke", gives(FILE, "smoke_s", partial(_steps, "smoke"), "step", 0.002)),
+        ExercisePart(3, "the step of llama3-8b-16", gives(FILE, "llama_s", partial(_steps, _LLAMA), "step", 0.002)),
+        ExercisePart(
+            2, "the reconfigurations of a changed job", gives(FILE, "changes", partial(_changed, 1), "changes", 0.0)
+        ),
+        ExercisePart(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 2), "growth", 0.01)),
     ),
 )

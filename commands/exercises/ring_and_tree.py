@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from commands.exercises.exercise import Exercise, Part
+from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from railyard.scale import goodput_bytes_per_s
 
@@ -44,9 +44,9 @@ EXERCISE = Exercise(
     file=FILE,
     root=False,
     parts=(
-        Part(2, "the time of a ring", gives(FILE, "ring_s", _points, "ring", 0.05)),
-        Part(2, "the time of a tree", gives(FILE, "tree_s", _points, "tree", 0.2)),
-        Part(3, "the faster of both, at sizes that you have not seen", chooses(FILE, "faster", _points, 1.2)),
-        Part(3, "what the circuits of a tree add", gives(FILE, "dark_s", _dark, "dark", 0.02)),
+        ExercisePart(2, "the time of a ring", gives(FILE, "ring_s", _points, "ring", 0.05)),
+        ExercisePart(2, "the time of a tree", gives(FILE, "tree_s", _points, "tree", 0.2)),
+        ExercisePart(3, "the faster of both, at sizes that you have not seen", chooses(FILE, "faster", _points, 1.2)),
+        ExercisePart(3, "what the circuits of a tree add", gives(FILE, "dark_s", _dark, "dark", 0.02)),
     ),
 )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
-from commands.exercises.exercise import Exercise, Part
+from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from experiments.collectives.all_to_all.experiment import AllToAllSettings
 
@@ -44,13 +44,15 @@ EXERCISE = Exercise(
     file=FILE,
     root=False,
     parts=(
-        Part(
+        ExercisePart(
             2, "the time of an all-to-all over a rotation", gives(FILE, "rotor_s", partial(_points, 3), "rotor", 0.05)
         ),
-        Part(
+        ExercisePart(
             3, "the time hop by hop over a ring that stands", gives(FILE, "ring_s", partial(_points, 2), "ring", 0.15)
         ),
-        Part(2, "the faster of both, where you have not seen it", chooses(FILE, "faster", partial(_points, 3), 1.3)),
-        Part(3, "rotor or on-demand for experts", chooses(FILE, "mode_for_experts", _experts, 1.0)),
+        ExercisePart(
+            2, "the faster of both, where you have not seen it", chooses(FILE, "faster", partial(_points, 3), 1.3)
+        ),
+        ExercisePart(3, "rotor or on-demand for experts", chooses(FILE, "mode_for_experts", _experts, 1.0)),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commands.exercises.exercise import Exercise, Part
+from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from experiments.collectives.straggler.experiment import StragglerSettings
 
@@ -35,9 +35,9 @@ EXERCISE = Exercise(
     file=FILE,
     root=False,
     parts=(
-        Part(2, "the time of a ring with a late rank", gives(FILE, "ring_s", _points, "ring", 0.02)),
-        Part(3, "the time of StragglAR", gives(FILE, "stragglar_s", _points, "stragglar", 0.02)),
-        Part(2, "the faster of both, at delays that you have not seen", chooses(FILE, "faster", _points, 1.02)),
-        Part(3, "what a late rank adds to a training step", gives(FILE, "adds_s", _steps, "adds", 0.01)),
+        ExercisePart(2, "the time of a ring with a late rank", gives(FILE, "ring_s", _points, "ring", 0.02)),
+        ExercisePart(3, "the time of StragglAR", gives(FILE, "stragglar_s", _points, "stragglar", 0.02)),
+        ExercisePart(2, "the faster of both, at delays that you have not seen", chooses(FILE, "faster", _points, 1.02)),
+        ExercisePart(3, "what a late rank adds to a training step", gives(FILE, "adds_s", _steps, "adds", 0.01)),
     ),
 )
