@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,8 +20,12 @@ REGISTRY = Path("/run/railyard")
 
 
 def as_root(command: str) -> str:
-    """``command`` as a person types it to execute it as root: after sudo, unless the person is root without that."""
-    return command if os.geteuid() == 0 and invoker() is None else f"sudo {command}"
+    """``command`` as a person types it to execute it as root: after sudo, unless the person is root without that.
+
+    Root of a container works for a user outside, and has no sudo there.
+    """
+    is_root = os.geteuid() == 0 and (invoker() is None or shutil.which("sudo") is None)
+    return command if is_root else f"sudo {command}"
 
 
 def railyard_as_root(arguments: str) -> str:

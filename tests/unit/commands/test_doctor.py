@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,7 @@ SMALL = "use a machine with at least 2 processors and 2 GiB of free memory, or s
                 doctor.frameworks({"os-ken": True, "ryu": False}, "install it"),
                 doctor.datapath("bpf", ""),
                 doctor.namespaces(""),
+                *doctor.needs({}),
                 doctor.calibration("ok", "sudo calibrate"),
                 doctor.size(2, 2.0),
                 doctor.root(True, "sudo run"),
@@ -46,6 +49,7 @@ SMALL = "use a machine with at least 2 processors and 2 GiB of free memory, or s
         (doctor.python_version((3, 9)), "use Python 3.10 to 3.13"),
         (doctor.python_version((3, 15)), "use Python 3.10 to 3.13"),
         (doctor.datapath("ovs", "bpf: refused"), ""),
+        (doctor.needs({"netem": "this kernel has none"})[0], doctor.KERNEL),
         (doctor.calibration("none", "sudo calibrate"), "sudo calibrate"),
         (doctor.calibration("other machine", "sudo calibrate"), "sudo calibrate"),
         (doctor.calibration("/c.json is not a calibration", "sudo calibrate"), "sudo calibrate"),
@@ -74,6 +78,41 @@ def test_a_run_needs_a_framework_and_namespaces() -> None:
     assert framework == Finding("OpenFlow framework", "missing", "neither os-ken nor ryu is installed", "install it")
     namespaces = doctor.namespaces("unshare failed: Operation not permitted")
     assert namespaces.state == "missing" and "Operation not permitted" in namespaces.sentence and namespaces.remedy
+
+
+@given(
+    st.dictionaries(st.sampled_from([*doctor.NEEDS]), st.sampled_from(["this kernel has none", "refused"]), min_size=1)
+)
+def test_each_need_that_is_refused_says_why_and_what_then_does_not_work(refused: dict[str, str]) -> None:
+    found = doctor.needs(refused)
+    assert [finding.name for finding in found] == [*refused]
+    for finding in found:
+        state, without, remedy = doctor.NEEDS[finding.name]
+        assert (finding.state, finding.remedy) == (state, remedy)
+        assert finding.sentence == f"{refused[finding.name]}: {without}"
+    assert exit_status(found) == (
+        3 if {"SYS_ADMIN", "NET_ADMIN", "/proc/sys", "/dev/net/tun", "veth", "tbf"} & {*refused} else 0
+    )
+
+
+def test_rights_that_are_refused_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container without options: only NET_RAW is there, /proc/sys is read-only, and there is no device."""
+    real, status = os.open, tmp_path / "status"
+    status.write_text(f"CapEff:\t{1 << 13:016x}\n")
+
+    def refuse(path: str, flags: int) -> int:
+        if path.startswith(("/proc/sys/", "/dev/")):
+            raise OSError(errno.EROFS if path.startswith("/proc") else errno.ENOENT, "no", path)
+        return real(path, flags)
+
+    def refuse_priority(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(doctor, "Path", lambda _: status)
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os.path, "isdir", lambda _: False)
+    monkeypatch.setattr(os, "sched_setscheduler", refuse_priority)
+    assert {*doctor.refused_rights()} == {"SYS_ADMIN", "NET_ADMIN", "real-time priority", "/proc/sys", "/dev/net/tun"}
 
 
 def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:
@@ -151,10 +190,19 @@ def test_without_a_checkout_remedies_name_pip_apt_and_the_installed_command(monk
     assert not any("scripts/" in remedy for remedy in found.values())
 
 
-@pytest.mark.parametrize(("user", "caller", "before"), [(1000, "", "sudo "), (0, "", ""), (0, "1000", "sudo ")])
+@pytest.mark.parametrize(
+    ("user", "caller", "sudo", "before"),
+    [
+        (1000, "", "", "sudo "),
+        (0, "", "/usr/bin/sudo", ""),
+        (0, "1000", "/usr/bin/sudo", "sudo "),
+        (0, "1000", "", ""),  # root of a container, whose results are a user's
+    ],
+)
 def test_a_command_as_root_has_sudo_only_for_who_needs_it(
-    monkeypatch: pytest.MonkeyPatch, user: int, caller: str, before: str
+    monkeypatch: pytest.MonkeyPatch, user: int, caller: str, sudo: str, before: str
 ) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: sudo or None)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setenv("SUDO_UID", caller)
     monkeypatch.setenv("SUDO_GID", caller)
