@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from markdown import Extension, Markdown
 from markdown.blockprocessors import build_block_parser
@@ -37,18 +36,7 @@ class GitHubLists(Extension):  # type: ignore[misc]  # the library has no types
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Leave out of the navigation what the checkout does not have."""
-    config.nav = list(_present(config.nav))
     config.markdown_extensions.insert(0, GitHubLists())
-
-
-def _present(entries: Any) -> Iterator[Any]:
-    for entry in entries:
-        if isinstance(entry, dict):
-            sections = {title: list(_present(below)) for title, below in entry.items()}
-            yield from ([sections] if any(sections.values()) else [])
-        elif entry == GALLERY or (ROOT / entry).is_file():
-            yield entry
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
