@@ -30,7 +30,7 @@ class RunProgress:
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=console is None or not console.is_terminal,
+            disable=console is None or console.is_dumb_terminal or not console.is_terminal,
         )
         self._task: TaskID | None = None
         self.place = ""

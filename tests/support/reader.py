@@ -34,7 +34,7 @@ def follow(document: str, folder: Path, terminal: Terminal, renew: bool = False)
     ``AssertionError``: a command fails, or prints something else than is shown, which ``renew`` allows.
     """
     done = document
-    for block in blocks(document):
+    for number, block in enumerate(blocks(document)):
         if block.note("shown by") is not None:
             continue
         if block.title:
@@ -50,8 +50,7 @@ def follow(document: str, folder: Path, terminal: Terminal, renew: bool = False)
             status = block.note("status") if step is typed[-1] else None
             outputs.append(_typed(step, block, terminal, (int(status),) if status else RAN, renew))
         if block.language == "console":
-            now = next(each for each in blocks(done) if each.text == block.text and each.first >= block.first)
-            done = replaced(done, now, outputs)
+            done = replaced(done, blocks(done)[number], outputs)
     return done
 
 
