@@ -42,7 +42,7 @@ _BY_DELAY = partial(
 
 
 def sweep(rows: Rows) -> Figure | None:
-    """Figure from the rows of a summary; None if nothing was measured.
+    """Figure from the rows of a summary, of a prediction the lines alone; None if there is neither.
 
     The line of a mode without delays is horizontal.
     """
@@ -53,7 +53,8 @@ def sweep(rows: Rows) -> Figure | None:
         "predicted_step_time_s",
         extra=_over_electrical,
     )
-    return figure_of(step_time, [row for row in rows if row.get("step_time_s") is not None])
+    shown = [row for row in rows if (row.get("step_time_s"), row.get("predicted_step_time_s")) != (None, None)]
+    return figure_of(step_time, shown)
 
 
 def _over_electrical(panel: Panel) -> None:
@@ -61,7 +62,8 @@ def _over_electrical(panel: Panel) -> None:
     base = electrical_row(panel.rows)
     if base is None:
         return
-    zero: float = base["step_time_s"]
+    measured = base.get("step_time_s")
+    zero: float = base["predicted_step_time_s"] if measured is None else measured
     shares = (lambda time: (time / zero - 1) * 100, lambda share: zero * (1 + share / 100))
     second = panel.axes.secondary_yaxis("right", functions=shares)
     second.set_ylabel(f"over {base['mode']} (%)", color=TEXT, fontsize=MEDIUM, labelpad=2)

@@ -85,7 +85,7 @@ def test_a_prediction_can_be_kept_and_drawn_again(tmp_path: Path, capsys: pytest
     assert "MODEL ONLY" in said and said.endswith(f"Results in {out}\n")
     manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["predicted"], manifest["ended"], manifest["planned"]) == (True, "complete", 2)
-    assert [path.name for path in (out / "figures").iterdir()] == ["overhead.png"]
+    assert sorted(path.name for path in (out / "figures").iterdir()) == ["overhead.png", "step-time.png"]
     assert main(["plot", str(out)]) == 0
     assert "MODEL ONLY" in capsys.readouterr().out
     assert main(["predict", *line]) == 2

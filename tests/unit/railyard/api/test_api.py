@@ -100,9 +100,9 @@ def test_a_row_is_a_mapping_whose_keys_are_attributes(predicted: ry.Results) -> 
 
 def test_a_figure_is_drawn_when_it_is_asked_for_and_goes_with_the_results() -> None:
     found = ry.predict("rails", **DELAYS)
-    with pytest.raises(ConfigError, match="no figure step-time; use overhead"):
-        found.figure("step-time")
-    figure = found.figure("overhead")
+    with pytest.raises(ConfigError, match="no figure gantt; use overhead, step-time"):
+        found.figure("gantt")
+    figure = found.figure("step-time")
     assert figure.path.exists() and figure._repr_png_().startswith(b"\x89PNG")
     del found
     assert not figure.path.exists()
