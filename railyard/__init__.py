@@ -5,8 +5,9 @@ names of the API are imported when they are used first.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
+"""True for a type checker alone; not from ``typing``, which python -m would take from the working directory."""
 if TYPE_CHECKING:
     from railyard.api.lab import Host, Lab, up
     from railyard.api.results import Figure, Results, Row

@@ -5,6 +5,10 @@ Railyard's own processes only, and first there; the working directory is not sea
 """
 
 import sys
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the working directory, or the folder of this file, which Python searches first
+
 from importlib import import_module
 
 from railyard.checkout import ROOT
@@ -12,9 +16,7 @@ from railyard.checkout import ROOT
 
 def main(*words: str) -> int:
     """Run the ``railyard`` command ``words`` with the arguments of this process; returns the exit status."""
-    # Python puts the folder of the script, or the working directory, first; with -P and -I it does not
-    prepended = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
-    sys.path[:prepended] = [str(ROOT)]
+    sys.path.insert(0, str(ROOT))
     status: int = import_module("commands.main").main([*words, *sys.argv[1:]])
     return status
 

@@ -12,7 +12,6 @@ A comment in the line above a block, which readers do not see, says what is spec
 - `status 2 -->`: the last command ends with this status (others with 0, or 8: not faithful)
 - `exact -->`: numbers may not differ either, as those of the model
 - `shown by tests/integration/test_x.py::test_name -->`: that test runs it instead, as it takes long or needs more
-- `root -->`: needs root, as all tests of documents have
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from markdown_it import MarkdownIt
 
 ELLIPSIS = "..."
 PROMPTS = ("$ ", "mininet> ")
-_NOTE = re.compile(r"<!-- block: (root|exact|status \d+|shown by \S+) -->\n?")
+_NOTE = re.compile(r"<!-- block: (exact|status \d+|shown by \S+) -->\n?")
 _TITLE = re.compile(r'title="([\w.-]+)"')
 _NUMBER = re.compile(r"(?:(?<=\bx)|(?<![\w.-]))[+-]?\d+(?:\.\d+)?(?!\.?\d|-\d|(?!(?:ms|us|s)\b)[A-Za-z_])")
 _TOKEN = re.compile(r"[\w-]{40,}")

@@ -50,7 +50,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def working_directory(tmp_path: Path) -> Path:
-    for name in (*OURS, "yaml", "numpy"):
+    for name in (*OURS, "yaml", "numpy", "shutil", "tempfile", "typing"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(SHADOW)
     return tmp_path
