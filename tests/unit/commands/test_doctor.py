@@ -95,6 +95,13 @@ def test_each_need_that_is_refused_says_why_and_what_then_does_not_work(refused:
     )
 
 
+def test_the_page_of_the_image_has_every_option_that_the_doctor_advises() -> None:
+    page = (ROOT / "docs" / "image.md").read_text(encoding="utf-8")
+    options = {option for _, _, remedy in doctor.NEEDS.values() for option in re.findall(r"--[a-z-]+ [\w=/]+", remedy)}
+    assert len(options) >= 5
+    assert [option for option in options if option.replace("--cap-add ", "") not in page] == []
+
+
 def test_rights_that_are_refused_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a container without options: only NET_RAW is there, /proc/sys is read-only, and there is no device."""
     real, status = os.open, tmp_path / "status"
