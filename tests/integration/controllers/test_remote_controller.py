@@ -62,7 +62,7 @@ def test_an_app_that_installs_nothing_is_asked_for_circuits(tmp_path: Path) -> N
             started(*COMMON, *ONCE, "--remote", f"127.0.0.1:{port}", "--out", str(tmp_path / "r"))
         )
     assert status == CONTROL, errors
-    assert re.search(r"rail[01] has no flow between ports \d+ and \d+; does your app install circuits\?", errors), (
+    assert re.search(r"rail[0-3] has no flow between ports \d+ and \d+; does your app install circuits\?", errors), (
         errors
     )
     assert "Traceback" not in errors
