@@ -93,6 +93,7 @@ def start(twin: Twin, *circuits: Message, dark_s: float) -> None:
     twin.net.keep_dark(dark_s)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("first", [False, True], ids=["another circuit", "the first circuit"])
 def test_a_changed_circuit_is_dark_for_the_time_and_the_barrier_tells_of_light(twin: Twin, first: bool) -> None:
     start(twin, *([] if first else [circuit(1, 2), circuit(2, 1)]), dark_s=DARK_S)
