@@ -23,7 +23,6 @@ from experiments.report import (
     judged,
     left_out_lines,
     verdict_lines,
-    why_not_faithful,
 )
 from measure.metrics.explain import Explanation, explain
 from measure.metrics.point import Point, within
@@ -35,6 +34,7 @@ from measure.results.row import Row
 from railyard.digits import alike
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError
 from railyard.timeline import Event
+from railyard.verdict import why_not_faithful
 
 FIGURE = f"{FIGURES}/explained.png"
 SHOWN: Mapping[str, tuple[Kind, ...]] = {

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from html import escape
 
 from commands.page.report.file import write_report
 from commands.page.report.record import tables
@@ -44,15 +45,14 @@ def _plot(results: Results, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(rows, indent=2))
     elif options.html:
-        print(*tables(kind.report().tables(rows)), sep="")
+        print(*tables(kind.report().tables(rows)), *(f"<p>{escape(note)}</p>" for note in recorded.notes), sep="")
     elif not options.quiet:
         show(kind.report(), rows, settings, packets=kind.packets, wide=options.wide, notes=recorded.notes)
-    silent = options.json or options.html
-    for note in recorded.notes if silent or options.quiet else ():
+    for note in recorded.notes if options.json or options.quiet else ():
         print(f"railyard: {note}", file=sys.stderr)
     if not options.no_figures:
         written = [*redraw(results.folder, kind, recorded), write_report([results.folder], kind=kind)]
-        for path in () if silent else written:
+        for path in () if options.json or options.html else written:
             print(path)
     if recorded.partial is not None:
         return PARTIAL_EXIT_STATUS

@@ -22,7 +22,7 @@ from experiments.options import field_options, in_words, merged, settings_values
 from experiments.parser import Parser, folder
 from experiments.registry import ENTRIES, entries, find
 from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
-from railyard.checkout import railyard_as_root
+from railyard.checkout import NEEDS_ROOT, railyard_as_root
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
 from workloads.catalog import CATALOG
 
@@ -236,7 +236,7 @@ def experiment_of(kind: type[Experiment[Any]], options: argparse.Namespace) -> E
     if path is not None:
         values = merged(values, file_values(kind, path))
     if options.keys is not None:
-        values = merged(values, _json_values(kind, options.keys))
+        values = merged(values, _json_values(options.keys))
     given, named = settings_values(options, kind.Settings)
     values = merged(values, given)
     values = merged(serving.implied_settings(kind, options, values), values)
@@ -282,15 +282,14 @@ def file_values(kind: type[Experiment[Any]], path: Path) -> dict[str, Any]:
     return values
 
 
-def _json_values(kind: type[Experiment[Any]], text: str) -> dict[str, Any]:
-    """The keys and values of ``--keys``, checked by themselves: an error then names the key as it was written."""
+def _json_values(text: str) -> dict[str, Any]:
+    """The keys and values of ``--keys``, which are checked with those of the file, as a rule may be about both."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise ConfigError("""must be JSON such as '{"steps": 3}'""", key="--keys")
-    validated(kind.Settings, values)
     return values
 
 
@@ -299,7 +298,7 @@ def need_root() -> None:
     if os.geteuid() != 0:
         by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m railyard
         typed = railyard_as_root(shlex.join(sys.argv[1:])) if by_module else f"sudo {shlex.join(sys.argv)}"
-        raise MachineError(f"network namespaces and Open vSwitch need root; run: {typed}")
+        raise MachineError(f"{NEEDS_ROOT}; run: {typed}")
 
 
 # ---- run and report ------------------------------------------------------------------------------------------------
@@ -312,15 +311,19 @@ def _predict(experiment: Experiment[Any], options: argparse.Namespace) -> int:
     out = options.out
     found = list(_predicted(experiment)) if out is None else _kept_prediction(experiment, out.resolve(), options)
     rows = plain([{**row.to_json(), "experiment": experiment.name} for row in found])
-    omitted = [*experiment.omitted]
-    if getattr(experiment.settings, "events", ""):
-        omitted.append("Not predicted: what the timetable (events) does, which the model does not know.")
+    omitted = _omitted(experiment)
     _show(experiment, rows, experiment.settings.model_dump(mode="json"), options, omitted)
     if options.json == "-":
         for note in omitted:
             print(f"railyard: {note}", file=sys.stderr)
     _say_where(out, options)
     return 0
+
+
+def _omitted(experiment: Experiment[Any]) -> list[str]:
+    """Sentences about what a prediction leaves out."""
+    timed = "Not predicted: what the timetable (events) does, which the model does not know."
+    return [*experiment.omitted, *([timed] if getattr(experiment.settings, "events", "") else [])]
 
 
 def _predicted(experiment: Experiment[Any]) -> Iterator[ResultRow]:
@@ -348,7 +351,7 @@ def _kept_prediction(experiment: Experiment[Any], out: Path, options: argparse.N
         scale = next(
             (Scale(row.rate_scale, row.time_scale) for row in rows if isinstance(row, MeasuredRow)), Scale(1.0)
         )
-        record.describe(predicted=True, planned=len(rows), scale=asdict(scale), omitted=[*experiment.omitted])
+        record.describe(predicted=True, planned=len(rows), scale=asdict(scale), omitted=_omitted(experiment))
         record.add(rows)
     except BaseException as error:
         record.close(error)

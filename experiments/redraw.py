@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.experiment import Experiment
 from experiments.registry import find
-from experiments.report import MODEL_ONLY, Recorded, why_not_faithful
+from experiments.report import MODEL_ONLY, Recorded
 from measure.results.folder import is_locked
 from measure.results.foreign import check_rows
 from measure.results.partial import partial
@@ -23,6 +23,7 @@ from measure.results.results import FIGURES, SUMMARY, TRACE, Results
 from railyard.errors import ConfigError, in_file
 from railyard.scale import Scale
 from railyard.timeline import Event
+from railyard.verdict import why_not_faithful
 
 _RUN, _RAIL, _RANK = 1, 1_000, 10_000
 """First process ids: the run, rails from 1000, ranks from 10000."""

@@ -17,9 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from experiments.acts import acted_on
-from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.estimate import Estimate
-from measure.metrics.load import OTHERS, STEAL
 from measure.published import calibrations
 from measure.results.estimates import estimate_of
 from measure.results.manifest import scale_of
@@ -29,6 +27,7 @@ from railyard.digits import alike, significant
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.scale import Scale, scale_in_words
 from railyard.timeline import Event
+from railyard.verdict import NOT_FAITHFUL, OTHERS, STEAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -382,17 +381,6 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
         others = f" (and {more} more point{'s' if more > 1 else ''})" if more else ""
         lines.append(Text(f"  {where}: {says}{others}", "red"))
     return lines
-
-
-def why_not_faithful(rows: Sequence[Row]) -> str:
-    """For the footer of a figure: the first failed check of ``rows``, causes first; "" if none failed."""
-    bad = [row for row in rows if row.get("faithful") is False]
-    failed = [check for row in bad for check in row.get("checks", ()) if not check["ok"]]
-    if not failed:
-        return ""
-    first = min(failed, key=lambda check: check["name"] not in (STEAL, OTHERS))
-    count = f" ({len(bad)} of {len(rows)} points)" if len(rows) > 1 else ""
-    return f"{NOT_FAITHFUL}{count}: {first['says']}."
 
 
 def _by_name(row: Row, wanted: Callable[[Mapping[str, Any]], bool]) -> dict[str, Mapping[str, Any]]:

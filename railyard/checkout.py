@@ -18,6 +18,9 @@ SETUP = ROOT / "scripts" / "setup.sh"
 REGISTRY = Path("/run/railyard")
 """The folder in which each run on this machine has one (``topos.kernel.run_registry``)."""
 
+NEEDS_ROOT = "network namespaces and Open vSwitch need root"
+"""Beginning of the sentence that says what to type as root, by which the Python API knows it."""
+
 
 def as_root(command: str) -> str:
     """``command`` as a person types it to execute it as root: after sudo, unless the person is root without that.

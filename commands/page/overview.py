@@ -26,7 +26,6 @@ from experiments.report import (
     scale_lines,
     verdict_lines,
 )
-from measure.metrics.checks import NOT_FAITHFUL
 from measure.results.manifest import counting_points, left_out, plans_of, scale_of
 from measure.results.partial import COMPLETE, PARTIAL, STOPPED, measured_in
 from measure.results.partial import partial as what_lacks
@@ -36,6 +35,7 @@ from measure.results.row import ResultRow, Row
 from measure.results.row import kind_of as kind_of_row
 from railyard.errors import ConfigError
 from railyard.scale import scale_in_words
+from railyard.verdict import NOT_FAITHFUL
 
 FORMAT = 1
 T = TypeVar("T")

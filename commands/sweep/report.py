@@ -41,7 +41,6 @@ from experiments.report import (
     scale_lines,
     spread,
     verdict_lines,
-    why_not_faithful,
 )
 from experiments.settings import validated
 from measure.results.foreign import reading
@@ -53,6 +52,7 @@ from railyard.digits import significant
 from railyard.errors import ConfigError
 from railyard.reading import read_bytes
 from railyard.scale import Scale
+from railyard.verdict import why_not_faithful
 
 _MOST_LINES = 60
 """Rows of the table on the terminal."""

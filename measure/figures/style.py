@@ -23,8 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 
 from measure.figures.looks import FAINT, GREY, LIGHT, TEXT, WARNING, WHITE, Look
-from measure.metrics.checks import NOT_FAITHFUL
 from railyard.scale import Scale, scale_in_words
+from railyard.verdict import NOT_FAITHFUL
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of figures in inches: one column of a paper with two, and its page."""

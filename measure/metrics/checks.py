@@ -13,8 +13,8 @@ from math import inf
 from typing import Concatenate, ParamSpec
 
 from railyard.timeline import Event
+from railyard.verdict import NOT_FAITHFUL
 
-NOT_FAITHFUL = "NOT FAITHFUL"
 CAUSES = frozenset((
     *("other guests", "other processes", "cores", "datapath thread", "fast path", "timer lag", "timer lag of a step"),
     *("control plane", "link delay", "dark time", "worst dark time", "lateness of the timetable"),

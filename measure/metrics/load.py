@@ -7,9 +7,8 @@ from statistics import fmean
 
 from measure.metrics.checks import Check, Limits, by_machine, does_not_apply, not_measured
 from railyard.timeline import Event
+from railyard.verdict import OTHERS, STEAL
 
-STEAL, OTHERS = "other guests", "other processes"
-"""Names of the checks of what others take of the processors' time."""
 GUESTS = "other guests of the hardware"
 """Who is behind stolen time, as nobody can name them."""
 _MOST_NAMES, _LEAST_PART = 3, 0.1

@@ -13,8 +13,9 @@ from dataclasses import replace
 from statistics import median, median_low
 from typing import Any, TypeVar
 
-from measure.metrics.checks import NOT_FAITHFUL, Check
+from measure.metrics.checks import Check
 from measure.results.row import MeasuredRow, described
+from railyard.verdict import NOT_FAITHFUL
 
 M = TypeVar("M", bound=MeasuredRow)
 DIFFERS = "differs"

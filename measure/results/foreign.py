@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from measure.metrics.checks import NOT_FAITHFUL
 from measure.results.folder import manifest_of
 from measure.results.manifest import other_version
 from measure.results.row import ResultRow, Row, defaults_of, kind_of
 from railyard import __version__
 from railyard.errors import ConfigError
 from railyard.validation import from_plain
+from railyard.verdict import NOT_FAITHFUL
 
 
 @contextmanager

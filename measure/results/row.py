@@ -11,9 +11,9 @@ from pydantic import ConfigDict
 
 from measure.live.delivery import Delivery
 from measure.metrics.checks import Check, Verdict
-from measure.metrics.load import OTHERS, STEAL
 from measure.metrics.timed_acts import TIMETABLE
 from railyard.scale import Scale
+from railyard.verdict import OTHERS, STEAL
 
 Row = Mapping[str, Any]
 """A row as read from ``summary.json``."""

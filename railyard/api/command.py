@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from railyard.checkout import NEEDS_ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
 from railyard.tools import safe_path
 
@@ -21,40 +22,38 @@ WITH_RESULTS = 0, NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS
 """Exit statuses of a command that has results."""
 _ERRORS = {kind.exit_status: kind for kind in RailyardError.__subclasses__()}
 _STOPPED = 130
-_SAYS = "railyard: "
-"""Beginning of a sentence of the command on standard error."""
+SAYS, SUDO_SAYS = "railyard: ", "sudo: "
+"""Beginnings of a sentence of the command, and of sudo, on standard error."""
 _OF_NOTEBOOKS = ("FORCE_COLOR", "CLICOLOR_FORCE", "MPLBACKEND")
 """Environment variables of a notebook about its own output, by which a command would take a file for a terminal."""
 _LOOK_S = 0.2
-_PATIENCE_S = 5.0
 
 
-def railyard(*words: object, root: bool = False, shown: bool = False, fine: Collection[int] = (0,)) -> tuple[str, ...]:
-    """The output of ``railyard WORDS``, and after it the sentences on standard error.
+def railyard(*words: object, root: bool = False, shown: bool = False, fine: Collection[int] = (0,)) -> str:
+    """The output of ``railyard WORDS``.
 
-    ``root``: it runs as root. ``shown``: its progress is shown meanwhile. An exit status that is not ``fine`` is the
-    error of ``railyard.errors`` that has this status, with the sentence of the command.
+    ``root``: it runs as root. ``shown``: its progress is shown meanwhile. An exit status that is not ``fine``, and 1
+    without output, is the error of ``railyard.errors`` that has this status, with the sentence of the command.
     """
     command = command_line(*words)
     done = finished(as_root(command) if root else command, shown=shown)
-    lines = done.stderr.strip().splitlines()
-    sentences = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
-    if done.returncode in fine:
-        return done.stdout, *sentences
+    if done.returncode in fine and (done.stdout or done.returncode != RailyardError.exit_status):
+        return done.stdout
     if done.returncode == _STOPPED:
         raise KeyboardInterrupt
-    last = [f"the command ended with status {done.returncode}", *lines, *sentences][-1]
-    if last.startswith("sudo: "):
+    lines = [f"the command ended with status {done.returncode}", *done.stderr.strip().splitlines()]
+    last = ([line for line in lines if line.startswith(SAYS)] or lines)[-1]
+    if root and last.startswith(SUDO_SAYS):
         raise _needs_root(command)
-    raise _ERRORS.get(done.returncode, RailyardError)(last)
+    raise _ERRORS.get(done.returncode, RailyardError)(last.removeprefix(SAYS))
 
 
-def as_root_if_needed(*words: object, shown: bool) -> tuple[str, ...]:
-    """The output of ``railyard WORDS`` for this user or, where the machine refuses that, for root."""
+def as_root_if_needed(*words: object, shown: bool) -> str:
+    """The output of ``railyard WORDS`` for this user or, where it says that it needs root, for root."""
     try:
         return railyard(*words, shown=shown, fine=WITH_RESULTS)
-    except MachineError:
-        if os.geteuid() == 0:
+    except MachineError as error:
+        if os.geteuid() == 0 or not str(error).startswith(NEEDS_ROOT):
             raise
     return railyard(*words, root=True, shown=shown, fine=WITH_RESULTS)
 
@@ -82,10 +81,8 @@ def _needs_root(command: Sequence[str]) -> MachineError:
     return MachineError(f"this needs root, and there is no sudo without a password; type: sudo {typed}")
 
 
-def finished(
-    command: Sequence[str], *, shown: bool = False, given: str = "", timeout_s: float | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end with ``given`` as its input; ``subprocess.TimeoutExpired`` after ``timeout_s``.
+def finished(command: Sequence[str], *, shown: bool = False, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command to its end with ``given`` as its input.
 
     Ctrl-C is passed on to it and waits for its end. What the command leaves in the background is not waited for.
     """
@@ -97,18 +94,10 @@ def finished(
         except (OSError, ValueError) as error:  # values that are too long, or that no command can have
             raise ConfigError(f"no command can be given these values: {error}") from None
         try:
-            _wait(process, err if shown else None, timeout_s)
+            _wait(process, err if shown else None)
         except KeyboardInterrupt:
-            _tell(process, signal.SIGINT)
+            _interrupt(process)
             process.wait()
-            raise
-        except subprocess.TimeoutExpired:
-            _tell(process, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-            if process.poll() is None:
-                _tell(process, signal.SIGKILL)
-                process.wait()
             raise
         out.seek(0)
         err.seek(0)
@@ -122,10 +111,10 @@ def _environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in _OF_NOTEBOOKS} | {"PYTHONPATH": path}
 
 
-def _wait(process: subprocess.Popen[bytes], err: IO[bytes] | None, timeout_s: float | None) -> None:
+def _wait(process: subprocess.Popen[bytes], err: IO[bytes] | None) -> None:
     """Wait for the end of a process; meanwhile lines that it writes to ``err`` are passed on to standard error.
 
-    Its sentences are not: they are of an error, or notes on results.
+    Sentences of the command and of sudo are not: they are of an error, or notes on results.
     """
     at = 0
     while err is not None and process.poll() is None:
@@ -135,13 +124,13 @@ def _wait(process: subprocess.Popen[bytes], err: IO[bytes] | None, timeout_s: fl
         lines = new[: new.rfind(b"\n") + 1]
         at += len(lines)
         said = lines.decode(errors="replace").splitlines(keepends=True)
-        sys.stderr.writelines(line for line in said if not line.startswith(_SAYS))
-    process.wait(timeout_s)
+        sys.stderr.writelines(line for line in said if not line.startswith((SAYS, SUDO_SAYS)))
+    process.wait()
 
 
-def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a command; if it is root's, by sudo, which passes it on."""
+def _interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGINT to a command; to root's by another sudo, as sudo may ignore signals from its own process group."""
     try:
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
     except PermissionError:
-        subprocess.run(as_root(["kill", f"-{number.name.removeprefix('SIG')}", str(process.pid)]), check=False)
+        subprocess.run(as_root(["kill", "-INT", str(process.pid)]), preexec_fn=os.setpgrp, check=False)

@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 import subprocess
+import time
 import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any
 
-from railyard.api.command import as_root, command_line, finished, railyard
+from railyard.api.command import SAYS, SUDO_SAYS, as_root, command_line, finished, railyard
 from railyard.errors import ConfigError, RailyardError, nearest
 
 _numbers = itertools.count(1)
@@ -25,7 +27,7 @@ def up(topology: str = "rails", /, *, name: str | None = None, **options: Any) -
     name = f"py-{os.getpid()}-{next(_numbers)}" if name is None else name
     words = [f"--{key.replace('_', '-')}={str(value).lower() if isinstance(value, bool) else value}"
              for key, value in options.items()]  # fmt: skip
-    return Lab(name, railyard("up", topology, f"--name={name}", *words, root=True)[0].rstrip("\n"))
+    return Lab(name, railyard("up", topology, f"--name={name}", *words, root=True).rstrip("\n"))
 
 
 class Lab:
@@ -52,8 +54,7 @@ class Lab:
 
     def status(self) -> dict[str, Any]:
         """Hosts, addresses, circuits, acts of timetables, and trouble."""
-        status: dict[str, Any] = json.loads(self._do("status", "--json"))
-        return status
+        return dict(json.loads(self._do("status", "--json")))
 
     def connect(self, switch: str, *ports: int) -> str:
         """Join ports of an optical switch in pairs; their other circuits go."""
@@ -86,13 +87,13 @@ class Lab:
 
     def ping(self, host: str, other: str) -> str:
         """The output of ping, also where no answer came."""
-        return railyard("ping", "--lab", self.name, host, other, root=True, fine=(0, 1))[0].rstrip("\n")
+        return railyard("ping", "--lab", self.name, host, other, root=True, fine=(0, 1)).rstrip("\n")
 
     def pingall(self) -> str:
         return self._do("pingall")
 
     def _do(self, verb: str, *words: object) -> str:
-        return railyard(verb, "--lab", self.name, *words, root=True)[0].rstrip("\n")
+        return railyard(verb, "--lab", self.name, *words, root=True).rstrip("\n")
 
     def __enter__(self) -> Lab:
         return self
@@ -105,30 +106,37 @@ class Lab:
         return self._said
 
 
+@dataclass(frozen=True)
 class Host:
     """A host of a lab."""
 
-    def __init__(self, lab: Lab, name: str) -> None:
-        self.lab, self.name = lab, name
+    lab: Lab
+    name: str
 
     def run(
         self, command: Sequence[object], *, input: str = "", timeout: float | None = None, check: bool = False
     ) -> subprocess.CompletedProcess[str]:
         """Run a program on the host to its end, as ``subprocess.run`` with text and captured output does.
 
-        What it leaves in the background goes on until the lab is down. ``subprocess.TimeoutExpired`` after ``timeout``
-        seconds; with ``check`` a status other than 0 is a ``subprocess.CalledProcessError``.
+        What it leaves in the background goes on until the lab is down. After ``timeout`` seconds its process group is
+        ended, which is ``subprocess.TimeoutExpired``; with ``check`` a status other than 0 is
+        ``subprocess.CalledProcessError``.
         """
         if isinstance(command, (str, bytes)) or not command:
             raise ConfigError('must be a list of words such as ["ping", "-c1", "g1"]', key="command")
-        words = command_line("exec", "--lab", self.lab.name, self.name, "--", *command)
-        done = finished(as_root(words), given=input, timeout_s=timeout)
+        begin = ["exec", "--lab", self.lab.name, self.name, "--"]
+        ended = [] if timeout is None else ["timeout", "--kill-after=3", f"{max(timeout, 1e-3):f}"]  # 0 is without end
+        words = command_line(*begin, *ended, "env", "--unset=PYTHONPATH", *command)  # it is our own path
+        begun = time.monotonic()
+        done = finished(as_root(words), given=input)
+        late = timeout is not None and time.monotonic() > begun + timeout
+        if late and done.returncode in (124, 137, -9):  # those of timeout, by SIGTERM and by SIGKILL
+            raise subprocess.TimeoutExpired(words, timeout or 0, done.stdout, done.stderr)
+        if done.returncode and any(line.startswith((SAYS, SUDO_SAYS)) for line in done.stderr.splitlines()):
+            railyard(*begin, "true", root=True)  # raises the same, if it was not the program that said so
         if check:
             done.check_returncode()
         return done
-
-    def __repr__(self) -> str:
-        return f"the host {self.name} of {self.lab.name}"
 
 
 def _take_down(name: str) -> None:

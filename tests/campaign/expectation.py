@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from measure.metrics.load import OTHERS, STEAL
 from railyard.errors import AgentError, ConfigError, ControlError, MachineError
+from railyard.verdict import OTHERS, STEAL
 from tests.campaign.fault import Fault, Place
 
 STOPPED = 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from measure.metrics.load import OTHERS, STEAL
+from railyard.verdict import OTHERS, STEAL
 
 MACHINE = (STEAL, OTHERS, "timer lag", "timer lag of a step")
 """Checks that only a machine fails that does not keep up. The check of cores is not among them: it counts what the run

@@ -13,7 +13,6 @@ from experiments.experiment import Experiment
 from experiments.options import in_words as setting_in_words
 from experiments.redraw import kind_of, read_folder
 from experiments.report import MODEL_ONLY, Column, Recorded, in_words, yes_or_no
-from measure.metrics.checks import NOT_FAITHFUL
 from measure.metrics.estimate import LEAST_ORDERED, Estimate
 from measure.metrics.independent import Difference
 from measure.results.combine import NOT_MEASURED
@@ -25,6 +24,7 @@ from measure.results.row import ResultRow, Row
 from measure.results.row import kind_of as kind_of_row
 from railyard.errors import ConfigError
 from railyard.scale import scale_in_words
+from railyard.verdict import NOT_FAITHFUL
 
 LETTERS = ("A", "B")
 

@@ -34,7 +34,7 @@ def test_a_run_has_rows_a_verdict_and_a_folder(tmp_path: Path, capsys: pytest.Ca
     (row,) = found
     assert row.step_time_s == pytest.approx(row.predicted_step_time_s, rel=0.5) and row.mode == "on-demand"
     assert found.faithful is row.faithful and found.faithful is not None and found.folder == out
-    assert found.verdict.startswith("faithful" if found.faithful else "NOT FAITHFUL (1 of 1 points): ")
+    assert found.verdict.startswith("faithful" if found.faithful else "NOT FAITHFUL: ")
     assert "[1/1] on-demand, 50 ms" in capsys.readouterr().err
     assert {"step", "reconfigure"} <= {event.kind for event in found.events()}
     assert found.figure("step-time").path == out / "figures" / "step-time.png"
@@ -85,13 +85,26 @@ def test_programs_run_on_hosts(lab: ry.Lab) -> None:
     assert lab.host(0).run(["sh", "-c", "echo no >&2; exit 7"]).returncode == 7
     with pytest.raises(subprocess.CalledProcessError):
         lab.host(0).run(["false"], check=True)
-    with pytest.raises(subprocess.TimeoutExpired):
-        lab.host(0).run(["sleep", "60"], timeout=1)
+    assert lab.host(0).run(["sh", "-c", "echo railyard: mine >&2; exit 2"]).returncode == 2
+    assert lab.host(0).run(["sh", "-c", "exit 124"], timeout=60).returncode == 124
+    assert "PYTHONPATH" not in lab.host(0).run(["env"]).stdout
     for host in (4, -1, "g9"):
         with pytest.raises(ConfigError, match=f"there is no host {host}"):
             lab.host(host)
     with pytest.raises(ConfigError, match="must be a list of words"):
         lab.host(0).run("ping -c1 g1")
+
+
+def test_a_program_that_takes_too_long_is_ended_on_its_host(lab: ry.Lab, tmp_path: Path) -> None:
+    written = tmp_path / "pids"
+    stubborn = "trap '' TERM; echo $$ > {0}; sleep 60 & echo $! >> {0}; wait; sleep 60"
+    begun = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        lab.host(0).run(["sh", "-c", stubborn.format(written)], timeout=1)
+    assert time.monotonic() < begun + PATIENCE_S
+    pids = written.read_text().split()
+    alive = [pid for pid in pids if Path("/proc", pid).exists() and Path("/proc", pid, "cmdline").read_bytes()]
+    assert len(pids) == 2 and not alive
 
 
 def test_verbs_change_the_fabric(lab: ry.Lab) -> None:
@@ -116,6 +129,8 @@ def test_a_lab_goes_down_after_an_error_and_with_python() -> None:
     with pytest.raises(ZeroDivisionError), ry.up("rails", servers=2, gpus=1) as lab:
         _ = 1 / 0
     assert lab.name not in labs()
+    with pytest.raises(ConfigError, match="no lab"):
+        lab.host(0).run(["true"])
     code = "import railyard as ry; lab = ry.up('rails', servers=2, gpus=1); print(lab.name, lab.status()['name'])"
     done = subprocess.run([sys.executable, "-c", code], env=WITH_PACKAGE, capture_output=True, text=True, check=True)
     name, same = done.stdout.split()

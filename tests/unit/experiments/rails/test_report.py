@@ -18,18 +18,18 @@ from experiments.rails.row import RailRow
 from experiments.rails.settings import RailSettings
 from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
-from experiments.report import exit_status, why_not_faithful
+from experiments.report import exit_status
 from experiments.settings import validated
 from measure.figures.step import gantt, link_throughput
 from measure.figures.style import png, time_unit
 from measure.metrics.checks import Verdict
-from measure.metrics.load import OTHERS
 from measure.metrics.metrics import measure_point
 from measure.results.manifest import scale_of
 from measure.results.plain import plain
 from measure.results.results import Results
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS
 from railyard.scale import Scale, scale_in_words
+from railyard.verdict import OTHERS, why_not_faithful
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import synthetic_job
 
-from measure.metrics.checks import NOT_FAITHFUL, Check, Limits, Verdict
+from measure.metrics.checks import Check, Limits, Verdict
 from measure.metrics.fidelity import interface_drops, judge
 from measure.metrics.metrics import measure_point
 from measure.results.row import MeasuredRow
 from railyard.timeline import Event
+from railyard.verdict import NOT_FAITHFUL
 
 
 def _verdict(job: Any, limits: Limits | None = None) -> Verdict:

@@ -128,6 +128,35 @@ def test_a_file_has_its_keys_and_keywords_go_before_them(place: Path) -> None:
     assert (row.mode, row.reconfiguration_delay_ms) == ("on-demand", 1)
 
 
+def test_a_rule_about_two_keys_is_about_the_values_of_file_and_keywords(place: Path) -> None:
+    file = place / "two.yaml"
+    file.write_text("workload: smoke\nsteps: 30\nmodes: [provisioned]\ndelays_ms: [0]\n")
+    (row,) = ry.predict(file, profile_steps=10)
+    assert row.mode == "provisioned"
+    with pytest.raises(ConfigError, match=r"^steps: must be more than profile_steps 30"):
+        ry.predict(file, profile_steps=30)
+
+
+def test_what_a_policy_prints_is_no_result(place: Path) -> None:
+    (place / "loud.py").write_text("print('hello')\n" + (place / "mine.py").read_text())
+    file = place / "loud.yaml"
+    file.write_text("workload: smoke\nmodes: [on-demand]\ndelays_ms: [0]\n")
+    assert len(ry.predict(file, policy="loud.py:Mine")) == 1
+
+
+def test_notes_of_a_prediction_are_with_its_tables(predicted: ry.Results) -> None:
+    timed = ry.predict("rails", workload="smoke", modes=["on-demand"], delays_ms=[0], events="1s fail rail0:1")
+    for shown in (str(timed), timed._repr_html_()):
+        assert "Not predicted: what the timetable (events)" in shown
+    assert "timetable" not in str(predicted)
+
+
+def test_an_experiment_without_packets_has_rows_too(tmp_path: Path) -> None:
+    found = ry.run("mesh", width=3, height=3, ports=8, only=1, out=tmp_path / "mesh", quiet=True)
+    assert [row.routable for row in found] == [True] and found.verdict == "computed without packets"
+    assert list(ry.load(tmp_path / "mesh")) == list(found) and "3 x 3" in str(found)
+
+
 def test_a_class_of_a_file_in_the_working_directory() -> None:
     (row,) = ry.predict("rails", workload="smoke", modes=["on-demand"], delays_ms=[0], policy="mine.py:Mine")
     assert row.policy.endswith("mine.py:Mine")
@@ -140,6 +169,7 @@ def test_a_class_of_a_file_in_the_working_directory() -> None:
         (lambda: ry.predict("rails", scale={"tiem": 2}), 'scale.tiem: there is no such key; did you mean "time"?'),
         (lambda: ry.predict("rails", steps="x"), "steps: must be a whole number, not 'x'"),
         (lambda: ry.predict("rails", steps=object()), "steps: must be text, a number, or a list or mapping of such"),
+        (lambda: ry.predict("--help"), "what: must be an experiment or a file, not '--help'"),
         (lambda: ry.predict("rials"), "experiment: 'rials' is not an experiment; did you mean \"rails\"?"),
         (
             lambda: ry.sweep({"sweep": "x", "experiment": "rails", "grid": {"delay_ms": [1]}, "predict": True}),
@@ -160,5 +190,11 @@ def test_a_sweep_of_a_mapping_and_its_folder_again(tmp_path: Path) -> None:
     assert [row.delays_ms for row in found] == [0, 100] and found.faithful is None
     assert list(ry.sweep(tmp_path / "swept", quiet=True)) == list(found)
     assert "2 of 2 points done" in str(found) and "<table>" in found._repr_html_()
+    with pytest.raises(ConfigError, match=f"by point; load one, such as {tmp_path}/swept/points/"):
+        found.events()
+    for drawn in (tmp_path / "swept" / "figures").glob("*.png"):
+        drawn.unlink()
+    with pytest.raises(ConfigError, match="these results have no figure nosuch; use step_time_s"):
+        found.figure("nosuch")
     with pytest.raises(ConfigError, match="is that of a sweep, whose results are in the folders below"):
         ry.load(tmp_path / "swept")
