@@ -18,6 +18,7 @@ from railyard.checkout import NEEDS_ROOT
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
 from railyard.tools import safe_path
 
+_PACKAGE = Path(__file__).resolve().parents[1]
 WITH_RESULTS = 0, NOT_FAITHFUL_EXIT_STATUS, PARTIAL_EXIT_STATUS
 """Exit statuses of a command that has results."""
 _ERRORS = {kind.exit_status: kind for kind in RailyardError.__subclasses__()}
@@ -60,8 +61,7 @@ def as_root_if_needed(*words: object, shown: bool) -> str:
 
 def command_line(*words: object) -> list[str]:
     """The command line of ``railyard`` with these arguments; it searches no module in the working directory."""
-    safe = ["-P"] if sys.version_info >= (3, 11) else []
-    return [sys.executable, *safe, "-m", "railyard", *map(str, words)]
+    return [sys.executable, str(_PACKAGE / "__main__.py"), *map(str, words)]
 
 
 def as_root(command: Sequence[str]) -> list[str]:
@@ -107,7 +107,7 @@ def finished(command: Sequence[str], *, shown: bool = False, given: str = "") ->
 
 def _environment() -> dict[str, str]:
     """Environment variables of this process, and where the command finds the package that this process has."""
-    path = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     return {key: value for key, value in os.environ.items() if key not in _OF_NOTEBOOKS} | {"PYTHONPATH": path}
 
 
