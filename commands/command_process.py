@@ -20,7 +20,7 @@ from railyard.process.start import die_with_parent, start_python
 from railyard.signals import held_back
 
 _PATIENCE_S = 30.0
-"""Seconds that a run has after SIGTERM to take its fabric down."""
+"""Seconds that a run has after SIGTERM to take its fabric down, by default."""
 _IN_ORDER = {"PYTHONUNBUFFERED": "1"}
 """So that the last line of a log is what was said last, on whichever stream."""
 _LOOK_S = 0.1
@@ -28,13 +28,18 @@ _TAIL_BYTES = 8192
 
 
 def run_command(
-    command: list[str], log: Path, *, longest_s: float | None = None, meanwhile: Callable[[], None] | None = None
+    command: list[str],
+    log: Path,
+    *,
+    longest_s: float | None = None,
+    patience_s: float = _PATIENCE_S,
+    meanwhile: Callable[[], None] | None = None,
 ) -> int:
     """Run a command line of ``railyard``, with its output in ``log``; returns its exit status, 128 + N of signal N.
 
     It ends with this process. If this process is stopped, or the command runs for over ``longest_s`` (then
-    ``MachineError``), it is told to end in order, and is killed with its process group if it has not after half a
-    minute. ``meanwhile`` is called ten times a second until it ends.
+    ``MachineError``), it is told to end in order, and is killed with its process group if it has not after
+    ``patience_s``. ``meanwhile`` is called ten times a second until it ends.
     """
     process, pidfd = None, -1
     try:
@@ -51,7 +56,7 @@ def run_command(
     except BaseException:
         if process is not None:
             with held_back():
-                _end(process, pidfd)
+                _end(process, pidfd, patience_s)
         raise
     finally:
         if pidfd >= 0:
@@ -59,27 +64,27 @@ def run_command(
     return status if status >= 0 else 128 - status
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, shortened."""
+def last_line(log: Path, left_out: str = "") -> str:
+    """The last line of a log that says something, shortened, and without ``left_out``."""
     try:
         with open(log, "rb") as file:
-            return last_line_of(file)
+            return last_line_of(file, left_out)
     except OSError:
         return "it left no log"
 
 
-def last_line_of(file: IO[bytes]) -> str:
+def last_line_of(file: IO[bytes], left_out: str = "") -> str:
     file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-    lines = file.read().decode(errors="replace").split("\n")
+    lines = file.read().decode(errors="replace").replace(left_out, "").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
     return re.sub(r"[^\x20-\x7e]", "?", shortened(last.removeprefix("railyard: ")))
 
 
-def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
-    """Tell a process to end, and kill its process group if it has not after ``_PATIENCE_S``."""
+def _end(process: subprocess.Popen[bytes], pidfd: int, patience_s: float) -> None:
+    """Tell a process to end, and kill its process group if it has not after ``patience_s`` seconds."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-        if not _ended(pidfd, _PATIENCE_S):
+        if not _ended(pidfd, patience_s):
             os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the id is still its own
     process.wait()
 

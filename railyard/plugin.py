@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -52,12 +53,15 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
 
 def code_failed(name: str, error: BaseException, key: str) -> ConfigError:
     """The error about ``name``, whose own code raised ``error``: one sentence with the line of that code."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    line = f" in line {last.tb_lineno} of {Path(last.tb_frame.f_code.co_filename).name}" if last is not None else ""
-    said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-    return ConfigError(f"{name} failed{line}: {said}", key=key)
+    return ConfigError(f"{name} failed in {error_in(error)}", key=key)
+
+
+def error_in(error: BaseException, file: Path | None = None) -> str:
+    """Type and sentence of an ``error``, after the last line in ``file`` (None: in any) that it came through."""
+    lines = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    place = next((f"line {line} of {path.name}" for path, line in reversed(lines) if file in (None, path)), None)
+    sentence = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return f"{place or (file.name if file else 'its code')}: {sentence}"
 
 
 def absolute_name(name: str) -> str:

@@ -6,14 +6,18 @@ import argparse
 import json
 import os
 import resource
+import shlex
+import sys
 import textwrap
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib import import_module
+from itertools import chain, repeat
 from pathlib import Path
+from typing import NoReturn
 
 from commands.command_process import last_line, run_command
-from commands.exercises.exercise import Exercise, Missing, fault
+from commands.exercises.exercise import Exercise, missing_in
 from experiments.parser import Parser, folder
 from railyard.checkout import ROOT, railyard_as_root
 from railyard.errors import ConfigError, MachineError, nearest
@@ -21,14 +25,8 @@ from railyard.ownership import make_folder, open_text, temporary_folder
 from railyard.reading import read_text
 
 NAMES = (
-    "learning-switch",
-    "dark-time",
-    "ring-and-tree",
-    "straggler",
-    "rotor",
-    "opus-slope",
-    "failover",
-    "hide-reconfiguration",
+    *("learning-switch", "dark-time", "ring-and-tree", "straggler", "rotor"),
+    *("opus-slope", "failover", "hide-reconfiguration"),
 )
 """The exercises, in the order in which a course would take them; each is a module here."""
 LABS = ROOT / "labs"
@@ -39,11 +37,11 @@ Mark a lab that you work on, part by part; without arguments, list the labs.
 railyard check                    # the labs
 railyard check --copy dark-time   # writes a fresh folder dark-time
 railyard check dark-time          # points for what you have done there"""
-CHECK_S = 60.0
-"""Longest duration of the check of all parts."""
-_MOST_MEMORY = 2 << 30
-_MOST_LOG = 64 << 20
-_MOST_BYTES = 1 << 20
+CHECK_S, PATIENCE_S = 60.0, 5.0
+"""Longest duration of the check of all parts; then of its end in order, after which it is killed."""
+_BOUNDS = {resource.RLIMIT_AS: 2 << 30, resource.RLIMIT_FSIZE: 64 << 20}
+"""Most bytes of memory, and of a file, in each process of a check: a student's list or log may grow for ever."""
+_MOST_BYTES, _MOST_LETTERS = 1 << 20, 1000
 _COLUMNS = 80
 
 
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="railyard check", description=DESCRIPTION)
     parser.add_argument("folder", nargs="?", type=folder, metavar="FOLDER", help="your folder, named as its lab")
     parser.add_argument("--copy", metavar="NAME", help="write the folder NAME of a lab into the working directory")
-    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)  # how a check starts the process of a part
+    parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)  # how a check starts the process for it
     options = parser.read(arguments)
     if options.copy is not None:
         return _copy(_named(options.copy, "--copy"))
@@ -60,7 +58,9 @@ def main(arguments: Sequence[str]) -> int:
         return _list()
     place = options.folder.resolve()
     exercise = _named(place.name, "check")
-    return _check(exercise, place) if options.part is None else _judge(exercise, options.part, place)
+    if options.answers is not None:
+        _judge(exercise, place / exercise.file, options.answers)
+    return _check(exercise, place)
 
 
 def _list() -> int:
@@ -74,8 +74,7 @@ def _list() -> int:
 def _named(name: str, key: str) -> Exercise:
     if name not in NAMES:
         raise ConfigError(f"{name} is no lab{nearest(name, NAMES) or '; railyard check lists them'}", key=key)
-    exercise = import_module(f"commands.exercises.{name.replace('-', '_')}").EXERCISE
-    assert isinstance(exercise, Exercise)
+    exercise: Exercise = import_module(f"commands.exercises.{name.replace('-', '_')}").EXERCISE
     return exercise
 
 
@@ -98,53 +97,52 @@ def _check(exercise: Exercise, place: Path) -> int:
         again = f"railyard check --copy {exercise.name} writes a fresh folder"
         raise ConfigError(f"there is no {exercise.file} in {place}; {again}", key="check")
     if exercise.root and os.geteuid() != 0:
-        raise MachineError(f"this lab brings up a fabric, which needs root: {railyard_as_root(f'check {place}')}")
-    points, total = 0, sum(part.points for part in exercise.parts)
-    for number, part in enumerate(exercise.parts):
-        missing = _what_is_missing(exercise, number, place)
-        gained = 0 if missing else part.points
-        points += gained
-        line = f"{gained} of {part.points}  {part.text}" + (f": {missing}" if missing else "")
-        print(textwrap.fill(line, _COLUMNS, subsequent_indent=" " * 8, break_on_hyphens=False), flush=True)
+        typed = railyard_as_root(f"check {shlex.quote(str(place))}")
+        raise MachineError(f"this lab brings up a fabric, which needs root: {typed}")
+    points, total, parts = 0, sum(part.points for part in exercise.parts), iter(exercise.parts)
+
+    def mark(sentences: Iterable[str]) -> None:
+        """Print what is missing in the next parts."""
+        nonlocal points
+        for missing, part in zip(sentences, parts, strict=False):
+            gained = 0 if missing else part.points
+            points += gained
+            line = f"{gained} of {part.points}  {part.text}" + (f": {missing}" if missing else "")
+            print(textwrap.fill(line, _COLUMNS, subsequent_indent=" " * 8, break_on_hyphens=False), flush=True)
+
+    reason, status = f"{exercise.file} ended the check; it must not end its process", 0
+    with temporary_folder() as own, open(own / "answers", "w+", encoding="utf-8") as answers:
+        command, log = ["railyard", "check", str(place), "--answers", answers.name], own / "log"
+        bounds = {"longest_s": CHECK_S, "patience_s": PATIENCE_S}
+        try:
+            status = run_command(command, log, meanwhile=lambda: mark(map(json.loads, answers)), **bounds)
+        except MachineError as error:  # it took too long
+            reason = f"{error}; is there an endless loop in {exercise.file}?"
+        if status == MachineError.exit_status:
+            raise MachineError(last_line(log))
+        mark(chain(map(json.loads, answers), [reason], repeat("not checked")))
     print(f"{points} of {total} points")
     return 0 if points == total else 1
 
 
-def _what_is_missing(exercise: Exercise, number: int, place: Path) -> str:
-    """A sentence on what is not right in a part yet (empty: it is done), found in a process of its own.
+def _judge(exercise: Exercise, file: Path, answers: Path) -> NoReturn:
+    """In a process of its own: answer what is missing in each part, or in all where what they share does not begin."""
+    for bound, most in _BOUNDS.items():
+        resource.setrlimit(bound, (most, most))
+    sys.dont_write_bytecode = True  # a folder of root's would stay beside the student's file
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    with open(answers, "w", buffering=1, encoding="utf-8") as out:
+        answers.unlink()  # a student's code does not write it by its name
 
-    ``MachineError`` if the machine lacks something that the check needs.
-    """
+        def answer(missing: str) -> None:
+            print(json.dumps(missing[:_MOST_LETTERS]), file=out)
 
-    def is_bounded() -> None:
-        if log.exists() and log.stat().st_size > _MOST_LOG:
-            raise MachineError(f"it printed over {_MOST_LOG >> 20} MiB")
+        def check() -> None:
+            with exercise.begin(file) as subject:
+                for part in exercise.parts:
+                    answer(missing_in(partial(part.check, subject), file))
 
-    with temporary_folder() as own:
-        log = own / "log"
-        try:
-            command = ["railyard", "check", str(place), "--part", str(number)]
-            status = run_command(command, log, longest_s=CHECK_S / len(exercise.parts), meanwhile=is_bounded)
-        except MachineError as error:  # of the command: of what it starts there is the status
-            return f"{error}; is there an endless loop in {exercise.file}?"
-        if status == MachineError.exit_status:
-            raise MachineError(last_line(log))
-        with suppress(ValueError, IndexError, KeyError):
-            return str(json.loads(log.read_text("utf-8", "replace").splitlines()[-1])["missing"])
-        return f"{exercise.file} ended the check; it must not end its process"
-
-
-def _judge(exercise: Exercise, number: int, place: Path) -> int:
-    """In the process of a part: the last line that it prints says what is missing."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))  # a student's list may grow for ever
-    missing = ""
-    try:
-        exercise.parts[number].check(place)
-    except Missing as sentence:
-        missing = str(sentence)
-    except MachineError:
-        raise
-    except (Exception, SystemExit) as error:
-        missing = fault(error, place / exercise.file)
-    print(f"\n{json.dumps({'missing': missing})}")
-    return 0
+        if missing := missing_in(check, file):
+            for _ in exercise.parts:
+                answer(missing)
+    os._exit(0)  # whatever the student's code has left to do at the end

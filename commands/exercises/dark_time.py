@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from commands.exercises.exercise import Exercise, ExercisePart, Missing
-from commands.exercises.frames import EVERYBODY, RailPorts, rail_ports
+from commands.exercises.frames import EVERYBODY, RailPorts
 from commands.lab.lab import Lab, LabSpec
 from experiments.timetable import TimedAct, Timetable, written
 
-FILE = "timetable.yaml"
 DARK_MS, LENGTH_S, PERIOD_S, SETTLES_S = 300.0, 3.0, 0.01, 0.2
 """How long ports that change are dark, how long the rail is watched, how often all send, and the wait for the last."""
 LATEST_S = 2.2
@@ -45,11 +46,6 @@ class Observation(NamedTuple):
     sent_s: Mapping[int, float]
     arrived: set[tuple[int, str, str]]
 
-    def lost(self, flow: Sending) -> int:
-        """How many packets of a flow were lost: none of those that its host sent then, on any port, arrived."""
-        numbers = [number for number, sent_s in self.sent_s.items() if flow.begin_s <= sent_s < flow.end_s]
-        return sum((number, flow.source, flow.target) not in self.arrived for number in numbers)
-
 
 def observe(rail: RailPorts, begin: float) -> Observation:
     """Send frames from all ports until ``LENGTH_S`` after ``begin``, and see where they arrive."""
@@ -64,13 +60,14 @@ def observe(rail: RailPorts, begin: float) -> Observation:
     return Observation(sent_s, {(number, hosts[sender], hosts[port]) for number, sender, port in found})
 
 
-def performed(folder: Path) -> Observation:
+@contextmanager
+def observed(file: Path) -> Iterator[Observation]:
     """Carry out the student's timetable on a lab, and observe it; ``Missing`` for what is not a timetable for this."""
-    words, tables = written(str(folder / FILE)), list[Timetable[TimedAct]]()
+    words, tables = written(str(file)), list[Timetable[TimedAct]]()
     if not words:
-        raise Missing(f"{FILE} has no act yet")
+        raise Missing(f"{file.name} has no act yet")
     spec = LabSpec("rails", {"servers": "4", "gpus": "1"}, dark_ms=DARK_MS)
-    with Lab(spec) as lab, rail_ports(lab.net) as rail, ThreadPoolExecutor(1) as observer:
+    with Lab(spec) as lab, RailPorts(lab.net) as rail, ThreadPoolExecutor(1) as observer:
         lab.begin_timetable = tables.append
         lab.at(words)
         (table,) = tables
@@ -84,30 +81,23 @@ def performed(folder: Path) -> Observation:
         for line in lab.done:
             if ": refused: " in line:
                 raise Missing(line)
-        return observation.result()
+        yield observation.result()
 
 
-def keeps(*flows: Sending) -> Callable[[Path], None]:
-    """The check that no packet of ``flows`` is lost."""
-
-    def check(folder: Path) -> None:
-        observation = performed(folder)
-        for flow in flows:
-            if lost := observation.lost(flow):
-                span = f"from {flow.begin_s:g} s to {flow.end_s:g} s"
-                raise Missing(f"{lost} packets from {flow.source} to {flow.target} were lost {span}")
-
-    return check
+def check_flows(observation: Observation, flows: Sequence[Sending]) -> None:
+    """Raise ``Missing`` if a packet of ``flows`` was lost: its host sent it on all its ports, and none arrived."""
+    for flow in flows:
+        numbers = [number for number, sent_s in observation.sent_s.items() if flow.begin_s <= sent_s < flow.end_s]
+        if lost := sum((number, flow.source, flow.target) not in observation.arrived for number in numbers):
+            span = f"from {flow.begin_s:g} s to {flow.end_s:g} s"
+            raise Missing(f"{lost} packets from {flow.source} to {flow.target} were lost {span}")
 
 
+PARTS = (
+    ExercisePart(3, "g0 and g2 are joined at the end, and g1 and g3", partial(check_flows, flows=JOINED)),
+    ExercisePart(4, "no packet of the job is sent into the dark", partial(check_flows, flows=JOB)),
+    ExercisePart(3, "that is done, and no circuit of others goes dark", partial(check_flows, flows=OTHERS)),
+)
 EXERCISE = Exercise(
-    name="dark-time",
-    title="Circuits by hand, and a gap for them",
-    file=FILE,
-    root=True,
-    parts=(
-        ExercisePart(3, "g0 and g2 are joined at the end, and g1 and g3", keeps(*JOINED)),
-        ExercisePart(4, "no packet of the job is sent into the dark", keeps(*JOB)),
-        ExercisePart(3, "that is done, and no circuit of others goes dark", keeps(*OTHERS)),
-    ),
+    "dark-time", "Circuits by hand, and a gap for them", "timetable.yaml", PARTS, root=True, begin=observed
 )

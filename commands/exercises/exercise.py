@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from railyard.errors import RailyardError
-from railyard.plugin import load_file
+from railyard.errors import MachineError, RailyardError
+from railyard.plugin import error_in, load_file
 
 
 class Missing(Exception):
@@ -18,30 +18,31 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class ExercisePart:
-    """A part of the task. ``check`` takes the student's folder, and raises ``Missing`` unless the part is done.
+    """A part of the task. ``check`` raises ``Missing`` unless the part is done.
 
-    It runs in a process of its own under a limit of time. Any other error counts as one of the student's file, except a
-    ``MachineError``, which ends the command.
+    Any other error counts as one of the student's file, except a ``MachineError``, which ends the command.
     """
 
     points: int
     text: str
-    check: Callable[[Path], None]
+    check: Callable[[Any], None]
 
 
 @dataclass(frozen=True)
 class Exercise:
     """A task in the folder ``labs/NAME``; ``file`` is the one that the student edits.
 
-    ``root``: whether a check needs root. ``minutes``: how long a person needs for the task.
+    ``root``: whether a check needs root. ``minutes``: how long a person needs for the task. ``begin`` takes the path of
+    the student's file, and its context gives what all checks take, by default that path; it raises as a check does.
     """
 
     name: str
     title: str
     file: str
-    root: bool
     parts: tuple[ExercisePart, ...]
+    root: bool = False
     minutes: int = 20
+    begin: Callable[[Path], AbstractContextManager[Any]] = nullcontext
 
 
 def student_code(file: Path, name: str) -> Any:
@@ -52,22 +53,18 @@ def student_code(file: Path, name: str) -> Any:
     return getattr(module, name)
 
 
-def last_sentence(log: Path, folder: Path) -> str:
-    """The last line in the ``log`` of a program that was given the student's ``folder``, which it need not repeat."""
-    lines = log.read_text("utf-8", "replace").replace(f"{folder}/", "").split("\n")
-    return next((line.removeprefix("railyard: ") for line in reversed(lines) if line.strip()), "it said nothing")
+def missing_in(check: Callable[[], None], file: Path) -> str:
+    """The sentence of a ``check`` on what is missing, or on an error by the student's ``file``; empty: neither.
 
-
-def fault(error: BaseException, file: Path) -> str:
-    """A sentence about an ``error`` that the student's ``file`` caused, with its line there where that is known."""
-    cause = error.__cause__ if isinstance(error, RailyardError) and error.__cause__ else error
-    if isinstance(cause, RailyardError):
-        return str(cause)
-    if isinstance(cause, SystemExit):
-        text = "it ends the program; leave out exit()"
-    else:
-        text = ": ".join(filter(None, (type(cause).__name__, " ".join(str(cause).split()))))
-    lines = [frame.lineno for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(file)]
-    if isinstance(cause, SyntaxError) and cause.filename == str(file):
-        lines, text = [cause.lineno], f"{type(cause).__name__}: {cause.msg}"
-    return f"line {lines[-1]} of {file.name}: {text}" if lines else f"{file.name}: {text}"
+    A ``MachineError`` is raised.
+    """
+    try:
+        check()
+    except MachineError:
+        raise
+    except (Exception, SystemExit) as error:
+        cause = error.__cause__ if isinstance(error, RailyardError) and error.__cause__ else error
+        if isinstance(cause, (RailyardError, Missing)):
+            return str(cause)
+        return error_in(cause, file) + "; leave out exit()" * isinstance(cause, SystemExit)
+    return ""

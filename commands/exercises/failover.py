@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from commands.command_process import run_command
-from commands.exercises.exercise import Exercise, ExercisePart, Missing, last_sentence, student_code
+from commands.command_process import last_line, run_command
+from commands.exercises.exercise import Exercise, ExercisePart, Missing, student_code
 from measure.results.results import Results
-from railyard.errors import RailyardError
+from railyard.errors import MachineError, RailyardError
 from railyard.ownership import temporary_folder
 from topos.describe import plan
 from topos.racks import RackTopo
 from workloads.program import Group
 
-FILE, CLASS = "spares.py", "NearestSpare"
-RUN_S = 18.0
+CLASS = "NearestSpare"
 RUN = (
     "railyard run failover --fabrics photonic --alone --steps 3 --kill 1@1.5 --repeats 1 --attempts 1 --detect exit "
     "--job-compute 0.1 --job-gradient-bytes 2e8 --job-state-bytes 2e8 --no-figures"
@@ -50,9 +49,9 @@ CASES = (
 """Some chips inside the rack are free here, as after the end of another job; servers of four stand in a row."""
 
 
-def answers(folder: Path) -> Iterator[tuple[Death, Mapping[int, int]]]:
+def answers(file: Path) -> Iterator[tuple[Death, Mapping[int, int]]]:
     """Each case with the answer of the student's policy; ``Missing`` where it is no mapping of chips."""
-    policy = student_code(folder / FILE, CLASS)(plan(RackTopo()))
+    policy = student_code(file, CLASS)(plan(RackTopo()))
     for case in CASES:
         groups = [Group(f"dp{number}", "dp", ring) for number, ring in enumerate(case.rings)]
         answer = policy.replace(groups, case.dead, list(case.free))
@@ -61,42 +60,38 @@ def answers(folder: Path) -> Iterator[tuple[Death, Mapping[int, int]]]:
         yield case, answer
 
 
-def check_nearest(folder: Path) -> None:
-    for case, answer in answers(folder):
+def check_nearest(file: Path) -> None:
+    for case, answer in answers(file):
         if (chosen := answer.get(case.dead)) != case.nearest:
             taken, right = ("no spare" if chip is None else f"chip {chip}" for chip in (chosen, case.nearest))
             raise Missing(f"{case}, {taken} is taken, where {right} should be")
 
 
-def check_nothing_else(folder: Path) -> None:
-    for case, answer in answers(folder):
+def check_nothing_else(file: Path) -> None:
+    for case, answer in answers(file):
         if list(answer) != [case.dead][: len(case.free)]:
             moved = " ".join(map(str, answer)) or "no chip"
             raise Missing(f"{case}, the answer moves {moved}")
 
 
-def check_job_goes_on(folder: Path) -> None:
+def check_job_goes_on(file: Path) -> None:
     """Raise ``Missing`` unless the job recovers in a run, which need not be faithful."""
     with temporary_folder() as place:
         log, out = place / "log", place / "out"
-        command = [*RUN.split(), "--policy", f"{folder / FILE}:{CLASS}", "--out", str(out)]
+        command = [*RUN.split(), "--policy", f"{file}:{CLASS}", "--out", str(out)]
+        if run_command(command, log) == MachineError.exit_status:
+            raise MachineError(last_line(log))
         try:
-            run_command(command, log, longest_s=RUN_S)
             row = Results.open(out).rows()[0]
         except (RailyardError, IndexError):
-            raise Missing(f"the run gave no result: {last_sentence(log, folder)}") from None
+            raise Missing(f"the run gave no result: {last_line(log, f'{file.parent}/')}") from None
     if row["state"] != "recovered" or not row["checksum_ok"]:
         raise Missing(f"the job is {row['state']} after the death of a chip: {row['reason'] or 'its sums are wrong'}")
 
 
-EXERCISE = Exercise(
-    name="failover",
-    title="A policy that chooses the spare",
-    file=FILE,
-    root=True,
-    parts=(
-        ExercisePart(4, "the nearest spare is taken", check_nearest),
-        ExercisePart(3, "no other chip moves, and none without a spare", check_nothing_else),
-        ExercisePart(3, "a job goes on in a run in which a chip dies", check_job_goes_on),
-    ),
+PARTS = (
+    ExercisePart(4, "the nearest spare is taken", check_nearest),
+    ExercisePart(3, "no other chip moves, and none without a spare", check_nothing_else),
+    ExercisePart(3, "a job goes on in a run in which a chip dies", check_job_goes_on),
 )
+EXERCISE = Exercise("failover", "A policy that chooses the spare", "spares.py", PARTS, root=True)

@@ -6,23 +6,27 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
-from topos.plan import HostPort
 
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
 _TYPE = 0x88B5  # for experiments in a local network, IEEE 802
 _FRAME = struct.Struct("!6s6sHHI40x")
 
 
-class RailPorts:
-    """All ports of a rail by number, with a raw socket at the host's end of each."""
+class RailPorts(ExitStack):
+    """All ports of the first rail of ``net`` by number, with a raw socket at the host's end of each until the end."""
 
-    def __init__(self, ports: dict[int, HostPort], sockets: dict[int, socket.socket]) -> None:
-        self.ports, self._sockets = ports, sockets
+    def __init__(self, net: Emulation) -> None:
+        super().__init__()
+        self.ports = {port.number: port for port in net.plan.network("rail")[0].ports}
+        self._sockets: dict[int, socket.socket] = {}
+        for number, port in self.ports.items():
+            with inside(net.netns_fd(port.host)):
+                self._sockets[number] = self.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+                self._sockets[number].bind((port.interface, _TYPE))
 
     def send(self, port: int, number: int, to: str, source: str) -> None:
         """Send a frame from a host's port, from and to an address."""
@@ -41,15 +45,3 @@ class RailPorts:
                 *_, sender, number = _FRAME.unpack(self._sockets[by_fd[fd]].recv(_FRAME.size))
                 found.add((number, sender, by_fd[fd]))
         return found
-
-
-@contextmanager
-def rail_ports(net: Emulation) -> Iterator[RailPorts]:
-    """The ports of the first rail of ``net``."""
-    ports, sockets = {port.number: port for port in net.plan.network("rail")[0].ports}, {}
-    with ExitStack() as stack:
-        for number, port in ports.items():
-            with inside(net.netns_fd(port.host)):
-                sockets[number] = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
-                sockets[number].bind((port.interface, _TYPE))
-        yield RailPorts(ports, sockets)

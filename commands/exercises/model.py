@@ -24,12 +24,13 @@ def predicted(name: str, **settings: Any) -> list[Mapping[str, Any]]:
     return [row.to_json() for row in experiment.predict()]
 
 
-def gives(file: str, name: str, points: Points, number: str, within: float) -> Callable[[Path], None]:
-    """A check that the student's function ``name`` in ``file`` gives the model's ``number``, to a share of it."""
+def gives(name: str, points: Points, number: str, within: float) -> Callable[[Path], None]:
+    """A check that the student's function ``name`` gives the model's ``number``, to a share of it."""
 
-    def check(folder: Path) -> None:
+    def check(file: Path) -> None:
+        law = student_code(file, name)
         for arguments, model in points():
-            value, right = student_code(folder / file, name)(*arguments), model[number]
+            value, right = law(*arguments), model[number]
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise Missing(f"{_call(name, arguments)} returns {shown(value)}; return a number")
             if abs(value - right) > within * abs(right) + 1e-9:
@@ -38,13 +39,14 @@ def gives(file: str, name: str, points: Points, number: str, within: float) -> C
     return check
 
 
-def chooses(file: str, name: str, points: Points, clear: float) -> Callable[[Path], None]:
+def chooses(name: str, points: Points, clear: float) -> Callable[[Path], None]:
     """A check that it returns the name of the least number; points count where the others are ``clear`` times it."""
 
-    def check(folder: Path) -> None:
+    def check(file: Path) -> None:
+        choice = student_code(file, name)
         for arguments, model in points():
             best, second = sorted(model, key=lambda key: model[key])[:2]
-            value = student_code(folder / file, name)(*arguments)
+            value = choice(*arguments)
             if value != best and model[second] > clear * model[best]:
                 numbers = ", ".join(f"{key} {number:.4g}" for key, number in model.items())
                 raise Missing(f"{_call(name, arguments)} returns {shown(value)}; the model gives {numbers}")

@@ -13,7 +13,6 @@ from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import gives, predicted
 from workloads.catalog import job_keys
 
-FILE = "slope.py"
 _LLAMA = "llama3-8b-16"
 _DELAYS_MS = (0, 170, 730, 1600)
 
@@ -41,17 +40,10 @@ def _changed(arguments: int) -> Iterator[tuple[tuple[float, ...], dict[str, floa
                 yield (microbatches, delay_s)[:arguments], model
 
 
-EXERCISE = Exercise(
-    name="opus-slope",
-    title="Step time against delay: what a step exposes",
-    file=FILE,
-    root=False,
-    parts=(
-        ExercisePart(2, "the step of smoke", gives(FILE, "smoke_s", partial(_steps, "smoke"), "step", 0.002)),
-        ExercisePart(3, "the step of llama3-8b-16", gives(FILE, "llama_s", partial(_steps, _LLAMA), "step", 0.002)),
-        ExercisePart(
-            2, "the reconfigurations of a changed job", gives(FILE, "changes", partial(_changed, 1), "changes", 0.0)
-        ),
-        ExercisePart(3, "what a delay adds to its step", gives(FILE, "growth_s", partial(_changed, 2), "growth", 0.01)),
-    ),
+PARTS = (
+    ExercisePart(2, "the step of smoke", gives("smoke_s", partial(_steps, "smoke"), "step", 0.002)),
+    ExercisePart(3, "the step of llama3-8b-16", gives("llama_s", partial(_steps, _LLAMA), "step", 0.002)),
+    ExercisePart(2, "the reconfigurations of a changed job", gives("changes", partial(_changed, 1), "changes", 0.0)),
+    ExercisePart(3, "what a delay adds to its step", gives("growth_s", partial(_changed, 2), "growth", 0.01)),
 )
+EXERCISE = Exercise("opus-slope", "Step time against delay: what a step exposes", "slope.py", PARTS)

@@ -9,7 +9,6 @@ from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from railyard.scale import goodput_bytes_per_s
 
-FILE = "laws.py"
 _GBPS, _MTU = 1.0, 4200
 _SIZES = tuple(4096 << step for step in range(0, 11, 2))
 
@@ -38,15 +37,10 @@ def _dark() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
         yield (ranks, 0.025), {"dark": long_s - short_s}
 
 
-EXERCISE = Exercise(
-    name="ring-and-tree",
-    title="When a tree beats a ring",
-    file=FILE,
-    root=False,
-    parts=(
-        ExercisePart(2, "the time of a ring", gives(FILE, "ring_s", _points, "ring", 0.05)),
-        ExercisePart(2, "the time of a tree", gives(FILE, "tree_s", _points, "tree", 0.2)),
-        ExercisePart(3, "the faster of both, at sizes that you have not seen", chooses(FILE, "faster", _points, 1.2)),
-        ExercisePart(3, "what the circuits of a tree add", gives(FILE, "dark_s", _dark, "dark", 0.02)),
-    ),
+PARTS = (
+    ExercisePart(2, "the time of a ring", gives("ring_s", _points, "ring", 0.05)),
+    ExercisePart(2, "the time of a tree", gives("tree_s", _points, "tree", 0.2)),
+    ExercisePart(3, "the faster of both, at sizes that you have not seen", chooses("faster", _points, 1.2)),
+    ExercisePart(3, "what the circuits of a tree add", gives("dark_s", _dark, "dark", 0.02)),
 )
+EXERCISE = Exercise("ring-and-tree", "When a tree beats a ring", "laws.py", PARTS)

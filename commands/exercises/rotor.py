@@ -10,8 +10,6 @@ from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from experiments.collectives.all_to_all.experiment import AllToAllSettings
 
-FILE = "rotation.py"
-
 
 def _points(arguments: int) -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
     """The first ``arguments`` of ranks, seconds of a pair's bytes through a port, delay in seconds."""
@@ -38,21 +36,10 @@ def _experts() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
     yield from times_s.items()
 
 
-EXERCISE = Exercise(
-    name="rotor",
-    title="Circuits that rotate against circuits that stand",
-    file=FILE,
-    root=False,
-    parts=(
-        ExercisePart(
-            2, "the time of an all-to-all over a rotation", gives(FILE, "rotor_s", partial(_points, 3), "rotor", 0.05)
-        ),
-        ExercisePart(
-            3, "the time hop by hop over a ring that stands", gives(FILE, "ring_s", partial(_points, 2), "ring", 0.15)
-        ),
-        ExercisePart(
-            2, "the faster of both, where you have not seen it", chooses(FILE, "faster", partial(_points, 3), 1.3)
-        ),
-        ExercisePart(3, "rotor or on-demand for experts", chooses(FILE, "mode_for_experts", _experts, 1.0)),
-    ),
+PARTS = (
+    ExercisePart(2, "the time of an all-to-all over a rotation", gives("rotor_s", partial(_points, 3), "rotor", 0.05)),
+    ExercisePart(3, "the time hop by hop over a ring that stands", gives("ring_s", partial(_points, 2), "ring", 0.15)),
+    ExercisePart(2, "the faster of both, where you have not seen it", chooses("faster", partial(_points, 3), 1.3)),
+    ExercisePart(3, "rotor or on-demand for experts", chooses("mode_for_experts", _experts, 1.0)),
 )
+EXERCISE = Exercise("rotor", "Circuits that rotate against circuits that stand", "rotation.py", PARTS)

@@ -8,7 +8,6 @@ from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import chooses, gives, predicted
 from experiments.collectives.straggler.experiment import StragglerSettings
 
-FILE = "late.py"
 _DELAYS_MS = (0, 90, 250, 350, 700, 2500)
 
 
@@ -29,15 +28,10 @@ def _steps() -> Iterator[tuple[tuple[float, ...], dict[str, float]]]:
             yield (rank, late_s), {"adds": rows[-1]["predicted_late_adds_s"]}
 
 
-EXERCISE = Exercise(
-    name="straggler",
-    title="What a late rank costs, and what StragglAR gains",
-    file=FILE,
-    root=False,
-    parts=(
-        ExercisePart(2, "the time of a ring with a late rank", gives(FILE, "ring_s", _points, "ring", 0.02)),
-        ExercisePart(3, "the time of StragglAR", gives(FILE, "stragglar_s", _points, "stragglar", 0.02)),
-        ExercisePart(2, "the faster of both, at delays that you have not seen", chooses(FILE, "faster", _points, 1.02)),
-        ExercisePart(3, "what a late rank adds to a training step", gives(FILE, "adds_s", _steps, "adds", 0.01)),
-    ),
+PARTS = (
+    ExercisePart(2, "the time of a ring with a late rank", gives("ring_s", _points, "ring", 0.02)),
+    ExercisePart(3, "the time of StragglAR", gives("stragglar_s", _points, "stragglar", 0.02)),
+    ExercisePart(2, "the faster of both, at delays that you have not seen", chooses("faster", _points, 1.02)),
+    ExercisePart(3, "what a late rank adds to a training step", gives("adds_s", _steps, "adds", 0.01)),
 )
+EXERCISE = Exercise("straggler", "What a late rank costs, and what StragglAR gains", "late.py", PARTS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from commands.exercises import check
 from commands.exercises.exercise import Missing
+from railyard.errors import MachineError
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 SOLUTIONS = Path(__file__).with_name("solutions")
@@ -78,26 +81,53 @@ def test_what_is_nearly_right_misses_a_part(
     exercise, text = check._named(name, ""), solution(name)
     assert right in text
     (tmp_path / exercise.file).write_text(text.replace(right, wrong))
-    with pytest.raises(Missing, match=sentence):
-        exercise.parts[part].check(tmp_path)
+    with pytest.raises(Missing, match=sentence), exercise.begin(tmp_path / exercise.file) as subject:
+        for earlier in exercise.parts[:part]:
+            with suppress(Missing):
+                earlier.check(subject)
+        exercise.parts[part].check(subject)
+
+
+ENDLESS = "it did not end within 4 s; is there an endless loop in spares.py?"
+DEFIANT = """
+import time
+while True:
+    try:
+        time.sleep(1)
+    except BaseException:
+        pass
+"""
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("text", "sentence"),
     [
-        ("while True: pass", "is there an endless loop in spares.py?"),
-        ("while True: print('x' * 1000)", "it printed over 64 MiB"),
-        ("import os; os._exit(0)", "spares.py ended the check"),
-        ("raise SystemExit", "line 1 of spares.py: it ends the program"),
+        ("while True: pass", ENDLESS),
+        (DEFIANT, ENDLESS),
+        ("while True: print('x' * 1000)", "line 1 of spares.py: OSError: [Errno 27] File too large"),
+        ("import os; print('\\n\"\"', flush=True); os._exit(0)", "spares.py ended the check"),
+        ("import atexit; atexit.register(print, '\"\"')", "spares.py does not define NearestSpare"),
+        ("raise SystemExit", "line 1 of spares.py: SystemExit; leave out exit()"),
         ("kept = [0]\nwhile True: kept *= 2", "line 2 of spares.py: MemoryError"),
-        ("def f(:", "line 1 of spares.py: SyntaxError"),
+        ("def f(:", "SyntaxError"),
         ("", "spares.py does not define NearestSpare"),
     ],
 )
-def test_what_a_file_does_is_told_in_a_sentence(
-    line: str, sentence: str, marked: Marked, monkeypatch: pytest.MonkeyPatch
+def test_what_a_file_does_is_told_in_a_sentence_and_leaves_nothing(
+    text: str, sentence: str, marked: Marked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "CHECK_S", 24.0)
-    status, lines = marked("failover", line)
+    monkeypatch.setattr(check, "CHECK_S", 4.0 if sentence == ENDLESS else 30.0)
+    begin = time.monotonic()
+    status, lines = marked("failover", text)
+    assert time.monotonic() - begin < 4.0 + check.PATIENCE_S + 10 or sentence != ENDLESS
     assert status == 1 and lines[-1] == "0 of 10 points"
     assert sentence in lines[0], lines
+    assert not (tmp_path / "failover" / "__pycache__").exists()
+
+
+def test_a_machine_at_fault_ends_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 3 of the run in the third part is not the student's."""
+    (tmp_path / "spares.py").write_text(solution("failover"))
+    monkeypatch.setattr("commands.exercises.failover.run_command", lambda command, log: log.write_text("no disk") and 3)
+    with pytest.raises(MachineError, match="no disk"):
+        check._named("failover", "").parts[2].check(tmp_path / "spares.py")

@@ -64,21 +64,21 @@ def test_a_notebook_runs_to_its_points_and_is_kept_without_outputs(
 def test_a_wrong_law_gets_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     tmp_path.joinpath("laws.py").write_text(f"def law(a, b):\n    {body}\n")
     with pytest.raises(Missing, match=sentence):
-        gives("laws.py", "law", lambda: POINTS, "sum", 0.01)(tmp_path)
+        gives("law", lambda: POINTS, "sum", 0.01)(tmp_path / "laws.py")
 
 
 def test_a_law_may_be_off_by_the_share_that_is_allowed(tmp_path: Path) -> None:
     tmp_path.joinpath("laws.py").write_text("def law(a, b):\n    return 5.04\n")
-    gives("laws.py", "law", lambda: POINTS, "sum", 0.01)(tmp_path)
+    gives("law", lambda: POINTS, "sum", 0.01)(tmp_path / "laws.py")
     with pytest.raises(Missing):
-        gives("laws.py", "law", lambda: POINTS, "sum", 0.001)(tmp_path)
+        gives("law", lambda: POINTS, "sum", 0.001)(tmp_path / "laws.py")
 
 
 def test_a_choice_counts_where_it_is_clear(tmp_path: Path) -> None:
     tmp_path.joinpath("laws.py").write_text("def law(a, b):\n    return 'product'\n")
-    chooses("laws.py", "law", lambda: POINTS, 1.3)(tmp_path)
+    chooses("law", lambda: POINTS, 1.3)(tmp_path / "laws.py")
     with pytest.raises(Missing, match=r"^law\(2, 3\) returns 'product'; the model gives sum 5, product 6$"):
-        chooses("laws.py", "law", lambda: POINTS, 1.1)(tmp_path)
+        chooses("law", lambda: POINTS, 1.1)(tmp_path / "laws.py")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_policy_must_keep_and_give_circuits(wanted: str, sentence: str, tmp_pa
         text.replace('raise NotImplementedError("say which circuits must exist")', f"return {wanted}")
     )
     with pytest.raises(Missing, match=sentence):
-        HIDE.parts[0].check(place)
+        HIDE.parts[0].check(place / HIDE.file)
 
 
 @pytest.mark.parametrize(("part", "sentence"), [(1, "at 220 ms a step takes"), (3, "at 77 ms a step takes")])
@@ -103,8 +103,8 @@ def test_a_policy_that_changes_as_opus_does_hides_nothing(part: int, sentence: s
     place = copied("hide-reconfiguration", tmp_path)
     (place / HIDE.file).write_text("from controllers.policies.opus import OpusPolicy as Hide\n")
     with pytest.raises(Missing, match=sentence):
-        HIDE.parts[part].check(place)
-    HIDE.parts[2].check(place)
+        HIDE.parts[part].check(place / HIDE.file)
+    HIDE.parts[2].check(place / HIDE.file)
 
 
 @pytest.mark.parametrize("paths", ["[]", "group_paths(group)"])
@@ -117,4 +117,4 @@ def test_a_policy_without_circuits_has_no_points(part: int, paths: str, tmp_path
         f"class Hide(StandingPolicy):\n    def paths(self, group, current):\n        return {paths}\n"
     )
     with pytest.raises(Missing, match=r"dp.t0.s0 has asked and has no circuit"):
-        HIDE.parts[part].check(tmp_path)
+        HIDE.parts[part].check(tmp_path / HIDE.file)
