@@ -58,7 +58,7 @@ def _typed(step: Step, block: Block, terminal: Terminal, status: int, renew: boo
     """Type a line; what a document shows of its output from now on."""
     where = f"line {block.first}: {step.prompt}{step.typed}"
     assert terminal.prompt == step.prompt, f"{where}: the prompt is {terminal.prompt}"
-    stopped = step.shown[-1:] == ("^C",)
+    stopped = "^C" in step.shown
     printed = terminal.enter(step.typed, interrupt=stopped)
     printed = [line.replace(str(terminal.folder), "/home/you/half-hour").rstrip() for line in printed]
     disturbed = any("NOT FAITHFUL" in line for line in printed)

@@ -22,6 +22,7 @@ from script_runs import PATIENCE_S, hear_signals
 import railyard as ry
 from commands.lab.labs import labs
 from railyard.errors import ConfigError
+from railyard.process.start import has_ended
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 POINT: Any = {"workload": "smoke", "modes": ["on-demand"], "delays_ms": [50], "repeats": 1, "attempts": 1}
@@ -103,8 +104,7 @@ def test_a_program_that_takes_too_long_is_ended_on_its_host(lab: ry.Lab, tmp_pat
         lab.host(0).run(["sh", "-c", stubborn.format(written)], timeout=1)
     assert time.monotonic() < begun + PATIENCE_S
     pids = written.read_text().split()
-    alive = [pid for pid in pids if Path("/proc", pid).exists() and Path("/proc", pid, "cmdline").read_bytes()]
-    assert len(pids) == 2 and not alive
+    assert len(pids) == 2 and all(has_ended(int(pid), PATIENCE_S) for pid in pids)
 
 
 def test_verbs_change_the_fabric(lab: ry.Lab) -> None:
