@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def read(self, arguments: Sequence[str], elsewhere: Callable[[str], str] = lambda name: "") -> argparse.Namespace:
-        """Parse ``arguments``; ``elsewhere`` says where there is an option of this name, for the error about it."""
+        """Parse ``arguments``; ``elsewhere`` says where there is an option of this name, for the error about it.
+
+        What it says after a blank goes before a longer name here, as it is about the same experiment.
+        """
         if len(arguments) > MOST_ARGUMENTS:  # the time of argparse grows as their square
             raise ConfigError(f"the command line has {len(arguments)} arguments; give at most {MOST_ARGUMENTS}")
         options, unknown = self.parse_known_args(list(arguments))
@@ -43,6 +46,9 @@ class Parser(argparse.ArgumentParser):
             name = unknown[0].partition("=")[0]
             if not name.startswith("-"):
                 raise ConfigError("is one argument too many; see --help", key=name)
-            hint = elsewhere(name) or nearest(name, self.options, "--") or "; see --help"
+            other, longer = elsewhere(name), [option for option in self.options if name.strip("-") in option]
+            if longer and not other.startswith(" "):
+                other = f'; did you mean "{min(longer, key=len)}"?'
+            hint = other or nearest(name, self.options, "--") or "; see --help"
             raise ConfigError(f"is not an option here{hint}", key=name)
         return options

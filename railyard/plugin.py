@@ -33,6 +33,8 @@ def load_class(name: str, base: type[T], group: str, what: str, key: str, known:
     class in errors (``a policy``), ``key`` the option, ``known`` the names that exist besides.
     """
     module_name, _, class_name = name.rpartition(":")
+    if name.endswith(".py"):
+        raise ConfigError(f"{name} is a file; name its class too, {name}:CLASS", key=key)
     if not (module_name and class_name):
         points = {point.name: point for point in entry_points(group)}
         if name not in points:

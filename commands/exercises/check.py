@@ -73,7 +73,8 @@ def _list() -> int:
 
 def _named(name: str, key: str) -> Exercise:
     if name not in NAMES:
-        raise ConfigError(f"{name} is no lab{nearest(name, NAMES) or '; railyard check lists them'}", key=key)
+        other = nearest(name, NAMES) or "; a folder has the name of its lab, and railyard check lists them"
+        raise ConfigError(f"{name} is no lab to check{other}", key=key)
     exercise: Exercise = import_module(f"commands.exercises.{name.replace('-', '_')}").EXERCISE
     return exercise
 

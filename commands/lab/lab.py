@@ -302,7 +302,7 @@ class Lab:
         """Do what a timetable says, its times counted from now; what was refused is in ``status``."""
         acts = parse([*words])  # as a list it names no file, which the client has read
         if not acts:
-            raise ConfigError(f"usage: railyard {USAGE['at']}")
+            raise ConfigError("has no act; write one such as '1s connect rail0 1-3'", key=EVENTS)
         if any(act.at_s is None for act in acts):
             raise ConfigError("a lab has no steps; give times, as in '2s fail rail0:3'", key=EVENTS)
         self._check_acts(acts)
@@ -386,7 +386,9 @@ class Lab:
     def _check_host(self, name: str) -> None:
         known = [host.name for host in self.net.hosts]
         if name not in known:
-            raise ConfigError(f"there is no host {name}{nearest(name, known) or '; there is ' + ', '.join(known[:8])}")
+            raise ConfigError(
+                f"there is no host {name}{nearest(name, known) or f'; there are {known[0]} to {known[-1]}'}"
+            )
 
 
 def status_text(facts: Mapping[str, Any], plan: FabricPlan | None) -> str:

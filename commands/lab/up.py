@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     child.ready(_UP_S)
     print(child.told["status"])
     child.leave()
-    lab = "" if name == "lab" else f" --lab {name}"
-    print(f"try: railyard pingall{lab} | exec{lab} HOST -- PROGRAM | cli{lab} | down{lab}")
+    lab = "" if name == "lab" else f" (with --lab {name}, if there are others)"
+    print(f"try: railyard pingall | exec HOST -- PROGRAM | cli | down{lab}")
     return 0
 
 

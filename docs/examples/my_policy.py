@@ -3,7 +3,7 @@
 Opus moves a whole pipeline stage when one pair asks. This policy moves only the pair or the ring that asked: fewer
 ports go dark at once, at the price of more reconfigurations. Run it with
 
-    sudo scripts/rail_reconfiguration.py --policy docs/examples/my_policy.py:PairByPair
+    sudo railyard run rails --policy docs/examples/my_policy.py:PairByPair
 
 A policy is one class with one method, ``wanted``: given the group that asked and all existing circuits, it returns the
 complete circuits of each switch that must change. It uses no clock, no socket and no flow table. The engine does the

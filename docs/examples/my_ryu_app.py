@@ -3,7 +3,7 @@
 Start it first, then a run that leaves the switches to it:
 
     RAILYARD_PLAN=results/plan.json .venv/bin/python docs/examples/my_ryu_app.py
-    sudo scripts/rail_reconfiguration.py --controller remote --modes native ...
+    sudo railyard run rails --controller remote --modes native ...
 
 (Ryu 4.34 of 2020 imports a name that current versions of eventlet no longer have, so Ryu's own ``ryu-manager`` does not
 start. The lines before the Ryu imports and the last lines of this file repair that; ``scripts/ryu-manager`` starts an

@@ -19,7 +19,7 @@ from railyard.errors import ConfigError, MachineError, shortened
 Place = str | Path
 
 
-def predict(what: Place = "rails", /, *, out: Place | None = None, quick: bool = False, **keys: Any) -> Results:
+def predict(what: Place, /, *, out: Place | None = None, quick: bool = False, **keys: Any) -> Results:
     """The model's numbers of an experiment; needs no root.
 
     ``what`` is the name of an experiment, ``FILE.yaml`` or ``FILE.py:Class``, and ``keys`` are those of an experiment
@@ -36,9 +36,7 @@ def predict(what: Place = "rails", /, *, out: Place | None = None, quick: bool =
         return results
 
 
-def run(
-    what: Place = "rails", /, *, out: Place | None = None, quick: bool = False, quiet: bool = False, **keys: Any
-) -> Results:
+def run(what: Place, /, *, out: Place | None = None, quick: bool = False, quiet: bool = False, **keys: Any) -> Results:
     """Measure an experiment, given as for ``predict``, into the folder ``out`` (default ``results/NAME-DATE-TIME``).
 
     As root, or through a sudo that asks for no password, else ``MachineError`` has the command to type. Progress goes
