@@ -83,8 +83,8 @@ def railyard(*words: str) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def documented() -> Iterator[CommandLine]:
     """The command line that the document opens, by the very line."""
-    opening, *_ = re.findall(r"^sudo (scripts/\S+) (.*)$", PAGE, re.MULTILINE)
-    with command_line(sys.executable, opening[0], *opening[1].split()) as opened:
+    opening, *_ = re.findall(r"^sudo railyard (.*)$", PAGE, re.MULTILINE)
+    with command_line(*railyard(*opening.split())) as opened:
         yield opened
 
 

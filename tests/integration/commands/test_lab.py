@@ -60,7 +60,7 @@ def lab() -> Iterator[str]:
 
 def test_up_says_what_is_there_and_what_to_type(lab: str) -> None:
     assert "rail0: 10.1.0.1 g0 to 10.1.0.8 g3, 8 ports; circuits 1-8 2-3 4-5 6-7" in lab
-    assert f"try: railyard pingall --lab {NAME}" in lab
+    assert f"try: railyard pingall | exec HOST -- PROGRAM | cli | down (with --lab {NAME}, if there are others)" in lab
     facts = json.loads(on_lab("status", "--json"))
     assert list(facts["hosts"]) == ["g0", "g1", "g2", "g3"] and facts["trouble"] is None
 
