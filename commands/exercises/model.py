@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,16 @@ Points = Callable[[], Iterable[tuple[tuple[float, ...], Mapping[str, float]]]]
 
 
 def predicted(name: str, **settings: Any) -> list[Mapping[str, Any]]:
-    """The rows of a prediction of the experiment ``name``; ``settings`` are keys of an experiment file."""
-    kind = find(name)
+    """The rows of a prediction of the experiment ``name``; ``settings`` are keys of an experiment file.
+
+    Parts that ask for the same rows share them.
+    """
+    return _rows(name, json.dumps(settings))
+
+
+@cache
+def _rows(name: str, keys: str) -> list[Mapping[str, Any]]:
+    kind, settings = find(name), json.loads(keys)
     experiment = kind(validated(kind.Settings, kind.adapt(settings, settings)))
     experiment.check()
     return [row.to_json() for row in experiment.predict()]

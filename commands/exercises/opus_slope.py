@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import yaml
 
 from commands.exercises.exercise import Exercise, ExercisePart
 from commands.exercises.model import gives, predicted
+from railyard.ownership import temporary_folder
 from workloads.catalog import job_keys
 
 _LLAMA = "llama3-8b-16"
@@ -33,8 +32,8 @@ def _changed(arguments: int) -> Iterator[tuple[tuple[float, ...], dict[str, floa
     del keys["compute"]["native_step_s"]
     for microbatches in (3, 5):
         keys["batch"]["local_batch"] = microbatches * keys["batch"]["microbatch"]
-        with TemporaryDirectory() as folder:
-            path = Path(folder, "job.yaml")
+        with temporary_folder() as folder:
+            path = folder / "job.yaml"
             path.write_text(yaml.safe_dump(keys))
             for (delay_s,), model in _steps(str(path)):
                 yield (microbatches, delay_s)[:arguments], model
