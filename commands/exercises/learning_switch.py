@@ -37,17 +37,17 @@ class Switch:
         """The ports at which a frame comes out; it is waited for until it was at all that are ``expected``."""
         self._number += 1
         self._ports.send(port, self._number, to, source)
-        end, found = time.monotonic() + ARRIVES_S, set[int]()
-        while not expected <= found and time.monotonic() < end:
-            found |= {came for number, _, came in self._ports.arrived(STRAYS_S) if number == self._number}
-        return found
+        end, reached = time.monotonic() + ARRIVES_S, set[int]()
+        while not expected <= reached and time.monotonic() < end:
+            reached |= {came for number, _, came in self._ports.arrived(STRAYS_S) if number == self._number}
+        return reached
 
-    def must_pass(self, port: int, to: str, source: str, expected: set[int], what: str) -> None:
-        """Raise ``Missing`` about ``what`` unless a frame comes out at the ``expected`` ports and no other."""
-        found = self.outputs(port, to, source, expected)
-        if found != expected:
-            named, wanted = (", ".join(f"g{port - 1}" for port in sorted(ports)) for ports in (found, expected))
-            raise Missing(f"{what} came to {named or 'no host'}, and should come to {wanted}{_trouble(self._log)}")
+    def must_pass(self, port: int, to: str, source: str, expected: set[int], frame: str) -> None:
+        """Raise ``Missing`` about the ``frame`` unless it comes out at the ``expected`` ports and no other."""
+        reached = self.outputs(port, to, source, expected)
+        if reached != expected:
+            named, wanted = (", ".join(f"g{port - 1}" for port in sorted(ports)) for ports in (reached, expected))
+            raise Missing(f"{frame} came to {named or 'no host'}, and should come to {wanted}{_trouble(self._log)}")
 
 
 @contextmanager

@@ -197,9 +197,9 @@ def record(runs: Sequence[Recounted], comparison: Mapping[str, Any] | None) -> I
     yield "</details>\n"
 
 
-def tables(found: Iterable[Table]) -> Iterator[str]:
-    """Tables of a report with the columns that a terminal shows, for a notebook."""
-    for table in found:
+def tables(of_report: Iterable[Table]) -> Iterator[str]:
+    """Tables of a report as HTML, with the columns that a terminal shows, for a notebook."""
+    for table in of_report:
         columns = table.shown(WIDTH)
         heads = [(column.name, column.left) for column in columns]
         yield from _table(table.title, heads, [[column.cell(row) for column in columns] for row in table.rows])
