@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.root
 
 ALL_TO_ALL_OP = 2
 """The operation of a case's step that is its collective; the barrier before it has transfers as well."""
-COLD_LATE_S, LATE_S = 0.05, 0.02
-"""A receiver on a busy machine may look this late; until its pair meets again a cycle passes."""
+LATE_S = 0.02
+"""A receiver on a busy machine may look this late, or half the dark until its pair meets again."""
 MOST_LOST = 0.02
 SMALL = "100000"
 
@@ -68,7 +69,10 @@ class Outcome:
         assert 0 <= row["sent_bytes"] - row["received_bytes"] <= most_lost * row["sent_bytes"]
 
     def check_light(self) -> None:
-        """Every transfer begins and ends in a slot that joins its ranks; while connections are new, a little later."""
+        """Every transfer begins and ends in a slot that joins its ranks, or in the first half of the dark after it.
+
+        A receiver on a busy machine may look that late; what came without a circuit would come at any time.
+        """
         lit: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
         for slot in self.slots:
             assert slot.end is not None
@@ -80,8 +84,9 @@ class Outcome:
             assert e.end is not None
             for moment in (e.t, e.end):
                 lights = lit[e["peer"], e["rank"]]
-                late_s = LATE_S if e["step"] > 0 else COLD_LATE_S
-                assert any(t <= moment <= end + late_s for t, end in lights), f"{e} in the dark, lit were {lights}"
+                again = [t for t, _ in lights[1:]] + [math.inf]
+                in_time = [t <= moment <= (end + after) / 2 for (t, end), after in zip(lights, again, strict=True)]
+                assert any(in_time), f"{e} in the dark, lit were {lights}"
 
 
 class Bench:
