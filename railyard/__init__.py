@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from railyard.api.run import load, predict, run, sweep
     from railyard.errors import ConfigError, MachineError, RailyardError
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 AUTHORS = "The Railyard authors"
 LICENSE = "Apache-2.0"
 __all__ = ["ConfigError", "Figure", "Host", "Lab", "MachineError", "RailyardError", "Results", "Row"]
