@@ -28,6 +28,8 @@ from railyard.tools import TOOLS
 
 State = Literal["ok", "missing", "warning"]
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
+TORCH = "2.13"
+"""The release of PyTorch that the extra ``torch`` asks for."""
 FEWEST_CORES = 2
 LEAST_MEMORY_GIB = 2.0
 
@@ -82,6 +84,14 @@ def frameworks(installed: Mapping[str, bool], remedy: str) -> Finding:
     if there:
         return Finding("OpenFlow framework", "ok", " and ".join(there))
     return Finding("OpenFlow framework", "missing", f"neither {' nor '.join(installed)} is installed", remedy)
+
+
+def pytorch(version: str, remedy: str) -> Finding:
+    """The ``version`` of PyTorch, empty where it is not installed; ``remedy`` is the command that installs it."""
+    if version.startswith(f"{TORCH}."):
+        return Finding("PyTorch", "ok", version)
+    lacking = f"{version} is not the {TORCH} that is tested" if version else "is not installed"
+    return Finding("PyTorch", "warning", f"{lacking}; only railyard record and torchrun need it", remedy)
 
 
 def datapath(chosen: str, why: str) -> Finding:
@@ -189,6 +199,10 @@ def installed_frameworks() -> dict[str, bool]:
     from controllers.openflow.app import PACKAGES
 
     return {name: util.find_spec(package) is not None for name, package in PACKAGES.items()}
+
+
+def torch_version() -> str:
+    return next((there.version for there in metadata.distributions(name="torch")), "")
 
 
 def programs() -> dict[str, bool]:
@@ -341,6 +355,7 @@ def findings() -> list[Finding]:
         *(set_up(setup_output(), remedy) if in_checkout else ()),
         *all_installed("Python package", requirements(), lambda _: reinstall),
         frameworks(installed_frameworks(), reinstall),
+        pytorch(torch_version(), f"{remedy} --torch" if in_checkout else "pip install 'railyard[torch]'"),
         *all_installed(
             "program", programs(), lambda tool: remedy if in_checkout else as_root(f"apt install {TOOLS[tool]}")
         ),

@@ -7,6 +7,7 @@
 #   sudo scripts/setup.sh       install everything that is missing
 #   scripts/setup.sh --check    list what is there and what is missing, and change nothing; exit status 0 if nothing is
 #   scripts/setup.sh --brief    as without options, silent if nothing is missing
+#   scripts/setup.sh --torch    as without options, and PyTorch's build for processors (750 MB), for record and torchrun
 #   scripts/setup.sh --help     this text
 #
 # Root is needed only to install something. Environment variables:
@@ -29,6 +30,9 @@ shared_venv=/var/lib/railyard/venv
 caches=/var/cache/railyard # compiled modules of root, where the checkout is another user's
 debian_python=/usr/lib/python3/dist-packages
 requirements=scripts/requirements.txt
+torch=scripts/torch.txt
+# The machine's configuration of pip applies, except that a per-user install does not work in an environment.
+export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 # mininet: mnexec and the Mininet classes; iproute2 and util-linux: ip, tc, nsenter; ethtool: offloads; iperf3 and
 # tcpdump: cross-checks by hand; iputils-ping and net-tools: Mininet's pingAll and ifconfig; openssh-client: other
@@ -142,8 +146,6 @@ make_venv() {
 }
 
 install_python_packages() {
-    # The machine's configuration of pip applies, except that a per-user install does not work in an environment.
-    export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
     say "installing the Python packages of $requirements (a minute the first time)"
     logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
         in_venv -m pip install -q --require-hashes -r <(sed -n '/^\(setuptools\|wheel\)==/,/[^\]$/p' "$root/$requirements")
@@ -153,7 +155,21 @@ install_python_packages() {
     # The project itself and nothing more: what it needs is there, with the right hashes.
     logged "pip could not install the project" \
         in_venv -m pip install -q --no-deps --no-index --no-build-isolation -e "$root"
-    logged "$requirements does not fit setup.cfg; renew it as scripts/constraints.txt says" in_venv -m pip check
+    logged "$requirements does not fit setup.cfg; renew it as scripts/constraints.txt says" consistent
+}
+
+consistent() { # what scripts/torch.txt leaves out is not missed
+    ! { in_venv -m pip check || true; } | grep -Ev '^(No broken|torch .* setuptools|mlc-chakra )'
+}
+
+install_torch() {
+    ! cmp -s "$root/$torch" "$venv/railyard.torch" || return 0
+    [ -w "$venv" ] || needs_root "writing $venv"
+    say "installing PyTorch's build for processors (180 MB to fetch, 750 MB on the disk)"
+    logged "pip could not install $torch; add PyTorch's index of CPU builds to those that it knows (docs/torch.md)" \
+        in_venv -m pip install -q --no-deps -r "$root/$torch"
+    cp "$root/$torch" "$venv/railyard.torch"
+    give_to_owner
 }
 
 link_mininet() { # links only Mininet: other packages of the distribution would shadow the pinned ones
@@ -290,11 +306,12 @@ check() { # one line per finding, "setup: STATE: THING: SENTENCE", which "railya
 }
 
 main() {
-    local brief=no missing
+    local brief=no with_torch=no missing
     venv=$(choose_venv)
     case "${1-}" in
         "") ;;
         --brief) brief=yes ;;
+        --torch) with_torch=yes ;;
         --check)
             check
             exit
@@ -312,6 +329,7 @@ main() {
         set_up_venv
         brief=no
     fi
+    [ $with_torch = no ] || install_torch
     start_system_ovs
     [ $brief = yes ] || say "Railyard is set up; Python: $venv/bin/python"
 }

@@ -49,6 +49,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     sizes, names = (args.pp, dist.get_world_size() // args.pp // args.tp, args.tp), ("pp", "dp", "tp")
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    if args.schedule == "InterleavedZeroBubble" and mesh["dp"].size() > 1:
+        parser.error("PyTorch 2.13 averages no gradients under InterleavedZeroBubble: --pp must be the number of ranks")
     pp_rank, replica = mesh["pp"].get_local_rank(), mesh["dp"].get_local_rank()
     torch.manual_seed(0)
     kind = get_schedule_class(args.schedule)

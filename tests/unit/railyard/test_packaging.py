@@ -55,7 +55,7 @@ def test_every_constraint_is_one_version() -> None:
 
 def test_the_constraints_pin_each_requirement_within_its_range() -> None:
     pins: dict[str, list[str]] = {}
-    for pin in pinned():
+    for pin in [*pinned(), *requirements((ROOT / "scripts" / "torch.txt").read_text())]:
         pins.setdefault(pin.name.lower(), []).extend(part.version for part in pin.specifier)
     wanted = {name: versions for name, versions in declared().items() if name not in FROM_THE_DISTRIBUTION}
     assert {name for name in wanted if name not in pins} == set()
