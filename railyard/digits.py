@@ -48,3 +48,19 @@ def _decimals(value: float) -> int:
 
 def _fixed(decimals: int, value: float | None) -> str:
     return "-" if value is None else f"{value:.{decimals}f}" if abs(value) >= _LEAST else "0"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Numbers as text, neighbours in order together: ``0-3, 8``; ``numbers_in`` reads it."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
+
+
+def numbers_in(text: str) -> list[int]:
+    bounds = [[int(number) for number in run.split("-")] for run in text.split(", ")]
+    return [number for run in bounds for number in range(run[0], run[-1] + 1)]

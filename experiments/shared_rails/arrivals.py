@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
 from controllers.allocation.leases import ServerLeases
 from experiments.shared_rails.settings import SharedJob
+from railyard.digits import spans
 from topos.plan import FabricPlan
 
 
@@ -71,22 +72,6 @@ def free_ports(servers: Sequence[int], plan: FabricPlan) -> str:
         return "none is free"
     ports = [server * plan.ports_per_gpu + lane + 1 for server in servers for lane in range(plan.ports_per_gpu)]
     return f"free are {spans(servers)}, with ports {spans(ports)} of each rail"
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Numbers as text, neighbours in order together: ``0-3, 8``; ``numbers_in`` reads it."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join("-".join(map(str, run)) for run in runs)
-
-
-def numbers_in(text: str) -> list[int]:
-    bounds = [[int(number) for number in run.split("-")] for run in text.split(", ")]
-    return [number for run in bounds for number in range(run[0], run[-1] + 1)]
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,14 @@ from experiments.rails.job import (
 from experiments.rails.settings import MODES
 from experiments.rehearsal import try_policy
 from experiments.repeats import Piece, RepeatedExperiment
-from experiments.shared_rails.arrivals import LeasedServers, free_ports, members_on, spans
+from experiments.shared_rails.arrivals import LeasedServers, free_ports, members_on
 from experiments.shared_rails.forecast import Forecast, forecast
 from experiments.shared_rails.row import SharedJobRow
 from experiments.shared_rails.settings import SharedJob, SharedRailsSettings
 from measure.live.calibration import this_machine
 from measure.metrics.point import Point
 from measure.results.row import MeasuredRow
-from railyard.digits import alike
+from railyard.digits import alike, spans
 from railyard.errors import CircuitError, ConfigError
 from railyard.scale import Scale
 from topos.plan import FabricPlan

@@ -8,10 +8,10 @@ from itertools import cycle
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from experiments.shared_rails.arrivals import numbers_in
 from measure.figures.looks import SPARE, TEXT
 from measure.figures.style import PAGE, SMALL, legend, new_figure, style_axes
 from measure.results.row import Row
+from railyard.digits import numbers_in
 
 
 def jobs_over_time(rows: Sequence[Row]) -> Figure | None:

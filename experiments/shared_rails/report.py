@@ -7,9 +7,8 @@ from typing import Any
 
 from experiments.racks.report import fault_rows, recovery_findings, recovery_tables
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent, spread, to_nothing
-from experiments.shared_rails.arrivals import numbers_in
 from measure.results.row import Row
-from railyard.digits import significant
+from railyard.digits import numbers_in, significant
 
 
 def job_rows(rows: Sequence[Row], *, alone: bool | None = None) -> list[Row]:

@@ -144,24 +144,25 @@ class AgentStarter(Protocol):
 
 
 class LauncherProcess:
-    """The process that forks the agents of this machine, as an ``AgentStarter``."""
+    """The process that forks the agents of this machine, as an ``AgentStarter``, or other ``children``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, children: str = "agents") -> None:
         self._process = process
         self._sock = sock
+        self._gone = f"the process that starts the {children} is gone"
 
     @staticmethod
-    def start() -> LauncherProcess:
+    def start(module: str = "workloads.agent.launcher_server", children: str = "agents") -> LauncherProcess:
         """Start it; early, and from a thread that lasts as long, as it ends with that."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = start_python(
-                "workloads.agent.launcher_server",
+                module,
                 str(theirs.fileno()),
                 environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 pass_fds=[theirs.fileno()],
             )
-        return LauncherProcess(process, ours)
+        return LauncherProcess(process, ours, children)
 
     @property
     def pid(self) -> int:
@@ -179,12 +180,16 @@ class LauncherProcess:
         return True
 
     def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
+        self.launch(team, configs_to_json(configs), netns_fds)
+
+    def launch(self, team: int, text: bytes, netns_fds: Sequence[int]) -> None:
+        """Fork the processes that ``text`` describes, each in the network namespace of its descriptor."""
         carried = [fd for fd in netns_fds if fd >= 0]
         for start in range(0, len(carried), FDS_PER_MESSAGE):
             self.send({"fds": True}, carried[start : start + FDS_PER_MESSAGE])
         memory = os.memfd_create("railyard-agents")
         with os.fdopen(memory, "wb") as file:
-            file.write(configs_to_json(configs))
+            file.write(text)
             file.flush()
             self.send({"launch": team, "namespaces": [fd >= 0 for fd in netns_fds]}, [memory])
 
@@ -193,12 +198,12 @@ class LauncherProcess:
         try:
             self._sock.sendmsg([json.dumps(order).encode()], ancillary)
         except OSError as error:
-            raise AgentError(f"the process that starts the agents is gone ({error.strerror})") from None
+            raise AgentError(f"{self._gone} ({error.strerror})") from None
 
     def reports(self) -> Iterable[dict[str, Any]]:
         data = self._sock.recv(MESSAGE_BYTES)
         if not data:
-            raise AgentError("the process that starts the agents is gone")
+            raise AgentError(self._gone)
         return [json.loads(data)]
 
     def close(self) -> None:

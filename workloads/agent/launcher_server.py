@@ -16,10 +16,10 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from railyard.errors import AgentError, PeerLost, RailyardError
 from railyard.limits import allow_all_open_files
@@ -43,6 +43,9 @@ _SENTENCE_LENGTH = 5000
 _NICE = -10
 _libc = ctypes.CDLL(None, use_errno=True)
 
+Act = Callable[[socket.socket], int]
+"""What a forked process does, given its end of the socket to its starter; returns its exit status."""
+
 
 @dataclass(eq=False)
 class AgentProcess:
@@ -61,7 +64,12 @@ class AgentProcess:
 
 
 class LauncherServer:
-    """Executes orders received over ``parent``; its end of file is the order to end everything."""
+    """Executes orders received over ``parent``; its end of file is the order to end everything.
+
+    ``child`` and ``short`` name what it forks, in sentences and for ``ps``.
+    """
+
+    child, short = "agent", "g"
 
     def __init__(self, parent: socket.socket) -> None:
         self._parent = parent
@@ -143,29 +151,50 @@ class LauncherServer:
     def _launch(self, team: int, memory: int, have_namespaces: Sequence[bool]) -> None:
         with os.fdopen(memory, "rb") as file:
             file.seek(0)
-            configs = configs_from_json(file.read())
-        facts = _warm_up(configs)
-        own = [facts.of_one(_places(config)) for config in configs]  # before the first fork, which makes pages shared
+            acts = self._acts(file.read())
         gc.collect()
         gc.freeze()
-        for config, own_facts, has_namespace in zip(configs, own, have_namespaces, strict=True):
+        for (rank, act), has_namespace in zip(acts, have_namespaces, strict=True):
             namespace = self._namespaces.pop(0) if has_namespace else -1
-            self._fork(team, config, namespace, own_facts)
+            self._fork(team, rank, act, namespace)
             if namespace >= 0:
                 os.close(namespace)
 
-    def _fork(self, team: int, config: AgentConfig, namespace: int, facts: ScheduleFacts) -> None:
+    def _acts(self, text: bytes) -> list[tuple[int, Act]]:
+        """The ranks of a launch, and what the process of each does; what they share is made here, before any fork."""
+        configs = configs_from_json(text)
+        facts = _warm_up(configs)
+        return [(config.rank, partial(_run_agent, config, facts.of_one(_places(config)))) for config in configs]
+
+    def _fork(self, team: int, rank: int, act: Act, namespace: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _run_agent(config, theirs, namespace, launcher, facts)
+            self._be_child(rank, act, theirs, namespace, launcher)
         theirs.close()
-        child = AgentProcess(team, config.rank, pid, os.pidfd_open(pid), ours)
+        child = AgentProcess(team, rank, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
         self._loop.watch(ours, lambda _: self._read(child))
         self._loop.watch(child, lambda _: self._reap(child))
         self._report(child, pid=pid)
+
+    def _be_child(self, rank: int, act: Act, control: socket.socket, namespace: int, launcher: int) -> NoReturn:
+        status = 1
+        try:
+            die_with_parent(launcher)
+            _libc.prctl(_PR_SET_NAME, f"railyard-{self.short}{rank}".encode(), 0, 0, 0)
+            if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
+                raise AgentError(f"rank {rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
+            control = _keep_only(control)
+            status = act(control)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                sentence = f"the {self.child} of rank {rank} failed: {type(error).__name__}: {error}"
+                _send_error(control, sentence, False)
+                status = AgentError.exit_status
+        finally:
+            os._exit(status)
 
     def _read(self, child: AgentProcess) -> None:
         try:
@@ -227,27 +256,8 @@ def _places(config: AgentConfig) -> Iterator[tuple[Schedule, int]]:
                 yield schedule_of(program, op), program.groups[op.group].members.index(config.rank)
 
 
-def _run_agent(
-    config: AgentConfig, control: socket.socket, namespace: int, launcher: int, facts: ScheduleFacts
-) -> None:
-    status = 1
-    try:
-        die_with_parent(launcher)
-        _libc.prctl(_PR_SET_NAME, f"railyard-g{config.rank}".encode(), 0, 0, 0)
-        _raise_priority()
-        if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
-            raise AgentError(f"rank {config.rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
-        control = _keep_only(control)
-        status = _run_to_end(config, control, facts)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            _send_error(control, f"the agent of rank {config.rank} failed: {type(error).__name__}: {error}", False)
-            status = AgentError.exit_status
-    finally:
-        os._exit(status)
-
-
-def _run_to_end(config: AgentConfig, control: socket.socket, facts: ScheduleFacts) -> int:
+def _run_agent(config: AgentConfig, facts: ScheduleFacts, control: socket.socket) -> int:
+    _raise_priority()
     try:
         Agent(config, control, facts).run()
     except RailyardError as error:

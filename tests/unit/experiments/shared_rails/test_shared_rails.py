@@ -10,12 +10,12 @@ from controllers.engine.jobs import Job
 from controllers.policies.catalog import load_policy
 from experiments.faults import Kill
 from experiments.settings import validated
-from experiments.shared_rails.arrivals import numbers_in, spans
 from experiments.shared_rails.experiment import SharedRails
 from experiments.shared_rails.row import SharedJobRow, carried_nothing
 from experiments.shared_rails.settings import SharedRailsSettings, parse_jobs
 from measure.metrics.stall import Dark
 from measure.model.simulated_control import Costs, SimulatedControl
+from railyard.digits import numbers_in, spans
 from railyard.loop import Timers
 from railyard.timeline import Event
 from workloads.rank.executor import RequestCircuits

@@ -1,0 +1,235 @@
+"""A user's PyTorch script as ranks: the client of the process that imports torch once and forks them. No torch here.
+
+::
+
+    with ScriptRanks.start("train.py", ["--epochs", "1"]) as scripts:
+        scripts.launch(ranks, netns_fds)
+        while len(scripts.ended) < len(ranks):
+            select.select([scripts], [], [])
+            scripts.poll()
+
+A rank that fails, or two that wait for one another, end all the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+
+from railyard.errors import MachineError
+from railyard.validation import from_plain
+from workloads.agent.launcher import LauncherProcess
+from workloads.pytorch.standstill import Awaited, RankReport, standstill
+from workloads.pytorch.trace import CallKind
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call of the recorded step of a rank, after ``seconds`` of computing; ``on_rail``: its agent carries it.
+
+    One of kind ``end`` may be the last: it has the seconds up to the end of the step.
+    """
+
+    kind: CallKind | Literal["end"]
+    ranks: tuple[int, ...]
+    bytes: int
+    on_rail: bool
+    seconds: float = 0.0
+
+
+RECORDED_CALLS: TypeAdapter[tuple[RecordedCall, ...]] = TypeAdapter(tuple[RecordedCall, ...])
+"""What the file ``ScriptRank.calls`` holds."""
+
+
+@dataclass(frozen=True)
+class ScriptRank:
+    """One rank of a script: the environment that torchrun would give it, and what is done with its calls.
+
+    Its output goes to the file ``output``, its trace to ``trace`` ("": none). It is ended well after ``steps`` steps
+    (0: when its script ends). ``socket`` is that of its agent ("": gloo carries all calls), which carries calls after
+    ``setup_steps`` steps, those of the file ``calls`` (``RECORDED_CALLS``) in their order; others must be smaller than
+    ``front_end_below``. ``compute``: real, scaled:X or recorded, see ``workloads.pytorch.pace``.
+    """
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    master: str
+    port: int
+    interface: str
+    output: str
+    trace: str = ""
+    steps: int = 0
+    socket: str = ""
+    setup_steps: int = 2
+    calls: str = ""
+    front_end_below: int = 65536
+    compute: str = "real"
+
+
+@dataclass(frozen=True)
+class ScriptLaunch:
+    """The ranks of a launch, their script as it was typed with its arguments, and the folder where it was typed."""
+
+    script: str
+    arguments: tuple[str, ...]
+    folder: str
+    strict: bool
+    ranks: tuple[ScriptRank, ...]
+
+
+def launch_from_json(text: bytes) -> ScriptLaunch:
+    return from_plain(ScriptLaunch, text, "the ranks of a script")
+
+
+class ScriptFailure(NamedTuple):
+    """Failure of ``rank``, with the ``traceback`` of its script if that raised an exception (else "")."""
+
+    rank: int
+    sentence: str
+    traceback: str
+
+
+class ScriptRanks:
+    """The ranks of a script, with all that they reported up to the last ``poll``."""
+
+    def __init__(self, process: LauncherProcess, script: str, arguments: Sequence[str], strict: bool) -> None:
+        self._process = process
+        self._script, self._arguments, self._strict = script, tuple(arguments), strict
+        self._team = -1
+        self._forget()
+
+    def _forget(self) -> None:
+        self.pids: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
+        """Exit status by rank (minus the signal's number)."""
+        self.steps: dict[int, int] = {}
+        """Number of steps that each rank has done."""
+        self.output: dict[int, str] = {}
+        """File with what each rank printed."""
+        self.computes: dict[int, dict[str, float]] = {}
+        """What each rank reported at its end about its computing (``workloads.pytorch.pace.Pace.report``)."""
+        self._failures: list[tuple[bool, ScriptFailure]] = []
+        self._reports: dict[int, RankReport] = {}
+        self._real: set[int] = set()
+        self._stopping = False
+
+    @staticmethod
+    def start(script: str, arguments: Sequence[str], *, strict: bool = False) -> ScriptRanks:
+        """Start the process that will fork the ranks; early, and from a thread that lasts as long."""
+        if find_spec("torch") is None:
+            raise MachineError("PyTorch is not installed here: install the extra torch (docs/torch.md)")
+        process = LauncherProcess.start("workloads.pytorch.ranks", "ranks of a script")
+        return ScriptRanks(process, script, arguments, strict)
+
+    def launch(self, ranks: Sequence[ScriptRank], netns_fds: Sequence[int]) -> None:
+        """Fork the ranks, each in the network namespace of its descriptor (-1: that of this process).
+
+        Those of the launch before, if there was one, have ended; nothing of them is kept.
+        """
+        self._team += 1
+        self._forget()
+        self.output.update((rank.rank, rank.output) for rank in ranks)
+        self._reports.update((rank.rank, RankReport()) for rank in ranks)
+        self._real.update(rank.rank for rank in ranks if rank.compute == "real")
+        order = ScriptLaunch(self._script, self._arguments, os.getcwd(), self._strict, tuple(ranks))
+        self._process.launch(self._team, TypeAdapter(ScriptLaunch).dump_json(order), netns_fds)
+
+    def fileno(self) -> int:
+        """File descriptor for ``select``: readable when ``poll`` has a report to read."""
+        return self._process.fileno()
+
+    def poll(self) -> None:
+        """Take the reports that have come; does not wait. ``AgentError`` if the process that forks is gone."""
+        while self._process.pending:
+            for report in self._process.reports():
+                if report["team"] == self._team:
+                    self._take(report)
+
+    def _take(self, report: Mapping[str, Any]) -> None:
+        rank, news = report["rank"], report.get("said", {})
+        if "pid" in report:
+            self.pids[rank] = report["pid"]
+        if "waits" in news:
+            awaited = news["waits"]
+            self._reports[rank].hear(
+                None if awaited is None else from_plain(Awaited, awaited, "a wait of a rank"), news["made"]
+            )
+            self._look_for_standstill()
+        if "step" in news:
+            self.steps[rank] = news["step"]
+        if "computes" in news:
+            self.computes[rank] = news["computes"]
+        if "error" in news:
+            failure = ScriptFailure(rank, news["error"], news.get("traceback", ""))
+            self._failures.append((bool(news.get("consequence")), failure))
+        if "done" in news or "exited" in report:
+            self._reports[rank].ended = True
+        if "exited" in report:
+            self._exit(rank, report["exited"])
+        if not self._stopping and all(known.ended for known in self._reports.values()):
+            self.stop()
+
+    def _exit(self, rank: int, status: int) -> None:
+        self.ended[rank] = status
+        if status == 0 or self._stopping:
+            return
+        if not any(failure.rank == rank for _, failure in self._failures):
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            sentence = f"the script of rank {rank} {how} in step {self.steps.get(rank, 0)}"
+            self._failures.append((False, ScriptFailure(rank, sentence, "")))
+        self.stop()
+
+    def _look_for_standstill(self) -> None:
+        sentence = None if self._stopping else standstill(self._reports)
+        if sentence is not None:
+            rank = int(sentence.split()[1])
+            self._failures.append((False, ScriptFailure(rank, sentence, "")))
+            self.stop()
+
+    @property
+    def failures(self) -> list[ScriptFailure]:
+        """Failures, the cause first: those that follow from the end of another rank come last."""
+        return [failure for _, failure in sorted(self._failures, key=lambda entry: entry[0])]
+
+    @property
+    def warning(self) -> str:
+        """A sentence if real computes took longer than their processor time, as where ranks share cores; else ""."""
+        told = [report for rank, report in self.computes.items() if rank in self._real]
+        wall, processor = (sum(report[key] for report in told) for key in ("wall_s", "processor_s"))
+        cores = len(os.sched_getaffinity(0))
+        if len(told) <= cores or wall <= 1.05 * processor:
+            return ""
+        return (
+            f"{len(told)} ranks shared {cores} cores: computes took {wall / max(processor, 1e-9):.1f} times their "
+            "processor time; --compute scaled:X replaces it"
+        )
+
+    def kill(self, rank: int) -> None:
+        """Kill the process of ``rank`` at once, like a failure of its machine."""
+        self._process.send({"team": self._team, "kill": rank})
+
+    def stop(self) -> None:
+        """Let all ranks end: with status 0 where the script has ended, with 1 elsewhere, by force after a second."""
+        self._stopping = True
+        self._process.send({"team": self._team, "stop": True})
+
+    def close(self) -> None:
+        self._process.close()
+
+    def __enter__(self) -> ScriptRanks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def awaited_plain(awaited: Awaited | None) -> dict[str, Any] | None:
+    """``awaited`` for a report."""
+    return None if awaited is None else asdict(awaited)
