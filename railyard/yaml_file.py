@@ -94,18 +94,26 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Text of several lines as these lines."""
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
 
 def written_mapping(data: Mapping[str, Any]) -> str:
     """A mapping of plain values as YAML that ``read_mapping`` reads as the same values."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def read_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
+def read_mapping(path: Path, what: str, keys: str, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """The mapping in a YAML file; ``ConfigError`` names the file, and the line where it is no YAML.
 
     ``what`` names such a file, ``keys`` some of its keys, for errors.
     """
-    text = read_text(path, MOST_BYTES, what)
+    text = read_text(path, most_bytes, what)
     try:
         loader = _Loader(text)
         try:

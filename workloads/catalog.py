@@ -12,9 +12,11 @@ from railyard.validation import shown
 from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
-from workloads.program import Group, Program
+from workloads.program import Program
+from workloads.pytorch.record import Record, fits_opus
+from workloads.pytorch.record_file import is_record, read_record
 from workloads.training.fold import layout_of
-from workloads.training.ranks import Parallelism, network_of, some_ranks
+from workloads.training.ranks import Parallelism, on_its_network
 from workloads.training.recipe import FabricSection, Recipe, make_recipe, read_yaml
 from workloads.training.step import training_step
 
@@ -51,6 +53,8 @@ class Workload:
     """Whether the program comes from a file of another tool, with arbitrary groups."""
     training: Recipe | None = None
     """Recipe from which the step was generated, if it was generated."""
+    record: Record | None = None
+    """Record of a PyTorch script that the step is, if it is one."""
 
     @property
     def uses_scale_up(self) -> bool:
@@ -84,7 +88,13 @@ def load_workload(
         "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
     }  # fmt: skip
     recipe = is_recipe(name_or_path)
+    record = recipe and name_or_path not in CATALOG and is_record(Path(name_or_path))
     with in_file(None if name_or_path in CATALOG else name_or_path):
+        if record:
+            given = {**options, "gpus_per_server": gpus_per_server, **training}
+            for key in [key for key, value in given.items() if value is not None]:
+                raise ConfigError("does not apply to the record of a PyTorch step; change its file", key=key)
+            return recorded_workload(read_record(Path(name_or_path)), folded=folded)
         if recipe:
             for key, value in {**options, "gpus_per_server": gpus_per_server}.items():
                 if value is not None:
@@ -122,7 +132,7 @@ def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
             f"{gpus_per_server} GPUs per server do not divide the {program.ranks} ranks of {program.name}",
             key="gpus_per_server",
         )
-    groups = {name: _placed(group, gpus_per_server) for name, group in program.groups.items()}
+    groups = {name: on_its_network(group, gpus_per_server) for name, group in program.groups.items()}
     program = replace(program, groups=groups)
     check(program)
     fabric = FabricSection(servers=program.ranks // gpus_per_server, gpus_per_server=gpus_per_server)
@@ -136,15 +146,27 @@ def workload_of(reading: Reading, gpus_per_server: int = 1) -> Workload:
     )
 
 
-def _placed(group: Group, gpus_per_server: int) -> Group:
-    network = network_of(group.members, gpus_per_server)
-    if network is None:
-        raise ConfigError(
-            f"group {group.name} (ranks {some_ranks(group.members)}) lies neither in one server of {gpus_per_server} "
-            "GPUs nor on one rail; choose 1 GPU per server",
-            key="gpus_per_server",
-        )
-    return replace(group, domain="scale-up") if network == "scale-up" and gpus_per_server > 1 else group
+def recorded_workload(record: Record, *, folded: bool = False) -> Workload:
+    """The checked workload of the record of a PyTorch step; ``folded``: of the ranks that stand for all others.
+
+    Circuits follow its collectives if its groups are not those that Opus knows.
+    """
+    program = record.program()
+    check(program)
+    stages = max(record.stages) + 1
+    return Workload(
+        name=record.name,
+        description=f"{record.name}: step {record.step} of a PyTorch script, {record.ranks} ranks",
+        program=program,
+        parallelism=Parallelism(pp=stages, dp=max(1, program.ranks // stages)),
+        servers=program.ranks // record.gpus_per_server,
+        gpus_per_server=record.gpus_per_server,
+        ports_per_gpu=2,
+        port_gbps=record.port_gbps,
+        scale_up_gbps=record.scale_up_gbps,
+        traced=not fits_opus(record, program),
+        record=record,
+    )
 
 
 def make_workload(recipe: Recipe, *, folded: bool = False) -> Workload:

@@ -84,7 +84,7 @@ def exchange_schedules(recipe: Recipe, group: Group) -> dict[str, Schedule]:
             share = [max(1, round(WEIGHT_OF_ONE * size / sum(to))) for size in to]
             weights = [share[j if direction == "dispatch" else i] for i in range(n) for j in range(n)]
             plain = "direct" if group.domain == "scale-up" else algorithm_for("all_to_all", group.domain)
-            schedules[name] = _weighted(schedule("all_to_all", n, plain), weights)
+            schedules[name] = weighted(schedule("all_to_all", n, plain), weights)
     return schedules
 
 
@@ -102,7 +102,7 @@ def with_ep_algorithm(program: Program, name: str) -> Program:
         plain = schedule("all_to_all", len(program.groups[op.group].members), name)
         if own is None or not own.weights:
             return replace(op, algorithm=name)
-        schedules[op.algorithm] = _weighted(plain, own.weights[:: own.chunks // own.n**2])
+        schedules[op.algorithm] = weighted(plain, own.weights[:: own.chunks // own.n**2])
         return op
 
     operations = tuple(tuple(changed(op) for op in ops) for ops in program.operations)
@@ -138,7 +138,7 @@ def _arriving(recipe: Recipe, group: Group) -> list[float]:
     return [member_bytes * p.ep / n * loads[place] for place in places]  # data of the server's members for one member
 
 
-def _weighted(plain: Schedule, weights: list[int] | tuple[int, ...]) -> Schedule:
+def weighted(plain: Schedule, weights: list[int] | tuple[int, ...]) -> Schedule:
     """The all-to-all ``plain`` with these relative sizes of its n x n parts."""
     pieces = plain.chunks // plain.n**2
     return replace(plain, weights=tuple(weight for weight in weights for _ in range(pieces)))

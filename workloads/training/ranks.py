@@ -13,7 +13,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -75,6 +75,20 @@ def network_of(members: Sequence[int], gpus_per_server: int) -> Domain | None:
     if len({rank // gpus_per_server for rank in members}) == 1:
         return "scale-up"
     return "scale-out" if len({rank % gpus_per_server for rank in members}) == 1 else None
+
+
+def on_its_network(group: Group, gpus_per_server: int) -> Group:
+    """``group`` on the network that joins its members, unless that is the front end; ``ConfigError`` if none does."""
+    if group.domain == "front-end":
+        return group
+    network = network_of(group.members, gpus_per_server)
+    if network is None:
+        raise ConfigError(
+            f"group {group.name} (ranks {some_ranks(group.members)}) lies neither in one server of {gpus_per_server} "
+            "GPUs nor on one rail; choose 1 GPU per server",
+            key="gpus_per_server",
+        )
+    return replace(group, domain="scale-up") if network == "scale-up" and gpus_per_server > 1 else group
 
 
 def some_ranks(members: Sequence[int]) -> str:

@@ -1,0 +1,74 @@
+"""Traces of all ranks, or of one of each stage, become the record of one step and its program."""
+
+from __future__ import annotations
+
+import pytest
+from pytorch_traces import LARGE, Script, mesh_traces, record
+
+from workloads.check import check
+from workloads.program import Collective, Compute
+from workloads.pytorch.record import fits_opus
+
+
+@pytest.mark.parametrize(("pp", "dp", "tp"), [(2, 2, 2), (3, 2, 2), (4, 2, 1), (1, 4, 2), (2, 1, 4), (1, 8, 1)])
+def test_one_rank_of_each_stage_stands_for_all(pp: int, dp: int, tp: int) -> None:
+    of_all = record(mesh_traces(pp, dp, tp))
+    of_some = record(mesh_traces(pp, dp, tp, representatives=True))
+    assert of_some == of_all
+    assert len(of_all.classes) == pp
+    check(of_all.program())
+
+
+def test_a_program_has_the_calls_of_the_step_in_order() -> None:
+    made = record(mesh_traces(2, 2, 2), 2)
+    program = made.program()
+    for rank in range(8):
+        script = [call for call in mesh_traces(2, 2, 2)[rank].calls if call.step == 2 and call.kind != "barrier"]
+        found, told = list(program.communications(rank)), made.calls(rank)
+        assert [op.id for op in found] == [2 * n + 1 for n in range(len(script))]
+        assert [(c["kind"], c["bytes"], c["peer"]) for c in told] == [(c.kind, c.bytes, c.peer) for c in script]
+        assert [op.bytes for op in found] == [c.bytes for c in script]
+        assert [program.groups[op.group].domain != "front-end" for op in found] == [c["on_rail"] for c in told]
+        assert [op.seconds for op in program.operations[rank] if isinstance(op, Compute)][:-1] == [
+            c["seconds"] for c in told
+        ]
+        assert isinstance(program.operations[rank][-1], Compute)
+    domains = {group.dimension: group.domain for group in program.groups.values() if group.domain != "front-end"}
+    assert domains == {"tp": "scale-up", "dp": "scale-out", "pp": "scale-out"}
+    assert [group.members for group in program.groups.values() if group.domain == "front-end"] == [tuple(range(8))]
+    assert fits_opus(made, program)
+
+
+def test_ranks_that_disagree_are_named() -> None:
+    traces = mesh_traces(1, 2, 1)
+    script = Script(1, 2)
+    for _ in range(3):
+        script.call("all_gather", (0, 1), 8 * LARGE, label="mesh_dp")
+        script.end()
+    with pytest.raises(Exception, match=r"ranks 0, 1 disagree in step 2.*rank 0 asks for .*rank 1 asks for nothing"):
+        record({0: traces[0], 1: script.trace})
+
+
+def test_uneven_all_to_alls_have_weights() -> None:
+    sent = ((1 << 18, 1 << 17, 0), (1 << 16, 1 << 18, 1 << 18), (1 << 17, 1 << 17, 1 << 17))
+    traces = {}
+    for rank, row in enumerate(sent):
+        script = Script(rank, 3)
+        received = tuple(other[rank] for other in sent)
+        for _ in range(3):
+            script.call("all_to_all", range(3), sum(row), sent=row, received=received, label="mesh_ep")
+            script.call("all_to_all", range(3), 3 * LARGE, sent=(LARGE,) * 3, received=(LARGE,) * 3, label="mesh_ep")
+            script.call("broadcast", range(3), LARGE, root=1)
+            script.end()
+        traces[rank] = script.trace
+    made = record(traces)
+    program = made.program()
+    check(program)
+    first, second, third = program.communications(0)
+    assert isinstance(first, Collective) and isinstance(second, Collective) and isinstance(third, Collective)
+    weights = program.schedules[first.algorithm].weights
+    pieces = len(weights) // 9
+    assert weights[::pieces] == tuple(size for row in sent for size in row)
+    assert first.bytes == -(-sum(map(sum, sent)) // 3)
+    assert second.algorithm == "" and second.bytes == 3 * LARGE
+    assert program.schedules[third.algorithm].root == 1
