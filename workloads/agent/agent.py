@@ -1,7 +1,9 @@
 """The agent of one rank: a loop around its machine (what to do next) and the communication engine (how bytes move).
 
-With an incarnation, the rank is a member of a training job (``workloads.agent.member``): the agent sends heartbeats,
-runs the start-up stages before the first step, and keeps a state and its checkpoints.
+A user's script may drive the rank (``workloads.agent.script``): then computes end when the script makes its next call,
+and the tensors are the script's. With an incarnation, the rank is a member of a training job
+(``workloads.agent.member``): the agent sends heartbeats, runs the start-up stages before the first step, and keeps a
+state and its checkpoints.
 
 There is one process per host, inside the host's network namespace. It never proceeds without an acknowledgement, every
 wait is bounded, and a failure ends the agent with one sentence.
@@ -20,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from railyard.errors import ControlError, PeerLost, VerifyError, from_os_error
+from railyard.errors import ControlError, PeerLost, RailyardError, VerifyError, from_os_error
 from railyard.loop import READ, WRITE, Poller
 from railyard.ownership import naming, open_binary
 from railyard.protocol import Hop, SlotWindow
@@ -29,6 +31,7 @@ from workloads.agent.config import AgentConfig
 from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.member import Member
+from workloads.agent.script import Script
 from workloads.agent.transport.comm_engine import CommEngine
 from workloads.agent.transport.connection import PeerConnection
 from workloads.rank.actions import Message, RunCompute
@@ -175,8 +178,16 @@ class Agent:
         self._poller.watch(self._launcher, READ)
         self._check_s = min(_CHECK_S, config.ack_timeout_s / _CHECKS)
         self._log = EventLog(config.events, config.rank)
+        self._script = script = Script(config) if config.script else None
         self._comm_engine = CommEngine(
-            config, self._communication_done, self._send_buffered, self._perform, self._log.note, facts
+            config,
+            self._communication_done,
+            self._send_buffered,
+            self._perform,
+            self._log.note,
+            facts,
+            script,
+            script.layout if script is not None else None,
         )
         self._machine = self._comm_engine.machine
         self._channel: JobChannel | None = None
@@ -193,7 +204,7 @@ class Agent:
         self._compute_due: float | None = None
         """Time at which the running compute ends."""
         self._next_check = 0.0
-        self._ready = self._finished = self._reported_done = self._lost = False
+        self._ready = self._finished = self._reported_done = self._lost = self._script_gone = False
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -217,6 +228,10 @@ class Agent:
             self._loop()
         except Stopped:
             stopped = True
+        except RailyardError as error:
+            if self._script is not None:
+                self._script.fail(str(error))
+            raise
         finally:
             for action in self._machine.note_waits(time.monotonic()):
                 if isinstance(action, Event):  # nothing is sent any more
@@ -229,6 +244,8 @@ class Agent:
                 self._member.close()
             if self._channel is not None:
                 self._channel.close()
+            if self._script is not None:
+                self._script.close()
             self._poller.close()
 
     def _beat(self, answers: int) -> None:
@@ -264,7 +281,13 @@ class Agent:
             if waiting is not None and not self._member.must_wait(waiting):
                 self._held_back = None
                 self._go_on(waiting, time.monotonic())
-        if not self._ready and (self._member is None or self._member.ready):
+        script = self._script
+        if script is not None:
+            script.check(time.monotonic())
+            if script.ended and not self._finished and not self._machine.waits:
+                self._finish()
+        prepared = (self._member is None or self._member.ready) and (script is None or script.ready)
+        if prepared and not self._ready:
             self._ready, self._log.due = True, 0.0
             self._launcher.report(ready=True)
         if time.monotonic() >= self._log.due:
@@ -278,6 +301,8 @@ class Agent:
         """Wait for ``stop`` after a peer was lost, so that the job supervisor does not take this rank for dead too."""
         if not self._finished:
             self._launcher.report(error=str(lost), consequence=True)
+        if self._script is not None:
+            self._script.fail(str(lost))
         self._lost, self._held_back = True, None
         self._comm_engine.transport.close()
         end = time.monotonic() + self._config.peer_timeout_s
@@ -295,7 +320,9 @@ class Agent:
         if self._member is not None:
             for background in self._member.running:
                 self._poller.watch(background, READ)
-        channel, heartbeat = self._channel, self._heartbeat
+        channel, heartbeat, script = self._channel, self._heartbeat, self._script
+        if script is not None and not self._script_gone:
+            self._poller.watch(script, READ)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
         if channel is not None and not channel.lost:
@@ -308,6 +335,8 @@ class Agent:
                     self._resume()
             elif owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
+            elif owner is script and script is not None:
+                self._hear_script(script)
             elif owner is channel and channel is not None:
                 if events & WRITE:
                     channel.flush()
@@ -316,6 +345,12 @@ class Agent:
                 if channel.lost:
                     self._poller.forget(channel)
         return ready
+
+    def _hear_script(self, script: Script) -> None:
+        engine = self._comm_engine
+        if not script.receive(self._machine, lambda actions: engine.execute(actions, time.monotonic())):
+            self._script_gone = True
+            self._poller.forget(script)
 
     def _resume(self) -> None:
         """Go on with the controller that was started in place of the one that is gone."""
@@ -347,6 +382,8 @@ class Agent:
             at = min(at, self._compute_due)
         if self._member is not None:
             at = min(at, self._member.next_event())
+        if self._script is not None:
+            at = min(at, self._script.next_event)
         return at
 
     @property
@@ -386,6 +423,8 @@ class Agent:
         self._comm_engine.open_eager_paths()
         now = time.monotonic()
         self._comm_engine.execute(self._machine.begin(at, now), now)
+        if self._script is not None:
+            self._script.begin()
         if self._machine.finished and not self._finished:
             self._finish()  # no step is left
 
@@ -458,11 +497,13 @@ class Agent:
 
     def _communication_done(self, in_flight: InFlight, now: float) -> None:
         op = in_flight.op
+        if self._script is not None:
+            self._script.done(in_flight)
         self._log.note(
             "communicate",
             in_flight.posted if in_flight.first_byte is None else in_flight.first_byte,
             now if in_flight.last_byte is None else in_flight.last_byte,
-            bytes=self._config.scale.emulated_bytes(op.bytes),
+            bytes=self._config.scale.emulated_bytes(op.bytes) if in_flight.layout is None else in_flight.layout.bytes,
             lanes=sorted(in_flight.lanes),
             **in_flight.fields(),
         )

@@ -66,7 +66,9 @@ class AgentConfig:
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
     first steps in which mode provisioned requests on demand, as it learns the order of the phases; ``stale_step``: the
     step in which it has a stale profile (0: none). ``outlives_controller``: the agent goes on without a controller, and
-    with another when the launcher says so.
+    with another when the launcher says so. ``script``: path of a Unix socket at which the agent listens for the user's
+    script that drives it (``workloads.agent.script``): its steps are not longer than the script, and values are the
+    script's, in real bytes (empty: no script).
     """
 
     rank: int
@@ -85,6 +87,7 @@ class AgentConfig:
     stale_step: int = 0
     outlives_controller: bool = False
     incarnation: Incarnation | None = None
+    script: str = ""
 
     @property
     def real_payload(self) -> bool:
@@ -110,6 +113,9 @@ class AgentConfig:
         busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
         return self.ack_timeout_s + self.scale.emulated_s(busiest)
 
+
+SCRIPT_READY_S = 300.0
+"""Longest time until the script of a rank stands before its recorded step, in seconds: it may have steps before it."""
 
 _SHARED = ("program", "plan")
 

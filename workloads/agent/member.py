@@ -27,7 +27,8 @@ from workloads.agent.config import STAGES, AgentConfig, Incarnation
 from workloads.agent.heartbeat import Heartbeat
 from workloads.agent.job_channel import JobChannel
 from workloads.agent.state import State, counts
-from workloads.rank.in_flight import Floats, InFlight
+from workloads.rank.in_flight import InFlight
+from workloads.rank.tensors import Floats
 
 _PRIORITY = 10
 """Added to the nice value of the thread: an agent's loop stands in for hardware, its background tasks do not."""
@@ -328,7 +329,7 @@ class Member:
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
-        if incarnation.first_step > 0:
+        if incarnation.first_step > 0 and not config.script:  # a script has checkpoints of its own
             work["load"] = self._load
         if self._is_member:
             self._store.make()

@@ -19,7 +19,7 @@ from workloads.agent.transport import payload
 from workloads.program import Collective, Communication, Program
 from workloads.rank.exchange import elements_of
 from workloads.rank.flows import flow_names
-from workloads.rank.in_flight import Floats
+from workloads.rank.tensors import Floats
 
 Words = npt.NDArray[np.uint32]
 

@@ -32,10 +32,11 @@ from workloads.rank.exchange import (
 )
 from workloads.rank.executor import Blocked, ReleaseCircuits, RequestCircuits
 from workloads.rank.flows import FlowKey, flow_names
-from workloads.rank.in_flight import Floats, InFlight, SlotMessage, UnexpectedPart
+from workloads.rank.in_flight import InFlight, SlotMessage, UnexpectedPart
 from workloads.rank.paths import Paths, PeerKey
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
+from workloads.rank.tensors import Floats, Layout
 from workloads.schedule import Schedule
 
 
@@ -63,8 +64,8 @@ class Communications:
 
     Events come in as method calls, each with the time ``now`` if it matters; actions come out as a list, to be executed
     in that order. ``forwarding``: packet switches carry what has no path of its own on the rails. ``values`` gives the
-    values that a communication begins with (None: only sizes matter). ``facts`` may be shared by the ranks of a
-    program.
+    values that a communication begins with (None: only sizes matter); ``layout`` their size and place where a user's
+    script drives the rank (None: those of the program). ``facts`` may be shared by the ranks of a program.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class Communications:
         ports_per_gpu: int,
         forwarding: bool,
         values: Callable[[InFlight], Floats] | None = None,
+        layout: Callable[[InFlight], Layout] | None = None,
         facts: ScheduleFacts | None = None,
     ) -> None:
         self.program = program
         self.rank = rank
         self.scale = scale
         self.paths = Paths(ports_per_gpu, forwarding=forwarding)
-        self._values = values
+        self._values, self._layout = values, layout
         self._facts = facts or ScheduleFacts()
         self._plans = ExchangePlans(rank, self._facts)
         self._names = flow_names(program, rank)
@@ -131,7 +133,7 @@ class Communications:
 
     def prepare(self) -> None:
         """Plan the collectives of a step before it begins; 30 rounds take 0.2 ms, which would delay their start."""
-        if not self.client_groups:
+        if not self.client_groups and self._layout is None:
             self._plans.prepare(self.program, self.scale, self.rotating)
 
     def _start(self, step: int, op: Communication, phase: int, now: float, *, since: float) -> None:
@@ -159,10 +161,15 @@ class Communications:
         group = self.program.groups[op.group]
         in_flight = InFlight(step, op, phase, group, flow, elements, now, last_progress=now)
         if isinstance(op, Collective):
-            self._plan(in_flight, schedule_of(self.program, op))
+            in_flight.schedule = schedule_of(self.program, op)
+        if self._layout is not None:
+            in_flight.layout = self._layout(in_flight)
+            in_flight.elements = elements = in_flight.layout.words
+        if in_flight.schedule is not None:
+            self._plan(in_flight, in_flight.schedule)
         elif isinstance(op, Send):
             in_flight.exchange = send_exchange(op.peer, elements, self.program.stripes)
-        else:
+        elif isinstance(op, Recv):
             stripes = self.program.stripes
             in_flight.exchange = recv_exchange(op.peer, elements, stripes, announced=not self.program.eager)
         in_flight.unsent = len(in_flight.exchange.outgoing)
@@ -173,7 +180,6 @@ class Communications:
 
     def _plan(self, in_flight: InFlight, schedule: Schedule) -> None:
         """Set the exchange of a collective, and its circuit client and slot sender if it needs circuits."""
-        in_flight.schedule = schedule
         group = in_flight.group
         mine = self._facts.transfers(schedule, group.members.index(self.rank))
         if group.domain == "scale-out":
@@ -185,7 +191,8 @@ class Communications:
                 )
         transfers = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
         circuits = on_circuits(mine, transfers, in_slots=in_flight.slot_sender is not None)
-        in_flight.exchange = self._plans.exchange(schedule, group, in_flight.elements, frozenset(circuits))
+        elements = in_flight.elements if in_flight.layout is None else in_flight.layout.bounds
+        in_flight.exchange = self._plans.exchange(schedule, group, elements, frozenset(circuits))
 
     def _check_moved(self, in_flight: InFlight) -> None:
         if not in_flight.draining and in_flight.moved:

@@ -30,6 +30,8 @@ from workloads.schedule import Schedule, Transfer
 ELEMENT_BYTES = 4
 """Buffers are made of float32 elements, also when their content does not matter."""
 
+Bounds = tuple[tuple[int, int], ...]
+"""First element and end of every slot of a buffer."""
 Action = Literal["announce", "send", "keep", "apply"]
 """``announce``: tell the part's peer that everything up to the part's round may come by its path, after what comes in
 by now (``Exchange.began``). ``send``: read the part's elements and send them. ``keep``: read them for an ``apply``
@@ -185,11 +187,11 @@ class _Slot:
 class _Builder:
     """Puts the transfers of one position into the order that its slots impose."""
 
-    def __init__(self, schedule: Schedule, members: Sequence[int], me: int, elements: int) -> None:
+    def __init__(self, members: Sequence[int], me: int, bounds: Bounds) -> None:
         self.exchange = Exchange()
         self.me = me
         self.members = members
-        self.bounds = schedule.chunk_bounds(elements)
+        self.bounds = bounds
         self.slots: dict[int, _Slot] = defaultdict(lambda: _Slot([], []))
         self.sends: list[tuple[MessagePart, int]] = []
         """Outgoing parts with their nodes, in order of rounds."""
@@ -307,11 +309,11 @@ def collective_exchange(
     schedule: Schedule,
     members: Sequence[int],
     rank: int,
-    elements: int,
+    elements: int | Bounds,
     mine: Iterable[tuple[int, Transfer]] | None = None,
     circuits: Collection[int] = (),
 ) -> Exchange:
-    """The part of ``rank`` in ``schedule`` over ``members`` on a buffer of ``elements`` float32.
+    """The part of ``rank`` in ``schedule`` over ``members`` on a buffer of ``elements`` float32, or of given slots.
 
     ``mine``: the numbered transfers that the rank takes part in, where the caller knows them already. ``circuits``:
     transfers with a circuit of their own while they last, which need no order among senders.
@@ -319,7 +321,8 @@ def collective_exchange(
     me = members.index(rank)
     if mine is None:
         mine = [(number, t) for number, t in enumerate(schedule.transfers) if me in (t.src, t.dst)]
-    builder = _Builder(schedule, members, me, elements)
+    bounds = schedule.chunk_bounds(elements) if isinstance(elements, int) else elements
+    builder = _Builder(members, me, bounds)
     by_round: dict[int, list[tuple[int, Transfer]]] = defaultdict(list)
     for number, t in mine:
         by_round[t.round].append((number, t))
@@ -389,12 +392,15 @@ class ExchangePlans:
 
     def __init__(self, rank: int, facts: ScheduleFacts) -> None:
         self._rank, self._facts = rank, facts
-        self._planned: dict[tuple[int, str, int, frozenset[int]], tuple[Schedule, Exchange]] = {}
-        """By schedule (its identity, so it is kept), group, elements and transfers with a circuit of their own."""
+        self._planned: dict[tuple[int, str, int | Bounds, frozenset[int]], tuple[Schedule, Exchange]] = {}
+        """By schedule (its identity, so it is kept), group, elements (or slots) and transfers with own circuits."""
         self._left, self._full = MOST_STEPS, False
 
-    def exchange(self, schedule: Schedule, group: Group, elements: int, circuits: frozenset[int]) -> Exchange:
-        """A new exchange of ``group``; ``circuits`` are the transfers with a circuit of their own while they last."""
+    def exchange(self, schedule: Schedule, group: Group, elements: int | Bounds, circuits: frozenset[int]) -> Exchange:
+        """A new exchange of ``group`` over ``elements`` (or given slots).
+
+        ``circuits`` are the transfers with a circuit of their own while they last.
+        """
         key = id(schedule), group.name, elements, circuits
         if key not in self._planned:
             mine = self._facts.transfers(schedule, group.members.index(self._rank))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from workloads.program import Collective, Communication, Group
 from workloads.rank.circuit_client import CircuitClient
@@ -16,9 +14,12 @@ from workloads.rank.executor import NO_PHASE
 from workloads.rank.flows import Flow, FlowKey
 from workloads.rank.paths import PeerKey
 from workloads.rank.slot_sender import SlotSender
+from workloads.rank.tensors import Floats, Layout
 from workloads.schedule import Schedule
 
-Floats = npt.NDArray[np.float32]
+
+def add_floats(into: Floats, values: Floats) -> None:
+    into += values
 
 
 class SlotMessage(NamedTuple):
@@ -48,6 +49,10 @@ class InFlight:
     slot_sender: SlotSender[SlotMessage] | None = None
     buffer: Floats | None = None
     """The values of the communication (None where only their number matters)."""
+    add: Callable[[Floats, Floats], object] = add_floats
+    """Reduces values into those of the buffer."""
+    layout: Layout | None = None
+    """Where the tensors of a user's script are in the buffer (None: no script gives the values)."""
     staged: dict[int, Floats] = field(default_factory=dict)
     """Values that came in or stay on this rank and are not applied yet, by transfer."""
     contents: dict[int, memoryview] = field(default_factory=dict)
@@ -150,12 +155,12 @@ class InFlight:
             self.staged[part.transfer] = self.buffer[part.start : part.end].copy()
 
     def apply(self, part: MessagePart) -> None:
-        """Add or store the values that arrived (or were kept) for ``part``."""
+        """Reduce or store the values that arrived (or were kept) for ``part``."""
         if self.buffer is None:
             return
         values = self.staged.pop(part.transfer)
         if part.reduce:
-            self.buffer[part.start : part.end] += values
+            self.add(self.buffer[part.start : part.end], values)
         else:
             self.buffer[part.start : part.end] = values
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
 from workloads.phases import Phase, stale_phase
-from workloads.program import Compute, Program
-from workloads.rank.actions import Action, RunCompute
+from workloads.program import Communication, Compute, Program
+from workloads.rank.actions import Action, Drain, RunCompute
 from workloads.rank.communications import Communications
 from workloads.rank.executor import (
     Blocked,
@@ -27,9 +27,10 @@ from workloads.rank.executor import (
     StartCompute,
     StepBegan,
 )
-from workloads.rank.in_flight import Floats, InFlight
+from workloads.rank.in_flight import InFlight
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
+from workloads.rank.tensors import Floats, Layout
 
 
 class RankMachine(Communications):
@@ -38,6 +39,9 @@ class RankMachine(Communications):
     ``phases`` are those of the rank. ``provisioned`` and ``profile_steps`` are those of the ``Executor``.
     ``stale_step``: the step in which its profile is stale (0: none; ``workloads.phases.stale_phase``). The other
     parameters are those of ``Communications``. First call ``checked_in`` for the groups of the rank, then ``begin``.
+
+    With a ``layout`` a user's script drives the rank: no compute has a due time, it ends when the script has come to a
+    later operation (``come_to``), and communications over the front-end network are the script's own (``passed``).
     """
 
     def __init__(
@@ -55,10 +59,18 @@ class RankMachine(Communications):
         profile_steps: int = 0,
         stale_step: int = 0,
         values: Callable[[InFlight], Floats] | None = None,
+        layout: Callable[[InFlight], Layout] | None = None,
         facts: ScheduleFacts | None = None,
     ) -> None:
         super().__init__(
-            program, rank, scale, ports_per_gpu=ports_per_gpu, forwarding=forwarding, values=values, facts=facts
+            program,
+            rank,
+            scale,
+            ports_per_gpu=ports_per_gpu,
+            forwarding=forwarding,
+            values=values,
+            layout=layout,
+            facts=facts,
         )
         self._phases = phases
         self._steps, self._first_step = steps, first_step
@@ -68,6 +80,12 @@ class RankMachine(Communications):
         self._executor: Executor | None = None
         self._compute: tuple[int, Compute, float, float] | None = None
         """Step, operation, start and due time of the running compute."""
+        self._driven, self._reached = layout is not None, (first_step, 0)
+        """Whether a script drives the rank; the step and operation that it has come to."""
+        self._passing: dict[tuple[int, int], InFlight] = {}
+        """The script's own communications that have begun, by step and operation."""
+        self._passed: set[tuple[int, int]] = set()
+        """Those that are over before they could begin here."""
         self._step_began = 0.0
         self._phase_began: dict[tuple[int, int], float] = {}
         self._buffered: dict[str, int] = {}
@@ -136,6 +154,37 @@ class RankMachine(Communications):
         self._carry_out(self._executor.compute_done(op.id), due, now)
         return self._drain()
 
+    def come_to(self, step: int, operation: int, now: float) -> list[Action]:
+        """Process that the script of this rank has come to ``operation`` of ``step``: computes before it are over."""
+        self._reached = step, operation
+        self._end_computes(now)
+        return self._drain()
+
+    def _end_computes(self, now: float) -> None:
+        if self._compute is None or (self._compute[0], self._compute[1].id) >= self._reached:
+            return
+        assert self._executor is not None
+        (step, op, began, _), self._compute = self._compute, None
+        self._note("compute", began, max(began, now), {"step": step, "op": op.id, "name": op.name, "late_s": 0.0})
+        self._carry_out(self._executor.compute_done(op.id), max(began, now), now)
+
+    def passed(self, step: int, operation: int, now: float) -> list[Action]:
+        """Process that a communication is over which the script has carried itself, over the front-end network."""
+        in_flight = self._passing.pop((step, operation), None)
+        if in_flight is None:
+            self._passed.add((step, operation))
+        else:
+            self._out.append(Drain(in_flight))
+        return self._drain()
+
+    def _pass(self, step: int, op: Communication, phase: int, now: float) -> None:
+        flow, group = self._names[op.id].at(step), self.program.groups[op.group]
+        in_flight = self._passing[step, op.id] = InFlight(step, op, phase, group, flow, 0, now, last_progress=now)
+        if (step, op.id) in self._passed:
+            self._passed.remove((step, op.id))
+            del self._passing[step, op.id]
+            self._out.append(Drain(in_flight))
+
     def acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> list[Action]:
         """Process the acknowledgement of request ``index`` of ``group``: its circuits are up, and make ``paths``."""
         if group in self.client_groups:
@@ -197,10 +246,14 @@ class RankMachine(Communications):
                 case StartCompute(step, op):
                     due = at + self.scale.emulated_s(op.seconds_in(step))
                     self._compute = step, op, at, due
-                    self._out.append(RunCompute(due))
+                    if not self._driven:
+                        self._out.append(RunCompute(due))
                 case StartCommunication(step, op, phase):
                     self._end_wait(op.id, at)
-                    self._start(step, op, phase, max(at, now), since=at)
+                    if self._driven and self.program.groups[op.group].domain == "front-end":
+                        self._pass(step, op, phase, max(at, now))
+                    else:
+                        self._start(step, op, phase, max(at, now), since=at)
                 case Blocked():
                     self._end_wait(action.op.id, at)
                     self._waits[action.op.id] = action, at
@@ -221,6 +274,8 @@ class RankMachine(Communications):
                 case _:
                     self._note("step", self._step_began, at, {"step": action.step})
                     self._out.append(action)
+        if self._driven:
+            self._end_computes(now)
 
     def _release(self, release: ReleaseCircuits) -> None:
         self.slots.pop(release.group, None)

@@ -33,10 +33,11 @@ from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, R
 from workloads.rank.exchange import MessagePart
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.flows import key_at_peer
-from workloads.rank.in_flight import Floats, InFlight
+from workloads.rank.in_flight import InFlight
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, path_at_peer
 from workloads.rank.slot_sender import Moved
+from workloads.rank.tensors import Floats
 from workloads.schedule import Schedule
 
 TICK_S = 1e-6

@@ -36,6 +36,7 @@ from workloads.rank.in_flight import InFlight, UnexpectedPart
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, keys_at
 from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.rank.tensors import Layout
 
 
 class ReceiveMatcher:
@@ -312,7 +313,8 @@ class CommEngine:
 
     ``done`` is called with each one that is done, ``perform`` with actions of the machine that move no bytes, ``note``
     with events of the sockets. ``buffered`` is called before ``done`` for a send of an eager program that the kernel
-    has taken: operations that wait for the send may start.
+    has taken: operations that wait for the send may start. ``values`` and ``layout`` come from the script of the rank
+    (None: the values are made up).
     """
 
     def __init__(
@@ -323,13 +325,15 @@ class CommEngine:
         perform: Callable[[Message | RunCompute | StepEnded | Event], None],
         note: Callable[..., Any],
         facts: ScheduleFacts | None = None,
+        values: Values | None = None,
+        layout: Callable[[InFlight], Layout] | None = None,
     ) -> None:
         self._config = config
         self._done = done
         self._buffered = buffered
         self._perform = perform
-        self.values = Values(config)
-        self.machine = _machine(config, self.values, facts)
+        self.values = values or Values(config)
+        self.machine = _machine(config, self.values, layout, facts)
         self.transport = Transport(config.plan, config.rank, self)
         self._slot_connections = SlotConnections(note)
         self._matcher = ReceiveMatcher(config, self.machine)
@@ -544,7 +548,12 @@ class CommEngine:
                 )
 
 
-def _machine(config: AgentConfig, values: Values, facts: ScheduleFacts | None) -> RankMachine:
+def _machine(
+    config: AgentConfig,
+    values: Values,
+    layout: Callable[[InFlight], Layout] | None,
+    facts: ScheduleFacts | None,
+) -> RankMachine:
     return RankMachine(
         config.program,
         config.rank,
@@ -557,6 +566,7 @@ def _machine(config: AgentConfig, values: Values, facts: ScheduleFacts | None) -
         provisioned=config.mode == "provisioned",
         profile_steps=config.profile_steps,
         stale_step=config.stale_step,
-        values=values.contribution if config.real_payload else None,
+        values=values.contribution if config.real_payload or layout is not None else None,
+        layout=layout,
         facts=facts,
     )

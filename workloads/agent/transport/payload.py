@@ -16,7 +16,8 @@ import numpy as np
 from workloads.agent.config import AgentConfig
 from workloads.program import Collective, Send
 from workloads.rank.flows import Flow
-from workloads.rank.in_flight import Floats, InFlight
+from workloads.rank.in_flight import InFlight
+from workloads.rank.tensors import Floats
 from workloads.schedule import ADDING, Schedule
 
 PERIOD = 97 * 3

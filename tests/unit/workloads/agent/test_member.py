@@ -24,7 +24,7 @@ from workloads.agent.state import State, expected_checksums
 from workloads.agent.transport import payload
 from workloads.program import Collective
 from workloads.rank.flows import Flow
-from workloads.rank.in_flight import Floats
+from workloads.rank.tensors import Floats
 from workloads.training.step import training_job
 
 

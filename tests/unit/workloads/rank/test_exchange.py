@@ -25,8 +25,8 @@ from workloads.rank.exchange import (
     send_exchange,
 )
 from workloads.rank.flows import Flow
-from workloads.rank.in_flight import Floats
 from workloads.rank.schedule_facts import ScheduleFacts
+from workloads.rank.tensors import Floats
 from workloads.schedule import CollectiveKind, Schedule, Transfer
 
 CASES = [(name, kind) for name, algorithm in ALGORITHMS.items() for kind in algorithm.kinds]

@@ -1,0 +1,179 @@
+"""Client of the agent that drives the rails for one rank of a script (``workloads.agent.script``). No torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from railyard.errors import AgentError
+
+Then = Callable[[Exception | None], None]
+"""Called when a call is over, or has failed with an error."""
+_LOST_STATUS = AgentError.exit_status
+_AGAIN_S = 0.01
+_GRACE_S = 1.0
+"""Time from an error of the agent until its end ends this process: so long may its traceback take."""
+
+
+class RailClient:
+    """The connection of this process to its agent, which listens at ``path`` within ``timeout_s``.
+
+    Its thread calls ``on_lost`` when the agent has ended before ``bye``. Raises ``AgentError`` without an agent.
+    """
+
+    def __init__(
+        self, path: str, timeout_s: float, on_lost: Callable[[], object] = lambda: os._exit(_LOST_STATUS)
+    ) -> None:
+        self._sock = _connect(path, timeout_s)
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._waiting: dict[int, deque[tuple[int, memoryview, Then]]] = defaultdict(deque)
+        """The calls under way by number, each with its memory: that of one step may end in the next one."""
+        self._going = threading.Event()
+        self._error: AgentError | None = None
+        self._over = False
+        threading.Thread(target=self._listen, name="railyard-rails", daemon=True).start()
+
+    def ready(self) -> None:
+        """Say that the recorded step comes next, and wait until all ranks may begin it."""
+        self._say({"ready": True})
+        self._going.wait()
+        self._check()
+
+    def carry(
+        self,
+        number: int,
+        kind: str,
+        dtype: str,
+        reduce: str,
+        send: memoryview,
+        receive: memoryview,
+        then: Then,
+        *,
+        sent: Sequence[int] = (),
+        received: Sequence[int] = (),
+    ) -> None:
+        """Have call ``number`` of the step carried by the rails; ``then`` is called when ``receive`` holds its result.
+
+        ``send`` is copied before this returns. Layouts and sizes (bytes) are torch's (``ScriptCall``).
+        """
+        outgoing, incoming = _bytes(send), _bytes(receive)
+        size = len(incoming) if kind in ("all_gather", "gather", "recv") else len(outgoing)
+        memory = os.memfd_create("railyard-call")
+        try:
+            os.truncate(memory, max(len(outgoing), len(incoming)))
+            done = 0
+            while done < len(outgoing):
+                done += os.pwrite(memory, outgoing[done:], done)
+            message: dict[str, Any] = {"call": number, "kind": kind, "bytes": size, "dtype": dtype, "reduce": reduce}
+            if sent or received:
+                message.update(sent=list(sent), received=list(received))
+            with self._lock:
+                self._check()
+                self._waiting[number].append((memory, incoming, then))
+        except BaseException:
+            os.close(memory)
+            raise
+        self._say(message, memory)
+
+    def passed(self, number: int) -> None:
+        """Say that call ``number`` of the step begins, which the script carries itself over the front-end network."""
+        self._say({"call": number})
+
+    def over(self, number: int) -> None:
+        """Say that this call is over."""
+        self._say({"over": number})
+
+    def step(self, number: int) -> None:
+        """Say that step ``number`` is over."""
+        self._say({"step": number})
+
+    def bye(self) -> None:
+        """Say that the script has come to its end."""
+        self._over = True
+        self._say({"bye": True})
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _say(self, message: dict[str, Any], memory: int = -1) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with self._lock, contextlib.suppress(OSError):  # the thread that listens notices the end of the agent
+            count = socket.send_fds(self._sock, [line], [memory] if memory >= 0 else [])
+            self._sock.sendall(line[count:])
+
+    def _listen(self) -> None:
+        """Serve the agent's messages until it ends."""
+        rest = b""
+        while data := self._receive():
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "done" in message:
+                    self._end(message["done"])
+                elif "error" in message:
+                    self._fail(AgentError(message["error"]))
+                else:
+                    self._going.set()
+        if self._over:
+            return
+        if self._error is not None:
+            time.sleep(_GRACE_S)
+        self._fail(AgentError("the agent of this rank has ended"))
+        self._on_lost()
+
+    def _receive(self) -> bytes:
+        try:
+            return self._sock.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def _end(self, number: int) -> None:
+        with self._lock:
+            memory, receive, then = self._waiting[number].popleft()
+        try:
+            done = 0
+            while done < len(receive):
+                done += os.preadv(memory, [receive[done:]], done)
+        finally:
+            os.close(memory)
+        then(None)
+
+    def _fail(self, error: AgentError) -> None:
+        with self._lock:
+            self._error = self._error or error
+            waiting = [entry for calls in self._waiting.values() for entry in calls]
+            self._waiting.clear()
+        self._going.set()
+        for memory, _, then in waiting:
+            os.close(memory)
+            then(self._error)
+
+
+def _connect(path: str, timeout_s: float) -> socket.socket:
+    """Connect to the agent, which may not listen yet."""
+    end = time.monotonic() + timeout_s
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(path)
+            return sock
+        except OSError as error:
+            sock.close()
+            if time.monotonic() >= end:
+                raise AgentError(f"no agent listens at {path} within {timeout_s:g} s: {error.strerror}") from None
+            time.sleep(_AGAIN_S)
+
+
+def _bytes(values: memoryview) -> memoryview:
+    return values.cast("B") if values.nbytes else memoryview(b"")
