@@ -13,6 +13,7 @@ from workloads.check import check
 from workloads.formats.detect import read_workload_file
 from workloads.formats.reading import Reading
 from workloads.program import Program
+from workloads.pytorch.fold import folded as fold
 from workloads.pytorch.record import Record, fits_opus
 from workloads.pytorch.record_file import is_record, read_record
 from workloads.training.fold import layout_of
@@ -151,12 +152,13 @@ def recorded_workload(record: Record, *, folded: bool = False) -> Workload:
 
     Circuits follow its collectives if its groups are not those that Opus knows.
     """
+    whole, record = record, fold(record) if folded else record
     program = record.program()
     check(program)
     stages = max(record.stages) + 1
     return Workload(
         name=record.name,
-        description=f"{record.name}: step {record.step} of a PyTorch script, {record.ranks} ranks",
+        description=f"{record.name}: step {record.step} of a PyTorch script, {whole.ranks} ranks",
         program=program,
         parallelism=Parallelism(pp=stages, dp=max(1, program.ranks // stages)),
         servers=program.ranks // record.gpus_per_server,
@@ -165,7 +167,7 @@ def recorded_workload(record: Record, *, folded: bool = False) -> Workload:
         port_gbps=record.port_gbps,
         scale_up_gbps=record.scale_up_gbps,
         traced=not fits_opus(record, program),
-        record=record,
+        record=whole,
     )
 
 

@@ -17,7 +17,7 @@ from math import prod
 
 from railyard.errors import ConfigError
 from workloads.program import Dimension
-from workloads.pytorch.record import Matrix, RankClass, Record, RecordedCall, Role, stages_of
+from workloads.pytorch.record import GroupRole, Matrix, RankClass, Record, RecordedCall, stages_of
 from workloads.pytorch.trace import Call, RankTrace, Wait, Work
 from workloads.training.ranks import some_ranks
 
@@ -309,7 +309,7 @@ def _key(one: _Asked, members: Ranks, front_end_below: int) -> _Key:
 
 def _roles(
     mesh: _Mesh, steps: Mapping[int, _Step], front_end_below: int
-) -> tuple[dict[str, Role], Callable[[_Asked], str]]:
+) -> tuple[dict[str, GroupRole], Callable[[_Asked], str]]:
     """The roles of all groups by name, and the name of the role of a call."""
     labels: dict[Ranks, set[str]] = defaultdict(set)
     keys: dict[_Key, None] = {}
@@ -337,14 +337,14 @@ def _roles(
         rows += [{}] if number == len(rows) else []
         rows[number] |= dict.fromkeys(members, members)
         row_of[key] = kind, number
-    roles: dict[str, Role] = {}
+    roles: dict[str, GroupRole] = {}
     names: dict[tuple[_Kind, int], str] = {}
     for kind, rows in alike.items():
         for number, row in enumerate(rows):
             plain = kind[0] + (".small" if kind[2] else "")
             name = next(name for i in count(1) if (name := plain if i == 1 else f"{plain}-{i}") not in roles)
             names[kind, number] = name
-            roles[name] = Role(kind[1], tuple(sorted(set(row.values()))), front_end=kind[2])
+            roles[name] = GroupRole(kind[1], tuple(sorted(set(row.values()))), front_end=kind[2])
     return roles, lambda one: names[row_of[_key(one, one.members, front_end_below)]]
 
 

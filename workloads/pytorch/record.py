@@ -37,7 +37,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Role:
+class GroupRole:
     """Groups of different ranks that take the same part in a step, each in ring order (a pair: upstream first)."""
 
     dimension: Dimension
@@ -86,7 +86,7 @@ class Record:
 
     name: str
     ranks: int
-    roles: Mapping[str, Role]
+    roles: Mapping[str, GroupRole]
     classes: tuple[RankClass, ...]
     step: int = 0
     gpus_per_server: int = 1

@@ -35,7 +35,7 @@ from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping, written_mapping
 from workloads.formats.reading import LONGEST_S, MOST_MESSAGE_BYTES
 from workloads.program import Dimension
-from workloads.pytorch.record import Kind, Matrix, RankClass, Record, RecordedCall, Role
+from workloads.pytorch.record import GroupRole, Kind, Matrix, RankClass, Record, RecordedCall
 from workloads.schedule import CollectiveKind
 
 MOST_BYTES = 16 << 20
@@ -167,7 +167,7 @@ def read_record(path: Path) -> Record:
         raise config_error(error, _Keys, "a record", source=str(path)) from None
     with in_file(str(path)):
         head, room = keys.record, MOST_MEMBERS
-        roles: dict[str, Role] = {}
+        roles: dict[str, GroupRole] = {}
         for name, role in keys.roles.items():
             key = f"roles.{name}.groups"
             groups = tuple(group for row in role.groups for group in _groups_in(row, head.ranks, key))
@@ -179,7 +179,7 @@ def read_record(path: Path) -> Record:
                 )
             if role.dimension == "pp" and max(map(len, groups)) > 2:
                 raise ConfigError("must be pairs, as groups of dimension pp are", key=key)
-            roles[name] = Role(role.dimension, groups, role.front_end)
+            roles[name] = GroupRole(role.dimension, groups, role.front_end)
         uneven = {name: _matrix(text, f"uneven.{name}") for name, text in keys.uneven.items()}
         classes = tuple(
             _class(ranks, f"classes.{number}", head.ranks, roles, uneven) for number, ranks in enumerate(keys.classes)
@@ -220,7 +220,7 @@ def _matrix(text: str, key: str) -> Matrix:
     return sizes
 
 
-def _class(given: _Calls, key: str, ranks: int, roles: dict[str, Role], uneven: dict[str, Matrix]) -> RankClass:
+def _class(given: _Calls, key: str, ranks: int, roles: dict[str, GroupRole], uneven: dict[str, Matrix]) -> RankClass:
     own, calls = _ranks_in(str(given.ranks), ranks, f"{key}.ranks"), list[RecordedCall]()
     members = {
         name: min(len(role.group_of[rank]) for rank in own)
