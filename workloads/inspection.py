@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError, in_file
-from workloads.catalog import Workload, is_recipe, load_workload, workload_of
+from workloads.catalog import Workload, is_recipe, load_workload, make_workload, recorded_workload, workload_of
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.formats.layer_text import read_layer_file
@@ -23,6 +23,7 @@ from workloads.formats.layers import FORMAT as LAYERS_FORMAT
 from workloads.formats.layers import Plan, Role, make_plan, unit_of
 from workloads.formats.reading import Reading
 from workloads.program import Collective, Compute, Program, Recv, Send
+from workloads.pytorch.record import Record
 from workloads.rank.exchange import ELEMENT_BYTES, elements_of
 from workloads.schedule import CollectiveKind, Schedule, bus_factor
 
@@ -31,6 +32,7 @@ MOST_OPERATIONS = 20_000
 MOST_RANKS, MOST_MEMBERS = 2048, 64
 """Sizes of a job and of its groups up to which a plan's traffic is counted pair by pair."""
 _BY_FACTOR = "bytes per rank follow from the bus factor of each collective; fewer ranks show every pair."
+_RECORD = "record of a PyTorch step"
 T = TypeVar("T")
 
 
@@ -89,9 +91,14 @@ def inspect_file(
     options: dict[str, Any] = {"ranks": ranks, "model_parallel": model_parallel}
     if is_recipe(name_or_path):
         workload = load_workload(
-            name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server
+            name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server, folded=True
         )
-        return _of_workload(name_or_path, "recipe", workload, ())
+        if workload.training is not None:
+            return _of_workload(name_or_path, "recipe", make_workload(workload.training), ())
+        assert workload.record is not None
+        if workload.record.operations > MOST_OPERATIONS:
+            return _of_record(name_or_path, workload.record, workload)
+        return _of_workload(name_or_path, _RECORD, recorded_workload(workload.record), ())
     with in_file(name_or_path):
         if format_of(path) == "layers" and size is None:
             return _layer_file(path, compute_unit, 1 if gpus_per_server is None else gpus_per_server, **options)
@@ -134,6 +141,41 @@ def _of_workload(source: str, format_: str, workload: Workload, notes: tuple[str
         return _with_traffic(contents, traffic_of(program))
     sent, received = _without_pairs(program)
     return replace(contents, bytes_sent=sent, bytes_received=received, notes=(*notes, _BY_FACTOR))
+
+
+def _of_record(source: str, record: Record, workload: Workload) -> Contents:
+    """Contents of a record of many ranks, counted by classes of equal ones; ``workload`` is what the model plays."""
+    operations: Counter[str] = Counter()
+    members: Counter[tuple[CollectiveKind, int, int]] = Counter()
+    compute_s, sent, received = [0.0] * record.ranks, [0] * record.ranks, [0] * record.ranks
+    for ranks in record.classes:
+        operations["compute"] += len(ranks.ranks) * (len(ranks.calls) + 1)
+        out = back = 0
+        for call in ranks.calls:
+            operations[call.kind] += len(ranks.ranks)
+            if call.kind == "send" or call.kind == "recv":
+                out, back = out + call.bytes * (call.kind == "send"), back + call.bytes * (call.kind == "recv")
+                continue
+            size = len(record.roles[call.role].group_of[ranks.ranks[0]])
+            members[call.kind, call.bytes, size] += len(ranks.ranks)
+            moved = round(bus_factor(call.kind, size) * call.bytes)
+            out, back = out + moved, back + moved
+        for rank in ranks.ranks:
+            sent[rank], received[rank] = out, back
+            compute_s[rank] = sum(call.seconds for call in ranks.calls) + ranks.end_seconds
+    return Contents(
+        file=source,
+        format=_RECORD,
+        name=record.name,
+        ranks=record.ranks,
+        operations=operations,
+        collectives=_counts({key: count // key[2] for key, count in members.items()}),
+        compute_s=tuple(compute_s),
+        bytes_sent=tuple(sent),
+        bytes_received=tuple(received),
+        notes=(_BY_FACTOR,),
+        workload=workload,
+    )
 
 
 def _without_pairs(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:

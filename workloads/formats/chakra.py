@@ -140,13 +140,13 @@ def read_nodes(path: Path, rank: int, others: int = 0, others_deps: int = 0) -> 
     Raises ``ConfigError`` naming the file and the byte or node that is not valid in a Chakra trace.
     """
     stream = BytesIO(read_bytes(path, MOST_BYTES, "a Chakra trace"))
-    metadata = _next(stream, _METADATA_CLASS, path)
+    metadata = _next(stream, METADATA_CLASS, path)
     if metadata is None:
         raise _not_chakra(path, "it is empty")
     for unknown in UnknownFieldSet(metadata):
         raise _not_chakra(path, f"its first message has a field {unknown.field_number} that metadata does not have")
     nodes: dict[int, Node] = {}
-    while (message := _next(stream, _NODE_CLASS, path)) is not None:
+    while (message := _next(stream, NODE_CLASS, path)) is not None:
         others_deps += len(message.ctrl_deps) + len(message.data_deps)
         for count, most, what in ((others + len(nodes) + 1, MOST_NODES, "nodes"), (others_deps, MOST_DEPS, "deps")):
             if count > most:
@@ -225,7 +225,7 @@ def _message_classes() -> tuple[Any, Any]:
     return tuple(GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("GlobalMetadata", "Node"))
 
 
-_METADATA_CLASS, _NODE_CLASS = _message_classes()
+METADATA_CLASS, NODE_CLASS = _message_classes()
 
 
 K = TypeVar("K", bound=Hashable)

@@ -8,7 +8,7 @@ of its operations, each with a compute of its own right before it; a last comput
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -125,14 +125,22 @@ class Record:
             for name, role in self.roles.items()
         }
 
-    def program(self) -> Program:
-        """The step of all ranks; ``ConfigError`` for more of them than are built, or a group that no network joins."""
-        check_size(self.ranks, self.operations, "ranks")
+    def first_ranks(self) -> list[int]:
+        """A rank of each class."""
+        return [one.ranks[0] for one in self.classes]
+
+    def program(self, ranks: Collection[int] | None = None) -> Program:
+        """The step of all ranks, or of ``ranks`` alone (all others then have nothing to do).
+
+        ``ConfigError`` for more than are built, or a group that no network joins.
+        """
+        if ranks is None:
+            check_size(self.ranks, self.operations, "ranks")
         schedules: dict[str, Schedule] = {}
         operations: list[tuple[Operation, ...]] = [()] * self.ranks
-        for ranks in self.classes:
-            for rank in ranks.ranks:
-                operations[rank] = tuple(self._operations(ranks, rank, schedules))
+        for one in self.classes:
+            for rank in one.ranks if ranks is None else set(ranks).intersection(one.ranks):
+                operations[rank] = tuple(self._operations(one, rank, schedules))
         groups = {group.name: group for by_members in self.groups.values() for group in by_members.values()}
         repeats = {group.name: times for name, times in self.repeats.items() for group in self.groups[name].values()}
         return Program(self.name, tuple(operations), groups, schedules, repeats=repeats)

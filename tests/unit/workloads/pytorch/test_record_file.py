@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from pytorch_traces import mesh_traces, record
 
+import workloads.inspection
 import workloads.pytorch.record_file
 from railyard.errors import ConfigError
 from workloads.catalog import load_workload
+from workloads.inspection import inspect_file
 from workloads.pytorch.record_file import is_record, read_record, write_record
 
 
@@ -50,3 +52,15 @@ def test_the_example_in_the_docstring_is_one(tmp_path: Path) -> None:
     (tmp_path / "record.yaml").write_text("\n".join(line[4:] for line in example.splitlines()))
     made = read_record(tmp_path / "record.yaml")
     assert made.program().ranks == 8 and made.classes[0].calls[1].waits == (0,)
+
+
+def test_many_ranks_are_counted_by_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "record.yaml"
+    write_record(record(mesh_traces(2, 4, 2), 2), path)
+    whole = inspect_file(str(path))
+    monkeypatch.setattr(workloads.inspection, "MOST_OPERATIONS", 10)
+    counted = inspect_file(str(path))
+    assert (counted.operations, counted.collectives) == (whole.operations, whole.collectives)
+    assert counted.compute_s == pytest.approx(whole.compute_s)
+    assert counted.bytes_sent == pytest.approx(whole.bytes_sent, rel=1e-5)
+    assert counted.workload is not None and counted.workload.program.ranks == 8
