@@ -7,7 +7,7 @@ whole words, and to pairs of words for elements of 8 bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,11 +19,13 @@ from pydantic import Field
 from railyard.errors import ConfigError
 from railyard.validation import Whole
 from workloads.rank.exchange import ELEMENT_BYTES, Bounds
-from workloads.schedule import CollectiveKind, Schedule
+from workloads.schedule import ADDING, CollectiveKind, Schedule
 
 Floats = npt.NDArray[np.float32]
 Reduce = Literal["sum", "avg", "min", "max", "product"]
 DType = Literal["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"]
+_Part = tuple[int, int]
+"""A part of a tensor: (its position, 0), or (from, to) in an all-to-all."""
 _PARTED = ("all_gather", "reduce_scatter", "gather", "scatter")
 """Kinds whose chunks belong to the part of their owner."""
 _FUNCTIONS: dict[Reduce, Callable[..., Any]] = {
@@ -61,117 +63,77 @@ class ScriptCall:
     """What a script asks for with one communication.
 
     ``bytes`` as in ``workloads.program``. ``sent`` and ``received`` are the bytes to and from each position in an
-    all-to-all (none: equal parts of ``bytes``). Layouts are torch's: parts follow each other in the group's order.
+    all-to-all (none: equal parts of ``bytes``); ``sent`` may also be the whole matrix by rows, which an uneven one
+    needs where its algorithm forwards. Layouts are torch's: parts follow each other in the group's order.
     """
 
     kind: CollectiveKind | Literal["send", "recv"]
     bytes: Whole
     dtype: DType = "uint8"
     reduce: Reduce = "sum"
-    sent: Annotated[tuple[Whole, ...], Field(max_length=4096)] = ()
-    received: Annotated[tuple[Whole, ...], Field(max_length=4096)] = ()
+    sent: Annotated[tuple[Whole, ...], Field(max_length=1 << 16)] = ()
+    received: Annotated[tuple[Whole, ...], Field(max_length=1 << 16)] = ()
 
     @property
     def _grain(self) -> int:
         """Words that no border of a chunk may cut."""
         return 2 if self.dtype in ("float64", "int64") else 1
 
-    def layout(self, schedule: Schedule | None, me: int) -> Layout:
-        """The layout at position ``me`` of ``schedule`` (None: a send or receive).
-
-        Raises ``ConfigError`` for an all-to-all that is uneven, or of another group, and that cannot be laid out.
-        """
-        if schedule is None:
-            whole = (Piece(0, 0, self.bytes),)
-            words = self._grains(self.bytes) * self._grain
-            return Layout(
-                self.bytes, ((0, words),), whole if self.kind == "send" else (), whole if self.kind == "recv" else ()
-            )
-        bounds = tuple((start * self._grain, end * self._grain) for start, end in self._bounds(schedule, me))
-        return Layout(
-            self.bytes,
-            bounds,
-            self._pieces(schedule, me, bounds[schedule.input :], out=False),
-            self._pieces(schedule, me, bounds, out=True),
-        )
-
     def _grains(self, size: int) -> int:
         return -(-size // (ELEMENT_BYTES * self._grain))
 
-    def _part(self, schedule: Schedule, chunk: int, *, out: bool) -> tuple[int, int]:
-        """The part of the tensor to which ``chunk`` belongs, and its bytes."""
-        if schedule.kind == "all_to_all":
-            peer = schedule.starts_at(chunk) if out else schedule.ends_at(chunk)
-            assert peer is not None
-            sizes = self.received if out else self.sent
-            return peer, sizes[peer] if sizes else self.bytes // schedule.n
+    def layout(self, schedule: Schedule | None, me: int) -> Layout:
+        """The layout at position ``me`` of ``schedule`` (None: a send or receive); ``ConfigError`` without sizes."""
+        if schedule is None:
+            whole, end = (Piece(0, 0, self.bytes),), self._grains(self.bytes) * self._grain
+            pieces = (whole, ()) if self.kind == "send" else ((), whole)
+            return Layout(self.bytes, ((0, end),), *pieces)
+        chunks = range(schedule.chunks)
+        parts = [self._part(schedule, chunk, me) for chunk in chunks]
+        bounds = tuple((start * self._grain, end * self._grain) for start, end in self._bounds(schedule, parts))
+        first = [chunk for chunk in chunks if schedule.starts_at(chunk) in (None, me)]
+        last = [chunk for chunk in chunks if schedule.ends_at(chunk) in (None, me)]
+        return Layout(self.bytes, bounds, _pieces(parts, first, bounds[schedule.input :]), _pieces(parts, last, bounds))
+
+    def _part(self, schedule: Schedule, chunk: int, me: int) -> tuple[_Part, int]:
+        """The part to which ``chunk`` belongs, and its bytes (0 in an all-to-all: not known, nor needed)."""
+        n, source = schedule.n, schedule.starts_at(chunk) or 0
         if schedule.kind in _PARTED:
-            return schedule.owner[chunk], self.bytes // schedule.n
-        return 0, self.bytes
+            return (schedule.owner[chunk], 0), self.bytes // n
+        if schedule.kind != "all_to_all":
+            return (0, 0), self.bytes
+        target = schedule.ends_at(chunk) or 0
+        part, sent, received = (source, target), self.sent, self.received
+        if not sent:
+            return part, self.bytes // n
+        if len(sent) == n * n:
+            return part, sent[source * n + target]
+        if (len(sent), len(received)) != (n, n) or (schedule.forwards and len({*sent, *received}) > 1):
+            raise ConfigError(
+                f"an all-to-all over {n} ranks needs {n} sizes, and with algorithm {schedule.algorithm}, if they "
+                f"differ, the {n * n} of all ranks",
+                key="sent",
+            )
+        known = target == me or schedule.forwards
+        return part, sent[target] if source == me else received[source] if known else 0
 
-    def _bounds(self, schedule: Schedule, me: int) -> Sequence[tuple[int, int]]:
+    def _bounds(self, schedule: Schedule, parts: Sequence[tuple[_Part, int]]) -> Iterable[tuple[int, int]]:
         """Bounds of all slots, in grains."""
+        grains = {part: self._grains(size) for part, size in parts}
         if schedule.kind == "all_to_all":
-            return tuple(pairwise(accumulate(self._pair_sizes(schedule, me), initial=0)))
-        size = self._grains(self._part(schedule, 0, out=True)[1])
+            pieces = schedule.chunks // schedule.n**2
+            sizes = [(grains[part] + pieces - 1 - number % pieces) // pieces for number, (part, _) in enumerate(parts)]
+            return pairwise(accumulate([max(sizes)] * schedule.slots if schedule.moves else sizes, initial=0))
         if schedule.kind not in _PARTED:
-            return schedule.chunk_bounds(size)
-        shares = Counter(schedule.owner)
+            return schedule.chunk_bounds(grains[0, 0])
+        share = Counter(part for part, _ in parts)
         if not schedule.weights:
-            return schedule.chunk_bounds(schedule.chunks * max(-(-size // share) for share in shares.values()))
-        weight = Counter[int]()
-        for owner, more in zip(schedule.owner, schedule.weights, strict=True):
-            weight[owner] += more
+            return schedule.chunk_bounds(schedule.chunks * max(-(-grains[part] // share[part]) for part in share))
+        weight = Counter[_Part]()
+        for (part, _), more in zip(parts, schedule.weights, strict=True):
+            weight[part] += more
         whole = sum(schedule.weights)  # each chunk is off by less than one grain
-        return schedule.chunk_bounds(max(-(-(size + shares[p]) * whole // weight[p]) for p in shares))
-
-    def _pair_sizes(self, schedule: Schedule, me: int) -> list[int]:
-        """Grains of each slot of an all-to-all.
-
-        Where chunks go straight to their position a rank needs to know those of its own parts alone, which it does.
-        """
-        n, sizes = schedule.n, {*self.sent, *self.received} or {self.bytes // schedule.n}
-        if {len(self.sent), len(self.received)} - {0, n}:
-            raise ConfigError(f"an all-to-all over {n} ranks needs {n} sizes, not {len(self.sent)}", key="sent")
-        pieces = schedule.chunks // n**2
-        if schedule.forwards:
-            if len(sizes) > 1:
-                raise ConfigError(
-                    f"an uneven all-to-all needs an algorithm that sends straight to each rank, such as direct; "
-                    f"{schedule.algorithm} forwards",
-                    key="algorithm",
-                )
-            return [-(-self._grains(*sizes) // pieces)] * schedule.slots
-        grains = [0] * schedule.slots
-        for chunk in range(schedule.chunks):
-            for out, here in ((False, schedule.starts_at(chunk)), (True, schedule.ends_at(chunk))):
-                if here == me:
-                    base, extra = divmod(self._grains(self._part(schedule, chunk, out=out)[1]), pieces)
-                    grains[chunk] = base + (chunk % pieces < extra)
-        return grains
-
-    def _pieces(
-        self, schedule: Schedule, me: int, bounds: Sequence[tuple[int, int]], *, out: bool
-    ) -> tuple[Piece, ...]:
-        """The pieces of the input (or ``out``: the result) of position ``me``; its first chunk is at ``bounds[0]``."""
-        parts: dict[int, tuple[int, list[int]]] = {}
-        for chunk in range(schedule.chunks):
-            if (schedule.ends_at(chunk) if out else schedule.starts_at(chunk)) in (None, me):
-                part, size = self._part(schedule, chunk, out=out)
-                parts.setdefault(part, (size, []))[1].append(chunk)
-        pieces: list[Piece] = []
-        offset = 0
-        for _, (left, chunks) in sorted(parts.items()):
-            for chunk in chunks:
-                start, end = (ELEMENT_BYTES * bound for bound in bounds[chunk])
-                size = min(left, end - start)
-                if pieces and pieces[-1].start + pieces[-1].bytes == start:
-                    pieces[-1] = pieces[-1]._replace(bytes=pieces[-1].bytes + size)
-                elif size:
-                    pieces.append(Piece(offset, start, size))
-                offset, left = offset + size, left - size
-            assert not left, "the slots of a part hold all of it"
-        return tuple(pieces)
+        return schedule.chunk_bounds(max(-(-(grains[p] + share[p]) * whole // weight[p]) for p in share))
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -187,7 +149,7 @@ class ScriptCall:
 
     def finish(self, words: Floats, n: int) -> None:
         """Turn the sums of ``n`` positions into their average, where that is asked for."""
-        if self.reduce != "avg":
+        if self.reduce != "avg" or self.kind not in ADDING:
             return
         with np.errstate(all="ignore"):
             if self.dtype == "bfloat16":
@@ -196,6 +158,23 @@ class ScriptCall:
                 words.view(self.dtype)[:] /= n
             else:
                 words.view(self.dtype)[:] //= n
+
+
+def _pieces(parts: Sequence[tuple[_Part, int]], chunks: Iterable[int], bounds: Bounds) -> tuple[Piece, ...]:
+    """The parts of ``chunks``, one after another, in the slots of these chunks."""
+    pieces: list[Piece] = []
+    left: dict[_Part, int] = {}
+    offset = 0
+    for (part, size), chunk in sorted((parts[chunk], chunk) for chunk in chunks):
+        start, end = (ELEMENT_BYTES * bound for bound in bounds[chunk])
+        taken = min(left.setdefault(part, size), end - start)
+        if pieces and pieces[-1].start + pieces[-1].bytes == start:
+            pieces[-1] = pieces[-1]._replace(bytes=pieces[-1].bytes + taken)
+        elif taken:
+            pieces.append(Piece(offset, start, taken))
+        offset, left[part] = offset + taken, left[part] - taken
+    assert not any(left.values()), "the slots of a part hold all of it"
+    return tuple(pieces)
 
 
 def _wide(words: Floats) -> Floats:

@@ -85,18 +85,24 @@ def expected(call: Made, members: list[int], rank: int, salt: int) -> tuple[Any,
         return (own, own[:0]) if me == 0 else (own[:0], other)
     if call.kind == "broadcast":
         return own, value(count, salt, members[0])
-    if call.kind == "all_gather":
-        return own, np.concatenate([value(count, salt, m) for m in members])
+    if call.kind in ("all_gather", "gather"):
+        parts = np.concatenate([value(count, salt, m) for m in members])
+        return own, parts if call.kind == "all_gather" or me == 0 else own[:0]
+    if call.kind == "scatter":
+        own, parts = value(count * n, salt, rank), value(count * n, salt, members[0])
+        return own, parts[count * me : count * (me + 1)]
     if call.kind == "all_to_all":
         matrix = call.matrix or ((count,) * n,) * n
-        parts = [[value(matrix[i][j], salt + j, members[i]) for j in range(n)] for i in range(n)]
-        return np.concatenate(parts[me]), np.concatenate([parts[i][me] for i in range(n)])
+        pairs = [[value(matrix[i][j], salt + j, members[i]) for j in range(n)] for i in range(n)]
+        return np.concatenate(pairs[me]), np.concatenate([pairs[i][me] for i in range(n)])
     whole = [value(count * (n if call.kind == "reduce_scatter" else 1), salt, m) for m in members]
     functions = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum, "product": np.multiply}
     reduced = functions[call.reduce].reduce(whole)
     if call.reduce == "avg":
         reduced = reduced / n if call.dtype.startswith(("float", "bfloat")) else reduced // n
-    return whole[me], reduced[count * me : count * (me + 1)] if call.kind == "reduce_scatter" else reduced
+    if call.kind == "reduce_scatter":
+        reduced = reduced[count * me : count * (me + 1)]
+    return whole[me], reduced if call.kind != "reduce" or me == 0 else reduced[:0]
 
 
 def shifted(call: Made, step: int) -> Made:
