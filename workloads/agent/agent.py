@@ -204,7 +204,7 @@ class Agent:
         self._compute_due: float | None = None
         """Time at which the running compute ends."""
         self._next_check = 0.0
-        self._ready = self._finished = self._reported_done = self._lost = self._script_gone = False
+        self._ready = self._finished = self._reported_done = self._lost = False
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -218,6 +218,8 @@ class Agent:
             if self._member is None:
                 self._heartbeat = Heartbeat(self._beat, self._config.heartbeat_s)
             self._comm_engine.transport.listen()
+            if self._script is not None:
+                self._script.listen()
             if self._member is not None:
                 self._member.serve()
             self._check_in()
@@ -229,7 +231,7 @@ class Agent:
         except Stopped:
             stopped = True
         except RailyardError as error:
-            if self._script is not None:
+            if self._script is not None and not self._lost:
                 self._script.fail(str(error))
             raise
         finally:
@@ -321,8 +323,8 @@ class Agent:
             for background in self._member.running:
                 self._poller.watch(background, READ)
         channel, heartbeat, script = self._channel, self._heartbeat, self._script
-        if script is not None and not self._script_gone:
-            self._poller.watch(script, READ)
+        if script is not None:
+            self._poller.watch(script, 0 if script.gone else READ)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
         if channel is not None and not channel.lost:
@@ -336,7 +338,7 @@ class Agent:
             elif owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
             elif owner is script and script is not None:
-                self._hear_script(script)
+                script.receive(self._machine, self._comm_engine.execute)
             elif owner is channel and channel is not None:
                 if events & WRITE:
                     channel.flush()
@@ -345,12 +347,6 @@ class Agent:
                 if channel.lost:
                     self._poller.forget(channel)
         return ready
-
-    def _hear_script(self, script: Script) -> None:
-        engine = self._comm_engine
-        if not script.receive(self._machine, lambda actions: engine.execute(actions, time.monotonic())):
-            self._script_gone = True
-            self._poller.forget(script)
 
     def _resume(self) -> None:
         """Go on with the controller that was started in place of the one that is gone."""

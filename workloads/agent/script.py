@@ -39,32 +39,31 @@ from workloads.rank.machine import RankMachine
 from workloads.rank.tensors import Floats, Layout, Piece, ScriptCall
 
 MOST_LINE_BYTES = 1 << 20
-_LAYOUTS = 1_000
-"""Layouts that are kept for the next step; those of uneven all-to-alls differ in each."""
 
 
 class ScriptChannel:
-    """The socket at which the script of ``rank`` calls, at ``path``; one script, once."""
+    """The socket at ``path`` at which the script calls once; ``name`` is that of the script, for errors."""
 
-    def __init__(self, path: str, rank: int) -> None:
-        self._rank, self._path = rank, Path(path)
+    def __init__(self, path: str, name: str) -> None:
+        self._name, self._path = name, Path(path)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connected = False
         self._received = b""
-        self._fds: deque[int] = deque()
+        self._memories: deque[int] = deque()
+
+    def listen(self) -> None:
         try:
             self._path.unlink(missing_ok=True)
-            self._sock.bind(path)
+            self._sock.bind(str(self._path))
             self._sock.listen(1)
         except OSError as error:
-            self._sock.close()
-            raise AgentError(f"the agent of rank {rank} cannot listen for its script at {path}: {error}") from None
+            raise AgentError(f"cannot listen for {self._name} at {self._path}: {error.strerror or error}") from None
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def receive(self) -> Iterator[dict[str, Any] | None]:
-        """The messages that have come; None at the end of the connection."""
+    def receive(self) -> Iterator[dict[str, Any]]:
+        """The messages that have come: at the end of the connection an empty one."""
         if not self._connected:
             listener, (self._sock, _) = self._sock, self._sock.accept()
             listener.close()
@@ -75,23 +74,22 @@ class ScriptChannel:
         except OSError:
             data, ancillary = b"", []
         for _, _, fds in ancillary:
-            self._fds.extend(array.array("i", fds))
+            self._memories.extend(array.array("i", fds))
         *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            try:
-                yield dict(json.loads(line))
-            except (ValueError, TypeError):
-                raise AgentError(f"the script of rank {self._rank} sent a line that is no message") from None
-        if not data:
-            yield None
         if len(self._received) > MOST_LINE_BYTES:
-            raise AgentError(f"the script of rank {self._rank} sent a line of more than {MOST_LINE_BYTES} bytes")
+            raise AgentError(f"{self._name} sent a line of more than {MOST_LINE_BYTES} bytes")
+        try:
+            yield from [dict(json.loads(line)) for line in lines]
+        except (ValueError, TypeError):
+            raise AgentError(f"{self._name} sent a line that is no message") from None
+        if not data:
+            yield {}
 
     def memory(self) -> int:
-        """The memory that came with the message received last."""
-        if not self._fds:
-            raise AgentError(f"the script of rank {self._rank} sent a call without its memory")
-        return self._fds.popleft()
+        """The memory that came with the call received last."""
+        if not self._memories:
+            raise AgentError(f"{self._name} sent a call without its memory")
+        return self._memories.popleft()
 
     def tell(self, **fields: Any) -> None:
         """Send one message; a script that is gone is noticed by the end of its connection."""
@@ -101,9 +99,8 @@ class ScriptChannel:
 
     def close(self) -> None:
         self._sock.close()
-        self._path.unlink(missing_ok=True)
-        while self._fds:
-            os.close(self._fds.popleft())
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
 
 class Script(Values):
@@ -114,21 +111,19 @@ class Script(Values):
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)
-        self._rank, self._steps = config.rank, config.steps
+        self._name, self._steps = f"the script of rank {config.rank}", config.steps
         self._communications = tuple(config.program.communications(config.rank))
         self._numbers = {op.id: number for number, op in enumerate(self._communications)}
-        self._domains = {name: group.domain for name, group in config.program.groups.items()}
-        self._channel = ScriptChannel(config.script, config.rank)
+        self._channel = ScriptChannel(config.script, self._name)
         self._step = config.incarnation.first_step if config.incarnation is not None else 0
         self._called = 0
         """Number of communications of this step that were called, without a gap."""
         self._calls: dict[tuple[int, int], tuple[ScriptCall, int] | None] = {}
         """Calls by step and operation, each with its memory; None for those that the script carries itself."""
-        self._own: dict[int, list[int]] = {}
-        """By number of a communication, the steps in which the script began to carry it itself."""
-        self._layouts: dict[tuple[ScriptCall, int], Layout] = {}
-        self.ready = self.ended = self.lost = False
-        """Whether the script stands before its recorded step, has ended well, and is told no more."""
+        self._own: dict[int, int] = {}
+        """The steps in which the script began to carry communications itself, by number."""
+        self.ready = self.ended = self.gone = self.lost = False
+        """Whether the script stands before its recorded step, ended well, has closed its end, and is heeded no more."""
         self.next_event = time.monotonic() + SCRIPT_READY_S
 
     def fileno(self) -> int:
@@ -140,48 +135,47 @@ class Script(Values):
         """Raise ``AgentError`` for a script that does not come to its recorded step in time."""
         if now >= self.next_event:
             raise AgentError(
-                f"the agent of rank {self._rank} waited for its script for {SCRIPT_READY_S:g} s, which has not come "
-                "to its recorded step; see its output, or have fewer steps before it"
+                f"{self._name} has not come to its recorded step within {SCRIPT_READY_S:g} s; see its output, or have "
+                "fewer steps before it"
             )
+
+    def listen(self) -> None:
+        self._channel.listen()
 
     def begin(self) -> None:
         self._channel.tell(go=True)
 
-    def receive(self, machine: RankMachine, execute: Callable[[list[Action]], object]) -> bool:
-        """Read what has come, and ``execute`` what the machine does with it; False at the end of the connection."""
+    def receive(self, machine: RankMachine, execute: Callable[[list[Action], float], object]) -> None:
+        """Read what has come, and ``execute`` what the machine does with it."""
         for message in self._channel.receive():
-            if message is None:
-                if not (self.ended or self.lost or machine.finished):
-                    raise AgentError(f"the script of rank {self._rank} ended in step {self._step}{self._missing()}")
-                return False
-            if self.lost:
-                continue
-            execute(self._take(message, machine, time.monotonic()))
-        return True
+            now = time.monotonic()
+            self.gone = self.gone or not message
+            if not self.lost:
+                execute(self._take(message, machine, now), now)
 
     def _take(self, message: dict[str, Any], machine: RankMachine, now: float) -> list[Action]:
         if "ready" in message:
             self.ready, self.next_event = True, math.inf
         elif "bye" in message:
             self.ended = True
+        elif not message:
+            if not (self.ended or machine.finished):
+                raise AgentError(f"{self._name} ended in step {self._step}{self._missing()}")
         elif not machine.begun:
-            raise AgentError(f"the script of rank {self._rank} did not wait for its first step")
+            raise AgentError(f"{self._name} did not wait for its first step")
         elif "call" in message:
             self._call(message)
-            while self._called < len(self._communications) and self._key(self._called) in self._calls:
+            while self._called < len(self._numbers) and self._key(self._called) in self._calls:
                 self._called += 1
-            last = self._communications[self._called - 1].id if self._called else 0
-            return machine.come_to(self._step, last, now)
+            return machine.come_to(self._step, self._communications[self._called - 1].id if self._called else 0, now)
         elif "over" in message:
             number = self._number(message["over"])
-            if not self._own.get(number):
-                raise AgentError(
-                    f"the script of rank {self._rank} ended communication {number}, which it has not begun"
-                )
-            return machine.passed(self._own[number].pop(0), self._communications[number].id, now)
+            if number not in self._own:
+                raise AgentError(f"{self._name} ended call {number}, which it has not begun")
+            return machine.passed(self._own.pop(number), self._communications[number].id, now)
         elif "step" in message:
             if missing := self._missing():
-                raise AgentError(f"the script of rank {self._rank} ended step {self._step}{missing}")
+                raise AgentError(f"{self._name} ended step {self._step}{missing}")
             self._step, self._called = self._step + 1, 0
             return machine.come_to(self._step, 0, now)
         return []
@@ -190,62 +184,52 @@ class Script(Values):
         return self._step, self._communications[number].id
 
     def _number(self, number: Any) -> int:
-        if not isinstance(number, int) or not 0 <= number < len(self._communications):
+        if not isinstance(number, int) or not 0 <= number < len(self._numbers):
             raise AgentError(
-                f"the script of rank {self._rank} made call {number!r} in step {self._step}; its recorded step has "
-                f"{len(self._communications)}, from 0"
+                f"{self._name} made call {number!r} in step {self._step}; its record has {len(self._numbers)}, from 0"
             )
         return number
 
     def _missing(self) -> str:
-        if self._called == len(self._communications):
+        if self._called == len(self._numbers):
             return ""
         op = self._communications[self._called]
         return f" without its communication {self._called} ({op.name} in group {op.group})"
 
     def _call(self, message: dict[str, Any]) -> None:
         """Take in a call, and compare it with the record."""
-        number = self._number(message["call"])
-        op = self._communications[number]
-        what = f"call {number} of rank {self._rank} in step {self._step}"
-        if self._key(number) in self._calls or number < self._called:
+        number = self._number(message.pop("call"))
+        op, key = self._communications[number], self._key(number)
+        what = f"call {number} of {self._name} in step {self._step}"
+        if key in self._calls or number < self._called:
             raise AgentError(f"{what} was made twice")
-        if self._step >= self._steps:
-            raise AgentError(f"{what} comes after the last of its {self._steps} steps")
-        on_rail = self._domains[op.group] != "front-end"
-        if on_rail is not ("kind" in message):
-            networks = ("a rail", "the front-end network")
-            asked, recorded = networks if not on_rail else networks[::-1]
-            raise AgentError(f"{what} asks for {asked}, and {op.name} was recorded on {recorded}")
+        on_rail = self._config.program.groups[op.group].domain != "front-end"
+        if bool(message) is not on_rail:
+            network = "a rail" if on_rail else "the front-end network"
+            raise AgentError(f"{what} must be on {network}, where {op.name} was recorded")
         if not on_rail:
-            self._calls[self._key(number)] = None
-            self._own.setdefault(number, []).append(self._step)
+            self._calls[key], self._own[number] = None, self._step
             return
-        memory = self._channel.memory()
         try:
-            call = from_plain(ScriptCall, {k: v for k, v in message.items() if k != "call"}, "a call")
+            call = from_plain(ScriptCall, message, "a call")
         except ConfigError as error:
             raise AgentError(f"{what} is refused: {error}") from None
-        self._calls[self._key(number)] = call, memory
+        self._calls[key] = call, self._channel.memory()
         kind = op.kind if isinstance(op, Collective) else type(op).__name__.lower()
-        if call.kind != kind:
-            raise AgentError(f"{what} is a {call.kind}, and its recorded step has a {kind} there ({op.name})")
+        if call.kind != kind or self._step >= self._steps:
+            there = f"its record has {kind} there ({op.name})" if self._step < self._steps else "no step is left"
+            raise AgentError(f"{what} is {call.kind}, and {there}")
 
     # -- the values ----------------------------------------------------------------------------------
+
+    def layout(self, in_flight: InFlight) -> Layout:
+        call, _ = self._of(in_flight)
+        return call.layout(in_flight.schedule, in_flight.group.members.index(self._config.rank))
 
     def _of(self, in_flight: InFlight) -> tuple[ScriptCall, int]:
         entry = self._calls[in_flight.step, in_flight.op.id]
         assert entry is not None
         return entry
-
-    def layout(self, in_flight: InFlight) -> Layout:
-        call, schedule = self._of(in_flight)[0], in_flight.schedule
-        key = call, id(schedule)
-        if key not in self._layouts:
-            if len(self._layouts) == _LAYOUTS:
-                self._layouts.clear()
-            self._layouts[key] = call.layout(schedule, in_flight.group.members.index(self._rank))
-        return self._layouts[key]
 
     def contribution(self, in_flight: InFlight) -> Floats:
         """The buffer with the input of the script, 0 elsewhere."""
@@ -253,38 +237,28 @@ class Script(Values):
         assert layout is not None
         in_flight.add = call.add
         buffer = np.zeros(layout.words, dtype=np.float32)
-        self._move(os.preadv, in_flight, memory, buffer, layout.input)
+        self._move(os.preadv, memory, buffer, layout.input)
         return buffer
 
     def done(self, in_flight: InFlight) -> None:
         """Give the result to the script, unless it has carried the communication itself."""
         entry = self._calls.pop((in_flight.step, in_flight.op.id))
-        if entry is None:
-            return
-        (call, memory), buffer, layout = entry, in_flight.buffer, in_flight.layout
-        assert buffer is not None and layout is not None
-        call.finish(buffer, len(in_flight.group.members))
-        self._move(os.pwritev, in_flight, memory, buffer, layout.output)
-        os.close(memory)
-        self._channel.tell(done=self._numbers[in_flight.op.id])
+        if entry is not None:
+            (call, memory), buffer, layout = entry, in_flight.buffer, in_flight.layout
+            assert buffer is not None and layout is not None
+            call.finish(buffer, len(in_flight.group.members))
+            self._move(os.pwritev, memory, buffer, layout.output)
+            os.close(memory)
+            self._channel.tell(done=self._numbers[in_flight.op.id])
 
-    def _move(
-        self, move: Callable[..., int], in_flight: InFlight, memory: int, buffer: Floats, pieces: tuple[Piece, ...]
-    ) -> None:
+    def _move(self, move: Callable[..., int], memory: int, buffer: Floats, pieces: tuple[Piece, ...]) -> None:
         """Read pieces of the script's memory into the buffer, or write them."""
-        room = buffer.data.cast("B") if len(buffer) else memoryview(b"")
         for offset, start, size in pieces:
-            done = 0
-            while done < size:
-                count = move(memory, [room[start + done : start + size]], offset + done)
-                if count == 0:
-                    raise AgentError(
-                        f"the memory of the script of rank {self._rank} is too small for {in_flight.op.name}"
-                    )
-                done += count
+            if move(memory, [buffer.data.cast("B")[start : start + size]], offset) != size:
+                raise AgentError(f"the memory of a call of {self._name} ends before byte {offset + size}")
 
     def wrong_elements(self, in_flight: InFlight) -> int | None:
-        """None: nobody but the script knows what is right."""
+        """None: the script alone knows what is right."""
         return None
 
     def recycle(self, in_flight: InFlight) -> None:
@@ -293,9 +267,8 @@ class Script(Values):
     # -- ending --------------------------------------------------------------------------------------
 
     def fail(self, sentence: str) -> None:
-        """Tell the script why its agent ends; later messages of it are not heeded."""
-        if not self.lost:
-            self._channel.tell(error=sentence)
+        """Tell the script why its agent ends; what it says from now on is not heeded."""
+        self._channel.tell(error=sentence)
         self.lost = True
 
     def close(self) -> None:

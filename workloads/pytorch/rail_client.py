@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,13 +66,11 @@ class RailClient:
         ``send`` is copied before this returns. Layouts and sizes (bytes) are torch's (``ScriptCall``).
         """
         outgoing, incoming = _bytes(send), _bytes(receive)
-        size = len(incoming) if kind in ("all_gather", "gather", "recv") else len(outgoing)
+        size = len(incoming) if kind in ("all_gather", "scatter", "recv") else len(outgoing)
         memory = os.memfd_create("railyard-call")
         try:
             os.truncate(memory, max(len(outgoing), len(incoming)))
-            done = 0
-            while done < len(outgoing):
-                done += os.pwrite(memory, outgoing[done:], done)
+            os.pwrite(memory, outgoing, 0)
             message: dict[str, Any] = {"call": number, "kind": kind, "bytes": size, "dtype": dtype, "reduce": reduce}
             if sent or received:
                 message.update(sent=list(sent), received=list(received))
@@ -113,7 +112,20 @@ class RailClient:
             self._sock.sendall(line[count:])
 
     def _listen(self) -> None:
-        """Serve the agent's messages until it ends."""
+        """Serve the agent's messages until it ends, or a ``then`` raises an error."""
+        try:
+            with self._sock:
+                self._serve()
+        except BaseException:
+            traceback.print_exc()
+        if self._over:
+            return
+        if self._error is not None:
+            time.sleep(_GRACE_S)
+        self._fail(AgentError("the agent of this rank has ended"))
+        self._on_lost()
+
+    def _serve(self) -> None:
         rest = b""
         while data := self._receive():
             *lines, rest = (rest + data).split(b"\n")
@@ -125,12 +137,6 @@ class RailClient:
                     self._fail(AgentError(message["error"]))
                 else:
                     self._going.set()
-        if self._over:
-            return
-        if self._error is not None:
-            time.sleep(_GRACE_S)
-        self._fail(AgentError("the agent of this rank has ended"))
-        self._on_lost()
 
     def _receive(self) -> bytes:
         try:
@@ -141,12 +147,9 @@ class RailClient:
     def _end(self, number: int) -> None:
         with self._lock:
             memory, receive, then = self._waiting[number].popleft()
-        try:
-            done = 0
-            while done < len(receive):
-                done += os.preadv(memory, [receive[done:]], done)
-        finally:
-            os.close(memory)
+        if receive:
+            os.preadv(memory, [receive], 0)
+        os.close(memory)
         then(None)
 
     def _fail(self, error: AgentError) -> None:

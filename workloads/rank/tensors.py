@@ -26,8 +26,12 @@ Reduce = Literal["sum", "avg", "min", "max", "product"]
 DType = Literal["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"]
 _Part = tuple[int, int]
 """A part of a tensor: (its position, 0), or (from, to) in an all-to-all."""
+MOST_BYTES = 2_000_000_000
+"""Linux reads and writes somewhat more at once (read(2))."""
 _PARTED = ("all_gather", "reduce_scatter", "gather", "scatter")
 """Kinds whose chunks belong to the part of their owner."""
+_ROOTED_PARTS = ("gather", "scatter")
+"""Those in which only the root has all parts, so that the others know the size of one."""
 _FUNCTIONS: dict[Reduce, Callable[..., Any]] = {
     "sum": np.add,
     "avg": np.add,
@@ -60,15 +64,16 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptCall:
-    """What a script asks for with one communication.
+    """A communication as a script asks for it.
 
-    ``bytes`` as in ``workloads.program``. ``sent`` and ``received`` are the bytes to and from each position in an
-    all-to-all (none: equal parts of ``bytes``); ``sent`` may also be the whole matrix by rows, which an uneven one
-    needs where its algorithm forwards. Layouts are torch's: parts follow each other in the group's order.
+    ``bytes`` as in ``workloads.program``, but of a gather or scatter those of one part. ``sent`` and ``received`` are
+    the bytes to and from each position in an all-to-all (none: equal parts of ``bytes``); ``sent`` may also be the
+    whole matrix by rows, which an uneven one needs where its algorithm forwards. Layouts are torch's: parts follow each
+    other in the group's order.
     """
 
     kind: CollectiveKind | Literal["send", "recv"]
-    bytes: Whole
+    bytes: Annotated[int, Field(ge=0, le=MOST_BYTES)]
     dtype: DType = "uint8"
     reduce: Reduce = "sum"
     sent: Annotated[tuple[Whole, ...], Field(max_length=1 << 16)] = ()
@@ -85,7 +90,7 @@ class ScriptCall:
     def layout(self, schedule: Schedule | None, me: int) -> Layout:
         """The layout at position ``me`` of ``schedule`` (None: a send or receive); ``ConfigError`` without sizes."""
         if schedule is None:
-            whole, end = (Piece(0, 0, self.bytes),), self._grains(self.bytes) * self._grain
+            whole, end = (Piece(0, 0, self.bytes),) if self.bytes else (), self._grains(self.bytes) * self._grain
             pieces = (whole, ()) if self.kind == "send" else ((), whole)
             return Layout(self.bytes, ((0, end),), *pieces)
         chunks = range(schedule.chunks)
@@ -99,7 +104,7 @@ class ScriptCall:
         """The part to which ``chunk`` belongs, and its bytes (0 in an all-to-all: not known, nor needed)."""
         n, source = schedule.n, schedule.starts_at(chunk) or 0
         if schedule.kind in _PARTED:
-            return (schedule.owner[chunk], 0), self.bytes // n
+            return (schedule.owner[chunk], 0), self.bytes // (1 if self.kind in _ROOTED_PARTS else n)
         if schedule.kind != "all_to_all":
             return (0, 0), self.bytes
         target = schedule.ends_at(chunk) or 0

@@ -37,8 +37,10 @@ from workloads.rank.flows import Flow
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey
 from workloads.rank.slot_sender import Moved
+from workloads.rank.tensors import Layout
 
 STEPS = 2
+LAYOUT = Layout(8, ((0, 2),), (), ())
 KINDS = (
     ("all_reduce", "ring"),
     ("all_reduce", "bidirectional-ring"),
@@ -384,3 +386,38 @@ def test_groups_rotate_on_their_own() -> None:
     assert rank.slot_began("ep", 0, SlotWindow(1, 3.0), (), 3.0) == [Moved("ep", 0, 1, True)]
     assert kinds(rank.slot_began("other", 0, SlotWindow(0, 3.0), (HOP,), 3.0)) == ["wait", "SendPart"]
     assert rank.slots["ep"] is first is not rank.slots["other"]
+
+
+def test_a_script_ends_computes_and_what_it_carries_itself() -> None:
+    """Also those of a step that has not begun, as a message of the step before is still under way."""
+    groups = {
+        "pair": Group("pair", "pp", (0, 1)),
+        "gloo": Group("gloo", "dp", (0, 1), "front-end"),
+    }
+    send, gloo = Send(1, "send", "pair", 1, 8, (0,)), Collective(3, "gloo", "all_reduce", "gloo", 8, (2,))
+    mine = (Compute(0, "a", 1.0), send, Compute(2, "b", 1.0), gloo, Compute(4, "c", 1.0, (3,)))
+    program = Program("driven", (mine, ()), groups)
+    machine = RankMachine(
+        program, 0, Scale(1.0), phases(program, 0), 9, ports_per_gpu=1, forwarding=True, layout=lambda _: LAYOUT
+    )
+    for group in groups.values():
+        machine.paths.set_wired(group)
+
+    def ended(actions: Iterable[Any]) -> list[tuple[int, float, float | None]]:
+        return [(a["op"], a.t, a.end) for a in actions if isinstance(a, Event) and a.kind == "compute"]
+
+    assert machine.begin(1.0, 1.0) == [], "no compute has a due time"
+    actions = machine.come_to(0, 1, 2.0)
+    assert ended(actions) == [(0, 1.0, 2.0)]
+    (in_flight,) = machine.sending.values()
+    assert in_flight.elements == 2
+    assert ended(machine.come_to(0, 3, 3.0)) == [(2, 2.0, 3.0)]
+    (drain,) = machine.passed(0, 3, 4.0)
+    assert isinstance(drain, Drain) and drain.in_flight.op is gloo and drain.in_flight.posted == 3.0
+    assert machine.over(drain.in_flight, 4.0) == []
+    assert ended(machine.come_to(1, 0, 5.0)) == [(4, 4.0, 5.0)]
+    assert machine.come_to(1, 3, 6.0) == machine.passed(1, 3, 7.0) == [], "the send of the step before is under way"
+    actions = machine.over(in_flight, 8.0)
+    assert ended(actions) == [(0, 8.0, 8.0), (2, 8.0, 8.0)]
+    assert [a.in_flight.step for a in actions if isinstance(a, Drain)] == [1]
+    assert [a["step"] for a in actions if isinstance(a, Event) and a.kind == "step"] == [0]

@@ -64,7 +64,7 @@ def check(plan: Schedule, made: Made, *, whole_matrix: bool = False) -> None:
             sent, received = [size * c for c in made.matrix[me]], [size * row[me] for row in made.matrix]
         if whole_matrix:
             sent, received = [size * c for row in made.matrix for c in row], []
-        total = inputs[me].nbytes if made.kind not in ("all_gather", "gather") else n * inputs[me].nbytes
+        total = {"all_gather": n * inputs[me].nbytes, "scatter": wanted[me].nbytes}.get(made.kind, inputs[me].nbytes)
         calls.append(
             ScriptCall(plan.kind, total, made.dtype, made.reduce, tuple(sent), tuple(received))  # type: ignore[arg-type]
         )
